@@ -1,4 +1,4 @@
-"""HDF5 files that anybody may have made: opened once, and read without being led elsewhere.
+"""Safe reads of untrusted HDF5.
 
 What a file of HDF5 shows need not be in it. Links may lead to other files, the values of an array
 may be anywhere on the machine, and arrays may be views of others. Here such things are errors,
@@ -18,13 +18,24 @@ import numpy as np
 from etils import epath
 
 from rlds.raw_files.input_files import changed
-from rlds.raw_files.untrusted import Budget, SourceError, check_is_file, is_damage, source_errors
+from rlds.raw_files.untrusted import (
+    Budget,
+    SourceError,
+    check_declared,
+    check_is_file,
+    is_damage,
+    source_errors,
+)
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.stores import as_path, is_local, open_binary, version_of
 
-__all__ = ["Hdf5File"]
+__all__ = ["Hdf5File", "is_array"]
 
 _ELSEWHERE = "so that it can be any file of this machine; follow_links=True allows it"
+# Groups may be links to each other: what is below one has no end then.
+_MAX_DEPTH = 32
+# No object of a file takes less, with the link to it.
+_OBJECT_BYTES = 16
 
 
 class Hdf5File:
@@ -60,10 +71,10 @@ class Hdf5File:
         # Without any cache, HDF5 reads each row of a chunk from the file.
         self._cache = {"rdcc_nslots": 7, "rdcc_nbytes": 1 << 20} if whole_arrays else {}
         self._version: list[Any] | None = None
+        self._size = 0
         self._num_users = 0
         self._opened = contextlib.ExitStack()
         self._file: Any = None
-        self._has_places = False
         self._process = 0
 
     def __getstate__(self) -> dict[str, Any]:
@@ -111,10 +122,11 @@ class Hdf5File:
         """Returns the file, and those that it leads to."""
         return [as_path(path) for path in (self.path, *sorted(self.other_files))]
 
-    def budget(self, max_bytes: int | None = None) -> Budget:
-        """Returns what reading may cost: without end, if the values may be in other files."""
-        size = 1 << 62 if self.follow_links else self.size
-        return Budget(self.path, size, max_bytes=max_bytes)
+    # --- What is in it.
+
+    def has(self, group: Any, name: str) -> bool:
+        """Whether a group has something of a name. Links are not followed."""
+        return bool(group.id.links.exists(_encoded(name)))
 
     def member(self, group: Any, name: str, path: str) -> Any:
         """Returns a group or an array in a group.
@@ -125,18 +137,72 @@ class Hdf5File:
           path: What to call it in an error.
 
         Raises:
-          SourceError: There is none, it is a link, or something else.
+          SourceError: There is none; it is a link, or something else; its values are elsewhere.
         """
-        h5py = import_extra("h5py")
-        found = self.open(group.id, _encoded(name), path)
-        is_array = isinstance(found, h5py.h5d.DatasetID)
-        return h5py.Dataset(found, readonly=True) if is_array else h5py.Group(found)
+        return _in_words_of_h5py(self.open(group.id, _encoded(name), path))
 
-    def links(self, group: Any) -> list[tuple[bytes, int]]:
-        """Returns the names in an `h5py.h5g.GroupID`, and of which type each link is."""
-        found: list[tuple[bytes, int]] = []
-        group.links.iterate(lambda name, info: found.append((name, info.type)), info=True)
-        return found
+    def array(self, file: Any, path: str) -> Any:
+        """Returns an array whose values may be read.
+
+        Args:
+          file: The `h5py.File`.
+          path: The path of the array.
+
+        Raises:
+          SourceError: There is none, or a part of it is elsewhere; it has more values than the file
+            can hold.
+        """
+        item = file
+        for name in path.split("/"):
+            if is_array(item):
+                raise self.error("missing", path)
+            item = self.member(item, name, path)
+        if not is_array(item):
+            raise self.error("a group, expected an array", path)
+        return item
+
+    def rows(self, path: str, begin: int, end: int) -> np.ndarray:
+        """Reads rows of an array; see `array`."""
+        with self.read(field=path) as file:
+            rows: np.ndarray = self.array(file, path)[begin:end]
+        return rows
+
+    def items(self, group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+        """Yields all arrays and groups in a group with their paths; an array with two names twice.
+
+        Args:
+          group: The group.
+          path: Its path, with which the others begin.
+
+        Raises:
+          SourceError: See `array`; or groups are in a circle, or have names without end.
+        """
+        for name, item in self.open_items(group.id, path):
+            yield name, _in_words_of_h5py(item)
+
+    def open_items(self, group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+        """Yields what `items` does, in the low-level types of h5py: see `open`."""
+        max_paths = math.inf if self.follow_links else self._size // _OBJECT_BYTES + 1
+        num_paths = 0
+
+        def visit(group: Any, prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
+            nonlocal num_paths
+            names: list[tuple[bytes, int]] = []
+            group.links.iterate(lambda name, info: names.append((name, info.type)), info=True)
+            for name, link_type in names:
+                path = prefix + self._text(name)
+                num_paths += 1
+                if depth > _MAX_DEPTH:
+                    raise self.error(f"in more than {_MAX_DEPTH} groups", path)
+                if num_paths > max_paths:
+                    what = "more paths than the file has room for: objects have many names"
+                    raise self.error(what, path)
+                item = self.open(group, name, path, link_type=link_type)
+                yield path, item
+                if not is_array(item):
+                    yield from visit(item, f"{path}/", depth + 1)
+
+        yield from visit(group, f"{path}/" if path else "", 1)
 
     def open(
         self,
@@ -155,8 +221,8 @@ class Hdf5File:
           group: The `h5py.h5g.GroupID`.
           name: The name in the group.
           path: What to call it in an error.
-          link_type: What `links` says of it, if that is known.
-          maybe_array: Whether it may well be an array, which takes less time then.
+          link_type: The type of the link, if it is known.
+          maybe_array: Has no effect.
 
         Returns:
           A `GroupID` or `DatasetID`.
@@ -172,103 +238,43 @@ class Hdf5File:
                 raise self.error("missing", path) from error
         if link_type != h5py.h5l.TYPE_HARD and not self.follow_links:
             raise self.error(f"a link to another place, {_ELSEWHERE}", path)
-        found = None
-        if maybe_array:
-            with contextlib.suppress(Exception):  # What it is instead is found below.
-                found = h5py.h5d.open(group, name)
         try:
-            found = found or h5py.h5o.open(group, name)
+            found = h5py.h5o.open(group, name)
         except KeyError as error:
             raise self.error("a link to what is not there", path) from error
         if not isinstance(found, (h5py.h5d.DatasetID, h5py.h5g.GroupID)):
             raise self.error("a type, expected a group or an array", path)
         if self.follow_links:
             self._note_other_files(found)
+        elif is_array(found):
+            self._check_values(found, path)
         return found
 
-    def has(self, group: Any, name: str) -> bool:
-        """Whether a group has something of a name. Links are not followed."""
-        return bool(group.id.links.exists(_encoded(name)))
-
-    def array(self, file: Any, path: str) -> Any:
-        """Returns an array whose values may be read.
-
-        Args:
-          file: The `h5py.File`.
-          path: The path of the array.
-
-        Raises:
-          SourceError: There is none, or a part of it is elsewhere.
-        """
-        item = file
-        for name in path.split("/"):
-            item = self.member(item, name, path)
-        self.check_values(item, path)
-        return item
-
-    def check_values(self, array: Any, path: str) -> None:
-        """Checks that the values of an array are in it.
-
-        Raises:
-          SourceError: They are in another file, or in other arrays; or it is a group.
-        """
+    def _check_values(self, array: Any, path: str) -> None:
+        """Checks that the values of an array are in it, and can be in the file."""
         h5py = import_extra("h5py")
-        if not isinstance(array, h5py.Dataset):
-            raise self.error("a group, expected an array", path)
-        self.check_place(array.id, path)
-
-    def check_place(self, array: Any, path: str) -> int:
-        """Checks what `check_values` does, of a `DatasetID`.
-
-        Returns:
-          How many values a chunk has, all of which are decompressed for any of them. 0 if there are
-          no chunks, or links are followed, to wherever.
-        """
-        h5py = import_extra("h5py")
-        if self.follow_links:
-            return 0
         plan = array.get_create_plist()
         if plan.get_external_count():
             raise self.error(f"its values are in another file, {_ELSEWHERE}", path)
         layout = plan.get_layout()
         if layout == h5py.h5d.VIRTUAL:
             raise self.error(f"a view of other arrays, {_ELSEWHERE}", path)
-        return math.prod(plan.get_chunk()) if layout == h5py.h5d.CHUNKED else 0
+        # All of a chunk is decompressed for any value of it.
+        chunk = math.prod(plan.get_chunk()) if layout == h5py.h5d.CHUNKED else 0
+        values = (math.prod(array.shape or ()) + chunk) * array.get_type().get_size()
+        check_declared(values, self._size, file=self.path, field=path)
 
-    def place(self, array: Any) -> int | None:
-        """Returns where in the file the values of a `DatasetID` are, side by side.
-
-        `read_at` takes a fraction of the time that opening an array again takes.
-
-        Returns:
-          The place; None if they are in chunks, nowhere yet, or maybe not in this file.
-        """
-        place: int | None = array.get_offset() if self._has_places else None
-        return place
-
-    def read_at(self, place: int, values: np.ndarray, path: str) -> None:
-        """Fills an array with the bytes at a place of the open file.
-
-        Args:
-          place: The place.
-          values: The array.
-          path: What to call it in an error.
-
-        Raises:
-          SourceError: The file ends before them.
-        """
-        descriptor = self._file.id.get_vfd_handle()
-        rest = values.reshape(-1).view(np.uint8).data
-        while rest:
-            number = os.preadv(descriptor, [rest], place)
-            if not number:
-                what = f"cut short: {len(rest)} bytes are missing at byte {place}"
-                raise self.error(what, path)
-            place, rest = place + number, rest[number:]
+    def _text(self, name: bytes) -> str:
+        try:
+            return name.decode()
+        except UnicodeDecodeError as error:
+            raise self.error(f"the name {name!r} is not in UTF-8") from error
 
     def error(self, what: str, field: str | None = None) -> SourceError:
         """Returns an error of the file."""
         return SourceError(what, file=self.path, field=field)
+
+    # --- The file.
 
     def _current(self) -> Any:
         """The open file, after checking that it is what it was."""
@@ -293,9 +299,7 @@ class Hdf5File:
             if not is_local(self.path):  # HDF5 itself knows nothing of gs:// and the like.
                 file = self._opened.enter_context(open_binary(self.path))
             opened = self._opened.enter_context(h5py.File(file, "r", **self._cache))
-            # Behind a user block, HDF5 1.14 has places for values that are nowhere, too.
-            is_here = is_local(self.path) and not self.follow_links and hasattr(os, "preadv")
-            self._has_places = is_here and not opened.userblock_size
+            self._size = self.size
             return opened
         except Exception as error:
             self._opened.close()
@@ -307,7 +311,7 @@ class Hdf5File:
         """Notes where an object, and its values, are."""
         h5py = import_extra("h5py")
         names = [os.fsdecode(h5py.h5f.get_name(found))]
-        if isinstance(found, h5py.h5d.DatasetID):
+        if is_array(found):
             item = h5py.Dataset(found, readonly=True)
             names += [name for name, *_ in item.external or ()]
             names += (
@@ -318,6 +322,44 @@ class Hdf5File:
             places = (name, os.path.join(directory, name))
             self.other_files.update(place for place in places if os.path.isfile(place))
         self.other_files.discard(self.path)
+
+    # --- What will go.
+
+    def budget(self, max_bytes: int | None = None) -> Budget:
+        """Returns what reading may cost: without end, if the values may be in other files."""
+        size = 1 << 62 if self.follow_links else self.size
+        return Budget(self.path, size, max_bytes=max_bytes)
+
+    def links(self, group: Any) -> list[tuple[bytes, int]]:
+        """Returns the names in an `h5py.h5g.GroupID`, and of which type each link is."""
+        found: list[tuple[bytes, int]] = []
+        group.links.iterate(lambda name, info: found.append((name, info.type)), info=True)
+        return found
+
+    def check_place(self, array: Any, path: str) -> int:
+        """Returns 0."""
+        del array, path
+        return 0
+
+    def place(self, array: Any) -> int | None:
+        """Returns nothing."""
+        del array
+        return None
+
+    def check_values(self, array: Any, path: str) -> None:
+        """Checks that an array is one."""
+        if not is_array(array):
+            raise self.error("a group, expected an array", path)
+
+
+def is_array(item: Any) -> bool:
+    """Whether something in a file is an array, and no group."""
+    return hasattr(item, "dtype")
+
+
+def _in_words_of_h5py(item: Any) -> Any:
+    h5py = import_extra("h5py")
+    return h5py.Dataset(item, readonly=True) if is_array(item) else h5py.Group(item)
 
 
 def _encoded(name: str) -> bytes:

@@ -26,10 +26,10 @@ def options_for(format, episodes):
     observation, action = first(rlds.OBSERVATION, arrays), first(rlds.ACTION, arrays)
     chosen = {"observation": observation, "action": action}
     seen = first(rlds.OBSERVATION, [*arrays, *images])
-    if format in episodes.metadata:  # The same files again.
+    if format in episodes.metadata and not format.startswith("d4rl"):  # The same files again.
         return {}
     return {
-        **dict.fromkeys(("ogbench", "imitation", "d3rlpy"), chosen),
+        **dict.fromkeys(("ogbench", "imitation", "d3rlpy", "d4rl", "d4rl_pybullet"), chosen),
         "aloha": {"fields": {"observations/qpos": seen, "action": action}},
         "minari": {"unknown_final_observation": "drop_last_transition"},
         "lerobot": {

@@ -1,4 +1,4 @@
-"""Makes the HDF5 files of D4RL and d4rl-pybullet again, from the datasets that they became."""
+"""Writes files of D4RL and d4rl-pybullet from datasets of TFDS."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 
-from rlds.formats.d4rl.export import D4rlExport, D4rlPybulletExport, description_of
-from rlds.formats.d4rl.hdf5 import decode_value
+from rlds.formats.d4rl.export import D4rlExport, D4rlPybulletExport
+from rlds.formats.d4rl.rows import METADATA_KEY
 from rlds.formats.tfds.source import FolderSource
+from rlds.raw_files.hdf5_values import decode_value
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import write_export
 
@@ -20,10 +21,7 @@ __all__ = ["export_d4rl", "export_d4rl_pybullet", "read_constants"]
 def export_d4rl(
     dataset: str | os.PathLike[str] | tfds.core.DatasetBuilder, path: str | os.PathLike[str]
 ) -> None:
-    """Makes the file of D4RL again that a dataset was converted from.
-
-    The episodes may be in any order. The file appears under its name when it is complete. What is
-    not in memory is kept beside it in the meantime: as much as all arrays have without compression.
+    """Writes a dataset as a file of D4RL; see `rlds.formats.d4rl.export.D4rlExport`.
 
     Args:
       dataset: The directory of the dataset, or a builder that reads it.
@@ -31,7 +29,7 @@ def export_d4rl(
 
     Raises:
       FileExistsError: There is a file of this name.
-      ValueError: The dataset was not converted by `D4rlSource`, or does not have all episodes.
+      ValueError: D4RL cannot hold the episodes.
     """
     _export(D4rlExport, dataset, path)
 
@@ -39,7 +37,7 @@ def export_d4rl(
 def export_d4rl_pybullet(
     dataset: str | os.PathLike[str] | tfds.core.DatasetBuilder, path: str | os.PathLike[str]
 ) -> None:
-    """Makes the file of d4rl-pybullet again that a dataset was converted from.
+    """Writes a dataset as a file of d4rl-pybullet; see `export_d4rl`.
 
     Args:
       dataset: As for `export_d4rl`.
@@ -47,8 +45,7 @@ def export_d4rl_pybullet(
 
     Raises:
       FileExistsError: There is a file of this name.
-      ValueError: The dataset was not converted by `D4rlPybulletSource`, or does not have all
-        episodes.
+      ValueError: d4rl-pybullet cannot hold the episodes.
     """
     _export(D4rlPybulletExport, dataset, path)
 
@@ -67,11 +64,11 @@ def read_constants(
     Raises:
       ValueError: The dataset was converted from something else.
     """
-    builder = _builder(dataset)
-    constants = description_of(builder.info.metadata or {}, str(builder.data_path))["constants"]
-    return {
-        name: decode_value(facts) for name, facts in constants.items() if facts["shape"] is not None
-    }
+    metadata = _builder(dataset).info.metadata or {}
+    if METADATA_KEY not in metadata:
+        raise ValueError(f"the dataset is not of a file of D4RL; its metadata has {[*metadata]}")
+    constants = metadata[METADATA_KEY]["constants"]
+    return {name: decode_value(value) for name, value in constants.items()}
 
 
 def _export(

@@ -15,10 +15,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from rlds.formats.d4rl.export import description_of
+from rlds.formats.d4rl.rows import METADATA_KEY
 from rlds.formats.tfds.source import FolderSource
-from rlds.raw_files.hdf5_access import Hdf5File
-from rlds.raw_files.hdf5_layout import decode_value, items_of
+from rlds.raw_files.hdf5_access import Hdf5File, is_array
+from rlds.raw_files.hdf5_values import decode_value
 from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds.sources.source import require_files
 from rlds_ecosystem.stores import as_path
@@ -54,14 +54,10 @@ def read_d4rl_policy(path: str | os.PathLike[str]) -> dict[str, Any]:
             if not hdf5.has(group, name):
                 raise hdf5.error(_NONE, _GROUP)
             group = hdf5.member(group, name, _GROUP)
-        budget = hdf5.budget()
-        for name, item in items_of(hdf5, group, budget):
-            if hasattr(item, "dtype"):
-                field = f"{_GROUP}/{name}"
-                hdf5.check_values(item, field)
+        for name, item in hdf5.items(group):
+            if is_array(item):
                 if item.shape is None:
-                    raise hdf5.error("an array without values", field)
-                budget.take(item.nbytes, field)
+                    raise hdf5.error("an array without values", f"{_GROUP}/{name}")
                 arrays[name] = item[()]
     return arrays
 
@@ -69,7 +65,7 @@ def read_d4rl_policy(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _of_dataset(path: str | os.PathLike[str]) -> dict[str, Any]:
     where = os.fspath(path)
     with source_errors(where):
-        constants = description_of(FolderSource(path).metadata(), where)["constants"]
+        constants = FolderSource(path).metadata().get(METADATA_KEY, {}).get("constants", {})
         arrays = {
             name.removeprefix(f"{_GROUP}/"): decode_value(facts)
             for name, facts in constants.items()

@@ -7,23 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from rlds.formats.d4rl.hdf5 import RowReader
-from rlds.formats.d4rl.layout import (
-    INFOS,
-    NEXT_OBSERVATIONS,
-    OBSERVATIONS,
-    TIMEOUTS,
-    is_index,
-)
+from rlds.formats.d4rl.rows import INFOS, NEXT_OBSERVATIONS, OBSERVATIONS, TIMEOUTS, RowReader
+from rlds_ecosystem.fields import Field
 
-__all__ = ["BOUNDARY_RULES", "check_rules", "cut", "differ", "find_ends"]
+__all__ = ["BOUNDARY_RULES", "check_rules", "cut", "differ", "find_ends", "has_index"]
 
 BOUNDARY_RULES = ("flags", "timeouts", "infos_index", "observation_jump", "length", "file")
 
 
 def check_rules(
     rules: Sequence[str],
-    arrays: Mapping[str, Mapping[str, Any]],
+    arrays: Mapping[str, Field],
     *,
     length: int | None,
     jump: float | None,
@@ -33,7 +27,7 @@ def check_rules(
 
     Args:
       rules: The rules.
-      arrays: The arrays of the file, as `rlds.formats.d4rl.hdf5` describes them.
+      arrays: The arrays of the file.
       length: The number of rows of a window, if given.
       jump: The distance of a jump, if given.
       name: What to call the file.
@@ -46,7 +40,7 @@ def check_rules(
         raise ValueError(f"boundary: {unknown or 'no rule'}; the rules are {BOUNDARY_RULES}")
     if TIMEOUTS in rules and TIMEOUTS not in arrays:
         raise ValueError(f"boundary: {name} has no timeouts; it has {list(arrays)}")
-    if "infos_index" in rules and not is_index(arrays.get(INFOS)):
+    if "infos_index" in rules and not has_index(arrays):
         raise ValueError(f"boundary: {name} has no array of integers 'infos'")
     if ("length" in rules) != (length is not None):
         raise ValueError(f"the rule 'length' and the option go together, got {length}")
@@ -55,9 +49,15 @@ def check_rules(
     if "observation_jump" in rules and NEXT_OBSERVATIONS not in arrays:
         if jump is None:
             raise ValueError(f"boundary: {name} has no next_observations; pass a distance as jump")
-        shape = arrays[OBSERVATIONS]["shape"]
-        if len(shape) != 2 or shape[1] < 2:
+        shape = arrays[OBSERVATIONS].shape
+        if len(shape) != 1 or shape < (2,):
             raise ValueError(f"boundary: {name} has observations of shape {shape}: no position")
+
+
+def has_index(arrays: Mapping[str, Field]) -> bool:
+    """Whether `infos` is an array of integers, the index of a demonstration."""
+    infos = arrays.get(INFOS)
+    return infos is not None and not infos.shape and infos.column_dtype.kind in "iu"
 
 
 def find_ends(
@@ -108,7 +108,7 @@ def cut(ends: np.ndarray, num_rows: int, length: int | None) -> np.ndarray:
 
 def _compare(reader: RowReader, name: str, following: str, compare: Callable[..., Any]) -> Any:
     """What a comparison says of each row and the next; false for the last row."""
-    found = np.zeros(reader.num_rows(name), bool)
+    found = np.zeros(reader.sizes(name)[0], bool)
     for begin, rows, others in reader.pairs(name, following):
         found[begin : begin + len(rows)] = compare(rows, others)
     return found

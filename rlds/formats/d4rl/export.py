@@ -1,168 +1,227 @@
-"""Writes the HDF5 files of D4RL and d4rl-pybullet again, from episodes that came from them.
-
-All arrays equal the original ones in every bit, and so do dtypes, shapes, attributes, and how they
-are compressed. The file as a whole may differ in bytes: how HDF5 lays it out depends on who writes
-it. Signalling NaNs of float32 come back as quiet ones, as TFDS stores them.
-"""
+"""Writes episodes of any source as files of D4RL and of d4rl-pybullet."""
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 import rlds
-from rlds.formats.d4rl.hdf5 import make_file
-from rlds.formats.d4rl.layout import FIELDS, NEXT_OBSERVATIONS
 from rlds.formats.d4rl.pybullet import FIRST_REWARD, LAST_ACTION
+from rlds.formats.d4rl.rows import (
+    ACTIONS,
+    EPISODE_ENDS,
+    FIELDS,
+    INFOS,
+    METADATA_KEY,
+    NEXT_OBSERVATION,
+    NEXT_OBSERVATIONS,
+    OBSERVATIONS,
+    REWARDS,
+    TERMINALS,
+    TIMEOUTS,
+)
+from rlds.formats.hdf5_sidecar import Hdf5SidecarWriter, append_rows
+from rlds.raw_files.hdf5_values import decode_value, write_attributes
+from rlds.sources.aside import Aside
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement, as_it_was
-from rlds.sources.source import SourceEpisode, files_of
-from rlds_ecosystem.nests import at
+from rlds.sources.exporting import (
+    Export,
+    Placement,
+    check_arrays,
+    is_array,
+    kept_aside,
+    without_transitions,
+)
+from rlds.sources.source import Outline, SourceEpisode
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.nests import excludes, is_in, leaves_at
 
-__all__ = ["D4rlExport", "D4rlPybulletExport", "description_of"]
+__all__ = ["D4rlExport", "D4rlPybulletExport"]
 
-# Returns what an episode has for the rows of an array of the file.
-_RowsOf: TypeAlias = Callable[[SourceEpisode, str, int], np.ndarray]
+_CHUNK_BYTES = 1 << 18
 
 
 class D4rlExport(Export):
-    """Writes the file of D4RL again that episodes came from.
+    """Writes a file of D4RL: arrays with the rows of all episodes, one after the other.
 
-    The episodes may be in any order. What is not in memory is kept beside the file in the meantime:
-    as much as all arrays have without compression.
+    The observation and the action are one array each; other numbers of steps are arrays in `infos`,
+    but for those that D4RL has elsewhere. `terminals` and `timeouts` mark the last rows, unless the
+    episodes came from D4RL, where they may be elsewhere, too. `next_observations` are there if the
+    final observation of every episode is known. What D4RL has no place for is in the group `rlds`.
+
+    Episodes that came from D4RL are written in the order of their file, with its constants, such as
+    the weights of the policy, and its attributes.
 
     Args:
-      episodes: All episodes of the file.
+      episodes: The episodes.
+      observation: The path of the field that is the observation, if there are several.
+      action: The path of the field that is the action, if there are several.
 
     Raises:
-      ValueError: They were not read by `D4rlSource`.
+      ValueError: There is no such field, or it is no array of numbers of one shape.
     """
 
     format: ClassVar[str] = "d4rl"
     suffixes = (".hdf5", ".h5")
-    is_exact = False  # The keys of episodes have the name of the file.
 
-    def __init__(self, episodes: Episodes) -> None:
+    def __init__(
+        self,
+        episodes: Episodes,
+        *,
+        observation: str = rlds.OBSERVATION,
+        action: str = rlds.ACTION,
+    ) -> None:
         super().__init__(episodes)
-        self._description = description_of(
-            episodes.metadata, files_of(episodes.source), self.format
-        )
+        fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
+        check_arrays(fields, (observation, action), f"{self.format} needs one of each")
+        self._arrays = {OBSERVATIONS: observation, ACTIONS: action}
+        if is_array(fields.get(rlds.REWARD)) and fields[rlds.REWARD].shape == ():
+            self._arrays[REWARDS] = rlds.REWARD
+        # What the file had beside its rows that the episodes came from.
+        self._recorded: Mapping[str, Any] = {}
+        if self._came_from_here:
+            self._recorded = episodes.metadata.get(METADATA_KEY, {})
+        taken = {*self._arrays.values(), *rlds.STEP_FLAGS, rlds.DISCOUNT, rlds.REWARD}
+        for path, field in fields.items():
+            name = self._name_of(path)
+            is_free = name and name not in self._arrays and not excludes(self._arrays, name)
+            if is_free and path not in taken and is_array(field) and 0 not in field.shape:
+                self._arrays[name] = path
+        places = {path: FIELDS.get(name, name) for name, path in self._arrays.items()}
+        self._sidecar = Aside.of(episodes, places, self._whole())
 
+    @property
+    def _came_from_here(self) -> bool:
+        return self.format in self.episodes.metadata
+
+    def _name_of(self, path: str) -> str:
+        """Returns what the array of a field is called; nothing if there is none."""
+        if path == NEXT_OBSERVATION:
+            return NEXT_OBSERVATIONS
+        if self._came_from_here or is_in(path, INFOS):
+            return path
+        return "" if path in (TERMINALS, TIMEOUTS) else f"{INFOS}/{path}"
+
+    def _whole(self) -> Sequence[str]:
+        """Returns the fields that have a row for the final observation."""
+        return ()
+
+    @override
     def placements(self) -> Sequence[Placement]:
-        """All fields are what the file had."""
-        return as_it_was(self.episodes)
+        return kept_aside(self._sidecar)
 
+    @override
+    def objection(self, outline: Outline) -> str:
+        number = outline.num_steps - outline.final_observation_known
+        return without_transitions(number, self.format)
+
+    @override
     def write(self, path: Path) -> None:
-        """See `Export`."""
-        with (
-            tempfile.TemporaryDirectory(dir=path.parent) as directory,
-            contextlib.ExitStack() as files,
-        ):
-            rows = _Rows(Path(directory), self._description, files)
-            for episode in self.each():
-                rows.put(episode, self._rows_of)
-            rows.check_all_there(files_of(self.episodes.source))
-            make_file(path, self._description, rows.read)
+        order = self.order_of_origin() if self._came_from_here else None
+        with import_extra("h5py").File(path, "x") as file:
+            sidecar = Hdf5SidecarWriter(file, self._sidecar)
+            ends: list[int] = []
+            all_known = True
+            for episode in self.each(order):
+                for name, rows in self._rows_of(episode):
+                    _append(file, name, rows)
+                sidecar.add(episode)
+                ends.append(len(file[OBSERVATIONS]))
+                all_known &= episode.final_observation_known
+            file[EPISODE_ENDS] = np.array(ends, np.int64)
+            if not all_known and NEXT_OBSERVATIONS not in self._arrays:
+                file.pop(NEXT_OBSERVATIONS, None)
+            self._write_others(file)
 
-    @staticmethod
-    def _rows_of(episode: SourceEpisode, name: str, num_rows: int) -> np.ndarray:
-        """The rows of an array of the file that belong to an episode."""
-        steps = episode.steps
-        if name == NEXT_OBSERVATIONS and FIELDS[name] not in steps:  # They are in the next steps.
-            return np.asarray(steps[rlds.OBSERVATION][1 : num_rows + 1])
-        return np.asarray(at(steps, FIELDS.get(name, name))[:num_rows])
+    def _write_others(self, file: Any) -> None:
+        """Writes what a file of D4RL had beside its rows."""
+        for name, value in self._recorded.get("constants", {}).items():
+            file[name] = decode_value(value)
+        for name, attributes in self._recorded.get("attributes", {}).items():
+            write_attributes(file[name] if name in file else file.create_group(name), attributes)
+
+    def _rows_of(self, episode: SourceEpisode) -> Iterator[tuple[str, np.ndarray]]:
+        """Yields the rows of an episode, by the names of their arrays."""
+        columns = self._sidecar.rows(episode)
+        number = episode.num_steps - episode.final_observation_known
+        for name, path in self._arrays.items():
+            # Observations have an axis after that of rows.
+            is_scalar = name == OBSERVATIONS and columns[path].ndim == 1
+            yield name, _as_vectors(columns[path]) if is_scalar else columns[path]
+        if REWARDS not in self._arrays:
+            yield REWARDS, np.zeros(number, np.float32)
+        is_terminal = bool(episode.steps[rlds.IS_TERMINAL][-1])
+        for name, is_end in ((TERMINALS, is_terminal), (TIMEOUTS, not is_terminal)):
+            # In files of D4RL without timeouts, something else says where episodes end.
+            if name not in self._arrays and not self._came_from_here:
+                yield name, np.arange(number) == (number - 1 if is_end else number)
+        if NEXT_OBSERVATIONS not in self._arrays and episode.final_observation_known:
+            path = self._arrays[OBSERVATIONS]
+            yield NEXT_OBSERVATIONS, self._sidecar.columns(episode)[path][1:]
 
 
 class D4rlPybulletExport(D4rlExport):
-    """Writes the file of d4rl-pybullet again that episodes came from; see `D4rlExport`."""
+    """Writes a file of d4rl-pybullet, whose rows have the reward that came with the observation.
+
+    It has no other arrays than observations, actions, rewards and terminals; see `D4rlExport`.
+
+    Args:
+      episodes: The episodes.
+      observation: The path of the field that is the observation, if there are several.
+      action: The path of the field that is the action, if there are several.
+
+    Raises:
+      ValueError: There is no such field, or it is no array of numbers of one shape.
+    """
 
     format = "d4rl_pybullet"
 
-    @staticmethod
-    def _rows_of(episode: SourceEpisode, name: str, num_rows: int) -> np.ndarray:
-        del num_rows
-        steps = episode.steps
-        if name == "actions":
-            last = np.asarray(episode.metadata[LAST_ACTION])
-            return np.concatenate([steps[rlds.ACTION][:-1], last[np.newaxis]])
-        if name == "rewards":
-            first = np.asarray(episode.metadata[FIRST_REWARD])
-            return np.concatenate([first[np.newaxis], steps[rlds.REWARD][:-1]])
-        return np.asarray(steps[rlds.OBSERVATION if name == "observations" else name])
+    @override
+    def _name_of(self, path: str) -> str:
+        return path if self._came_from_here and path == TERMINALS else ""
+
+    @override
+    def _whole(self) -> Sequence[str]:
+        return [self._arrays[OBSERVATIONS], *({TERMINALS} & self._arrays.keys())]
+
+    @override
+    def objection(self, outline: Outline) -> str:
+        return "" if outline.final_observation_known else "its final observation is not known"
+
+    @override
+    def _rows_of(self, episode: SourceEpisode) -> Iterator[tuple[str, np.ndarray]]:
+        columns = self._sidecar.columns(episode)
+        yield OBSERVATIONS, _as_vectors(columns[self._arrays[OBSERVATIONS]])
+        action = _as_vectors(columns[self._arrays[ACTIONS]])
+        last = np.asarray(episode.metadata.get(LAST_ACTION, np.zeros_like(action[-1])))
+        yield ACTIONS, np.concatenate([action[:-1], last.reshape(1, -1).astype(action.dtype)])
+        reward = columns.get(rlds.REWARD, np.zeros(episode.num_steps, np.float32))
+        first = np.asarray([episode.metadata.get(FIRST_REWARD, 0)], reward.dtype)
+        yield REWARDS, np.concatenate([first, reward[:-1]])[:, np.newaxis]
+        terminals = np.zeros(episode.num_steps, np.float32)
+        terminals[-1] = episode.complete
+        yield TERMINALS, columns.get(TERMINALS, terminals)[:, np.newaxis]
 
 
-class _Rows:
-    """The rows of all arrays, which arrive in any order, in a file for each array."""
-
-    def __init__(
-        self, directory: Path, description: Mapping[str, Any], files: contextlib.ExitStack
-    ) -> None:
-        self._is_there = np.zeros(description["rows"], bool)
-        self._dtypes = {
-            name: np.dtype((facts["dtype"], tuple(facts["shape"][1:])))
-            for name, facts in description["arrays"].items()
-        }
-        self._files = {
-            name: files.enter_context((directory / f"{index}.rows").open("w+b"))
-            for index, name in enumerate(self._dtypes)
-        }
-
-    def put(self, episode: SourceEpisode, rows_of: _RowsOf) -> None:
-        """Takes the rows of an episode."""
-        begin, end = episode.origin.begin, episode.origin.end
-        if self._is_there[begin:end].any():
-            raise ValueError(f"rows {begin} to {end}: there are several episodes for one of them")
-        self._is_there[begin:end] = True
-        for name, row in self._dtypes.items():
-            content = rows_of(episode, name, end - begin).astype(row.base).tobytes()
-            if len(content) != (end - begin) * row.itemsize:
-                raise ValueError(
-                    f"rows {begin} to {end}: their episode has {len(content)} bytes of {name}, "
-                    f"expected {(end - begin) * row.itemsize}"
-                )
-            self._files[name].seek(begin * row.itemsize)
-            self._files[name].write(content)
-
-    def check_all_there(self, where: str) -> None:
-        """Raises an error if rows are missing."""
-        missing = np.flatnonzero(~self._is_there)
-        if len(missing):
-            raise ValueError(
-                f"{where}: {len(missing)} of {len(self._is_there)} rows are missing, "
-                f"beginning with row {missing[0]}: episodes were left out, or removed"
-            )
-
-    def read(self, name: str, begin: int, end: int) -> np.ndarray:
-        """Returns rows of an array."""
-        row, file = self._dtypes[name], self._files[name]
-        file.seek(begin * row.itemsize)
-        content = file.read((end - begin) * row.itemsize)
-        return np.frombuffer(content, row.base).reshape(end - begin, *row.shape)
+def _as_vectors(column: np.ndarray) -> np.ndarray:
+    return column.reshape(len(column), -1)
 
 
-def description_of(
-    metadata: Mapping[str, Any], where: str, kind: str | None = None
-) -> Mapping[str, Any]:
-    """Returns what is said of the file that a dataset was made of.
-
-    Args:
-      metadata: The metadata of the dataset.
-      where: What to call the dataset in an error.
-      kind: "d4rl" or "d4rl_pybullet"; either if None.
-
-    Raises:
-      ValueError: It was made of something else.
-    """
-    if "hdf5" not in metadata or (kind is not None and kind not in metadata):
-        raise ValueError(
-            f"{where}: its metadata does not say that it was made of a file of "
-            f"{kind or 'd4rl or d4rl_pybullet'}; it has {sorted(metadata)}. Nothing else can be "
-            "written so: choose another format"
+def _append(file: Any, name: str, rows: np.ndarray) -> None:
+    """Adds rows to an array, compressed as D4RL does it."""
+    if name not in file:
+        shape = rows.shape[1:]
+        length = max(1, _CHUNK_BYTES // max(1, rows[:1].nbytes))
+        file.create_dataset(
+            name,
+            (0, *shape),
+            rows.dtype,
+            maxshape=(None, *shape),
+            chunks=(length, *shape),
+            compression="gzip",
         )
-    description: Mapping[str, Any] = metadata["hdf5"]
-    return description
+    append_rows(file[name], rows)

