@@ -12,11 +12,12 @@ import os
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Collection, Iterator
-from typing import NamedTuple, Self
+from collections.abc import Collection
+from typing import NamedTuple
 
 from etils import epath
 
+from rlds.raw_files.archives import TarHeader, has_end_mark, tar_members
 from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import SourceError, require_files
@@ -26,10 +27,6 @@ __all__ = ["Sample", "Shard", "find_shards", "first_fields"]
 
 _NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)")
 _SKIPPED = re.compile(r"__[^/]*__($|/)")
-_BLOCK = tarfile.BLOCKSIZE
-# Members whose content is read at once: long names, and attributes.
-_WITH_TEXT = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, b"x", b"g", b"X")
-_MAX_TEXT = 1 << 20
 
 
 class Sample(NamedTuple):
@@ -74,8 +71,8 @@ class Shard:
         names: set[str] = set()
         with source_errors(self.path), self.path.open("rb") as file:
             size = int(self.path.stat().length)
-            with tarfile.TarFile(fileobj=file, tarinfo=_Header) as tar:
-                for info in _members(tar):
+            with tarfile.TarFile(fileobj=file, tarinfo=TarHeader) as tar:
+                for info in tar_members(tar):
                     if (found := _key_and_field(info)) is None:
                         continue
                     key, field = found
@@ -93,9 +90,7 @@ class Shard:
                     names.add(field)
                     self.samples[-1] = sample
                     self.num_fields += 1
-                file.seek(tar.offset)
-                end_mark = file.read(_BLOCK)
-        self.is_whole = len(end_mark) == _BLOCK and not any(end_mark)
+                self.is_whole = has_end_mark(tar)
 
     def read(self, sample: Sample, fields: Collection[str] | None = None) -> dict[str, bytes]:
         """Returns the bytes of the fields of a sample, or of some of them.
@@ -108,8 +103,8 @@ class Shard:
         values = {}
         with source_errors(self.path, episode=sample.key), self.path.open("rb") as file:
             file.seek(sample.begin)
-            with tarfile.TarFile(fileobj=file, tarinfo=_Header) as tar:
-                for info in _members(tar):
+            with tarfile.TarFile(fileobj=file, tarinfo=TarHeader) as tar:
+                for info in tar_members(tar):
                     if info.offset >= sample.end:
                         break
                     found = _key_and_field(info)
@@ -117,32 +112,6 @@ class Shard:
                         file.seek(info.offset_data)
                         values[found[1]] = file.read(info.size)
         return values
-
-
-class _Header(tarfile.TarInfo):
-    """A header, for whose long name or attributes a file cannot ask for any memory."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        header = super().frombuf(buf, encoding, errors)
-        if header.type in _WITH_TEXT and header.size > _MAX_TEXT:
-            raise tarfile.ReadError(f"a name or attributes of {header.size:,} bytes")
-        return header
-
-
-def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Yields the members, and keeps none; ends where the file was cut."""
-    while True:
-        try:
-            info = tar.next()
-        except tarfile.ReadError:
-            if tar.offset == 0:
-                raise
-            return
-        if info is None or tar.offset <= info.offset:  # Of a negative size.
-            return
-        yield info
-        tar.members = []  # type: ignore[attr-defined]
 
 
 def _key_and_field(info: tarfile.TarInfo) -> tuple[str, str] | None:
@@ -166,8 +135,8 @@ def first_fields(path: epath.Path) -> list[str]:
     """Returns the names of the fields of the first sample of a file."""
     fields: list[str] = []
     key = None
-    with path.open("rb") as file, tarfile.TarFile(fileobj=file, tarinfo=_Header) as tar:
-        for info in _members(tar):
+    with path.open("rb") as file, tarfile.TarFile(fileobj=file, tarinfo=TarHeader) as tar:
+        for info in tar_members(tar):
             if (found := _key_and_field(info)) is None:
                 continue
             if key not in (None, found[0]):
