@@ -18,7 +18,6 @@ import tensorflow_datasets as tfds
 from etils import epath
 from tensorflow_datasets.core.dataset_builder import FileReaderBuilder
 
-from envlogger.converters.tfds_features import TensorStorage
 from rlds.raw_files import archives
 from rlds.raw_files.input_files import state_of
 from rlds.raw_files.untrusted import SourceChangedError
@@ -27,6 +26,7 @@ from rlds.sources.options import Option, options_of
 from rlds.sources.restored import restored
 from rlds.sources.source import Source
 from rlds.sources.video_frames import as_chosen
+from rlds.tfds.features import TensorStorage
 from rlds_ecosystem import stores
 from rlds_ecosystem.errors import StorageError, storage_errors
 from rlds_ecosystem.stores import is_local

@@ -9,15 +9,15 @@ import tensorflow_datasets as tfds
 from tensorflow_datasets.rlds import rlds_base
 
 import rlds
-from envlogger.converters.tfds_features import (
+from rlds.formats.logs import source as logs_source
+from rlds.formats.logs.recorded_logs import Logs
+from rlds.sources.episode_fields import RESERVED
+from rlds.tfds.features import (
     TensorStorage,
     fields_of_features,
     lossless,
     lossless_config,
 )
-from rlds.formats.logs import source as logs_source
-from rlds.formats.logs.recorded_logs import Logs
-from rlds.sources.episode_fields import RESERVED
 from tfds_builders.features import feature_of
 
 __all__ = ["EnvLoggerSource"]

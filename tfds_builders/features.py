@@ -1,6 +1,6 @@
 """The TFDS features of the dataset that a source becomes.
 
-They keep values without loss, see `envlogger.converters.tfds_features`.
+They keep values without loss, see `rlds.tfds.features`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import tensorflow_datasets as tfds
 from etils import epath
 
 import rlds
-from envlogger.converters.tfds_features import (
+from rlds.raw_files.untrusted import source_errors
+from rlds.sources.episode_fields import EPISODE_FIELDS, RESERVED
+from rlds.sources.source import Source, SourceError, StoredSource, files_of
+from rlds.tfds.features import (
     EXACT,
     TensorStorage,
     check_readable,
     encoding_of,
     lossless,
 )
-from rlds.raw_files.untrusted import source_errors
-from rlds.sources.episode_fields import EPISODE_FIELDS, RESERVED
-from rlds.sources.source import Source, SourceError, StoredSource, files_of
 from rlds_ecosystem.fields import Field
 
 __all__ = ["feature_of", "features_of"]

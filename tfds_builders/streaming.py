@@ -14,13 +14,13 @@ import numpy as np
 import tensorflow as tf
 
 import rlds
-from envlogger.converters.tfds_features import fields_of_features
 from rlds.formats.logs import source as logs_source
 from rlds.formats.logs.recorded_logs import LogSource
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.opening import only_split
 from rlds.sources.source import Source, SourceEpisode, SourceError
+from rlds.tfds.features import fields_of_features
 from rlds.transformations import _layouts
 from rlds_ecosystem.fields import Opaque, match_columns
 from rlds_ecosystem.nests import at, leaves_at, put

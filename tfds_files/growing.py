@@ -26,22 +26,25 @@ those of the old one, which are removed afterwards.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
 import tempfile
 import uuid
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from etils import epath
 
 from rlds_ecosystem import stores
+from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.stores import is_local
 from rlds_ecosystem.whole_files import locked, sync, try_to_lock
 from tfds_files import index_files
 from tfds_files.errors import DamagedFileError, TfdsFilesError
-from tfds_files.features import read_features
+from tfds_files.features import leaves_of, parse_features, read_features
 from tfds_files.folder import TEMPLATE, shard_name
 from tfds_files.indexing import save_index
 from tfds_files.record_files import (
@@ -52,9 +55,9 @@ from tfds_files.record_files import (
     sound_records,
     write_records,
 )
-from tfds_files.summary import INFO_FILE, read_json
+from tfds_files.summary import FEATURES_FILE, INFO_FILE, METADATA_FILE, read_json
 
-__all__ = ["GROWING_TEMPLATES", "GrowingDataset", "Replacement", "ShardDraft"]
+__all__ = ["GROWING_TEMPLATES", "Description", "GrowingDataset", "Replacement", "ShardDraft"]
 
 GROWING_TEMPLATES = (
     "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_INDEX}",
@@ -69,31 +72,43 @@ _WHOLE = ".whole"
 _TORN = ".torn"
 
 
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What a dataset is, whatever it holds.
+
+    Attributes:
+      name: Its name.
+      version: Its version.
+      file_format: The format of its shards, such as "tfrecord".
+      features: The JSON of its features.
+      metadata: What else is said about the whole, in the types of JSON; None if nothing is.
+      write: Writes `dataset_info.json`, without splits, and all that is beside it, into the folder
+        that it is given. Called when the dataset is made, and when it is replaced.
+    """
+
+    name: str
+    version: str
+    file_format: str
+    features: Any
+    metadata: Mapping[str, Any] | None
+    write: Callable[[epath.Path], Any]
+
+
 class GrowingDataset:
     """A dataset to which shards are added.
 
     Args:
       directory: The folder, or a URL.
-      name: The name of the dataset.
-      file_format: The format of its shards, such as "tfrecord".
-      describe: Writes `dataset_info.json`, without splits, and all that is beside it, into the
-        folder that it is given. Called when the dataset is made, and when it is replaced.
+      description: What the dataset is.
 
-    All methods raise an `OSError` if a file cannot be read or written, and a `DamagedFileError` if
-    `dataset_info.json` is not what TFDS writes.
+    All methods raise a `StorageError` if a file cannot be read or written, or if what is there is
+    not what TFDS writes.
     """
 
-    def __init__(
-        self,
-        directory: epath.PathLike,
-        name: str,
-        file_format: str,
-        describe: Callable[[epath.Path], Any],
-    ) -> None:
+    def __init__(self, directory: epath.PathLike, description: Description) -> None:
         self.directory = stores.as_path(directory)
-        self._name = name
-        self._file_format = file_format
-        self._describe = describe
+        self._description = description
+        self._name, self._file_format = description.name, description.file_format
 
     @property
     def exists(self) -> bool:
@@ -103,11 +118,122 @@ class GrowingDataset:
 
     def splits(self) -> dict[str, list[int]]:
         """Returns how many examples the shards of each split have."""
-        return {split["name"]: _lengths(split) for split in self._read()["splits"]}
+        return {split["name"]: _lengths(split) for split in self._stored()["splits"]}
+
+    def open(self, splits: Iterable[str], *, stacklevel: int = 2) -> None:
+        """Makes the dataset and its splits where they do not exist; else checks that they fit.
+
+        What writers left when they died is added, with a warning.
+
+        Args:
+          splits: The splits that are going to be added to.
+          stacklevel: Whose line a warning names, as in `warnings.warn`.
+
+        Raises:
+          StorageError: There is another dataset; says what is different.
+        """
+        if self.exists:
+            self._check_fits(stacklevel + 1)
+            for name, number in self.recover().items():
+                warnings.warn(
+                    f"{self.directory}: added {number} episodes to the split {name!r}, from a "
+                    "recorder that died before it finished its shard",
+                    stacklevel=stacklevel,
+                )
+        for split in splits:
+            self.add_split(split)
+
+    def has_same_features(self) -> bool:
+        """Whether it exists, and has the features of the description."""
+        return self.exists and self._other_features() is None
+
+    def check_replaceable(self, splits: Container[str]) -> None:
+        """Checks that splits can be replaced by those of a dataset of this description.
+
+        Raises:
+          StorageError: There are other splits, and they do not fit the description.
+        """
+        others = [name for name in self.splits() if name not in splits] if self.exists else []
+        difference = self._difference() if others else None
+        if difference is not None:
+            raise StorageError(f"the splits {others} would be lost: {difference}")
+
+    def has_to_be_replaced(self, splits: Container[str]) -> bool:
+        """Whether splits cannot simply be added to: they have examples, or the dataset is another.
+
+        Raises:
+          StorageError: See `check_replaceable`.
+        """
+        self.check_replaceable(splits)
+        return self.exists and (
+            any(sum(lengths) for name, lengths in self.splits().items() if name in splits)
+            or self._difference() is not None
+        )
+
+    def _check_fits(self, stacklevel: int) -> None:
+        difference = self._difference()
+        if difference is not None:
+            raise StorageError(difference)
+        for split in self._stored()["splits"]:
+            if split.get("filepathTemplate") not in GROWING_TEMPLATES:
+                raise StorageError(
+                    f"{self.directory} has a dataset that is complete: the names of the files of "
+                    f"its split {split['name']!r} say how many there are; write to another "
+                    "directory"
+                )
+        metadata = self._description.metadata
+        if metadata is not None and dict(metadata) != self._stored_json(METADATA_FILE):
+            warnings.warn(
+                f"the metadata of the dataset in {self.directory} is kept as it is, although the "
+                "metadata given now is different; write to another directory to store it",
+                stacklevel=stacklevel + 1,
+            )
+
+    def _difference(self) -> str | None:
+        """Says in which respect the dataset that exists is another one; None if it is the same."""
+        stored = self._stored()
+        for what, here, there in (
+            ("name", self._name, stored.get("name")),
+            ("version", self._description.version, stored.get("version")),
+            ("file format", self._file_format, stored.get("fileFormat") or _DRAFT_FORMAT),
+        ):
+            if here != there:
+                return (
+                    f"{self.directory} has a dataset of another {what}: {there}, not {here}; write "
+                    "to another directory"
+                )
+        others = self._other_features()
+        if others is not None:
+            return (
+                f"{self.directory} has a dataset with other features, or features that are stored "
+                f"in another way: {', '.join(others)}; write to another directory"
+            )
+        return None
+
+    def _other_features(self) -> list[str] | None:
+        """Returns which fields the dataset does not have in this way; None if it has them all."""
+        here, there = self._description.features, self._stored_json(FEATURES_FILE)
+        try:
+            known = [parse_features(features) for features in (here, there)]
+        except TfdsFilesError:  # Features that only TFDS knows.
+            return None if here == there else []
+        if known[0].to_json() == known[1].to_json():
+            return None
+        one, other = ({leaf.name: leaf for leaf in leaves_of(found)} for found in known)
+        return sorted(name for name in {**one, **other} if one.get(name) != other.get(name))
+
+    def _stored(self) -> dict[str, Any]:
+        with _naming(self.directory, "has a dataset that cannot be read"):
+            return self._read()
+
+    def _stored_json(self, name: str) -> Any:
+        with _naming(self.directory, "has a dataset that cannot be read"):
+            path = self.directory / name
+            return read_json(path) if path.exists() else {}
 
     def add_split(self, split: str) -> None:
         """Adds an empty split, and makes the dataset if it does not exist."""
-        with locked(self.directory):
+        with _naming(self.directory), locked(self.directory):
             info = self._read() if self.exists else {"splits": []}
             if _find(info, split) is None:  # Another writer may have been faster.
                 info["splits"].append({"filepathTemplate": GROWING_TEMPLATES[0], "name": split})
@@ -122,7 +248,7 @@ class GrowingDataset:
           For each split that has more examples now, how many.
         """
         recovered: dict[str, int] = {}
-        with locked(self.directory):
+        with _naming(self.directory), locked(self.directory):
             _remove_info_drafts(self.directory)
             info = self._read()
             for split in info["splits"]:
@@ -184,7 +310,7 @@ class GrowingDataset:
         try:
             last = draft / INFO_FILE
             if describe:
-                self._describe(draft)
+                self._description.write(draft)
                 info = {**read_json(last), "splits": info["splits"]}
             last.write_text(json.dumps(info, indent=2, sort_keys=True))
             for path in [*(path for path in draft.iterdir() if path.name != INFO_FILE), last]:
@@ -290,7 +416,7 @@ class ShardDraft:
       num_examples: How many examples it has.
 
     Raises:
-      OSError: The file cannot be made.
+      StorageError: The file cannot be made.
     """
 
     def __init__(self, dataset: GrowingDataset, split: str) -> None:
@@ -306,7 +432,7 @@ class ShardDraft:
         self._is_torn = False
         self._num_bytes = 0
         self.num_examples = 0
-        with locked(dataset.directory):  # Nobody takes it for abandoned.
+        with _naming(self.path), locked(dataset.directory):  # Nobody takes it for abandoned.
             self._writer = TFRecordWriter(self.path)
             self._lock = try_to_lock(self.path)
 
@@ -314,10 +440,11 @@ class ShardDraft:
         """Appends an example, which survives the death of the process from now on.
 
         Raises:
-          OSError: It cannot be written. What was added before is kept: call `finish`.
+          StorageError: It cannot be written. What was added before is kept: call `finish`.
         """
         self._is_torn = True
-        self._writer.write(example)
+        with _naming(self.path):
+            self._writer.write(example)
         self._is_torn = False
         self.num_examples += 1
         self._num_bytes += len(example)
@@ -326,16 +453,17 @@ class ShardDraft:
         """Makes the shard part of the dataset, or removes it if it is empty.
 
         Raises:
-          OSError: It cannot be written. The draft stays, for `recover`.
+          StorageError: It cannot be written. The draft stays, for `recover`.
         """
         try:
-            self._writer.close()
-            if self._is_torn:  # By an example that was refused.
-                os.truncate(self.path, _file_size(self.num_examples, self._num_bytes))
-            whole = self._dataset._whole(self.path)
-            self._dataset._add_shard(
-                self._split, self.path, whole, self.num_examples, self._num_bytes
-            )
+            with _naming(self.path):
+                self._writer.close()
+                if self._is_torn:  # By an example that was refused.
+                    os.truncate(self.path, _file_size(self.num_examples, self._num_bytes))
+                whole = self._dataset._whole(self.path)
+                self._dataset._add_shard(
+                    self._split, self.path, whole, self.num_examples, self._num_bytes
+                )
         finally:
             self.abandon()
 
@@ -364,13 +492,13 @@ class Replacement:
       directory: Where to write the new dataset, as a `GrowingDataset`.
 
     Raises:
-      OSError: The place cannot be made.
+      StorageError: The place cannot be made.
     """
 
     def __init__(self, directory: epath.PathLike) -> None:
         directory = stores.as_path(directory)
         self._lock: int | None = None
-        with locked(directory):
+        with _naming(directory), locked(directory):
             _remove_info_drafts(directory)
             for abandoned in directory.glob(f"{_REPLACEMENT_PREFIX}*"):
                 _remove_unless_locked(abandoned)
@@ -379,20 +507,19 @@ class Replacement:
             (self.directory / ".lock").write_bytes(b"")
             self._lock = try_to_lock(self.directory / ".lock")
 
-    def commit(self, new: GrowingDataset, target: GrowingDataset, check: Callable[[], Any]) -> None:
+    def commit(self, new: GrowingDataset, target: GrowingDataset) -> None:
         """Replaces the splits of a dataset that the new one has; its others stay.
 
         Args:
           new: The new dataset.
           target: The same in its final directory.
-          check: Called before anything changes; raises if the dataset there has other splits, and
-            is not one that they fit.
 
         Raises:
-          OSError: The dataset cannot be written.
+          StorageError: The dataset cannot be written, or has other splits that do not fit the new
+            one. Nothing has changed then.
         """
-        with locked(target.directory):
-            check()
+        with _naming(target.directory), locked(target.directory):
+            target.check_replaceable(new.splits())
             info, stored = new._read(), target._read() if target.exists else {"splits": []}
             obsolete = [
                 _path_of(target.directory, stored, split, index)
@@ -457,6 +584,18 @@ def _move(
         stores.move_file(here, there)
         index_files.move(here, there)
     return moved
+
+
+@contextlib.contextmanager
+def _naming(path: epath.PathLike, what: str = "") -> Iterator[None]:
+    """Raises errors of files with the path, and with what to do."""
+    try:
+        yield
+    except (OSError, TfdsFilesError) as e:
+        if what:
+            raise StorageError(f"{path} {what}: {e}; write to another directory") from e
+        advice = "; check the space left" if is_local(path) else ""
+        raise StorageError(f"cannot write {os.fspath(path)}: {e}{advice}") from e
 
 
 def _remove_shard(path: epath.Path) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 from etils import epath
 
 from rlds_ecosystem import stores
+from tfds_files.appending import AppendingWriter
 from tfds_files.example_encoder import ExampleEncoder
 from tfds_files.features import Features, Image, Leaf, leaves_of
-from tfds_files.folder import open_folder
-from tfds_files.growing import GROWING_TEMPLATES, GrowingDataset, ShardDraft
+from tfds_files.growing import Description, GrowingDataset
 from tfds_files.summary import FEATURES_FILE, INFO_FILE, METADATA_FILE
 
 __all__ = ["DatasetWriter"]
@@ -42,12 +42,11 @@ class DatasetWriter:
       max_examples_per_shard: How many examples a shard takes.
 
     Raises:
-      ValueError: An argument is wrong; TFDS could not read what it stores of such features; or the
-        folder has another dataset. Says which.
-      OSError: The folder cannot be written to.
+      ValueError: An argument is wrong; or TFDS could not read what it stores of such features.
+      StorageError: The folder cannot be written to, or has another dataset; says what is different.
 
     >>> import tempfile, numpy as np
-    >>> from tfds_files import Dataset, Tensor
+    >>> from tfds_files import Dataset, Tensor, open_folder
     >>> steps = Dataset(feature=Features(features={"action": Tensor(dtype=np.dtype(np.int64))}))
     >>> directory = tempfile.mkdtemp()
     >>> with DatasetWriter(directory, Features(features={"steps": steps}), "mine") as writer:
@@ -83,44 +82,25 @@ class DatasetWriter:
         info |= {"description": description, "citation": citation}
         self._info = {key: value for key, value in info.items() if value}
         self._features = features.to_json()
-        self._metadata = json.dumps(dict(metadata)) if metadata else None
-        self._max_examples = max_examples_per_shard
+        self._metadata = dict(metadata) if metadata else None
         self._encoder = ExampleEncoder(features)
-        self._shards: dict[str, ShardDraft] = {}
+        self._splits: set[str] = set()
         self._is_closed = False
         path = stores.as_path(directory)
         path.mkdir(parents=True, exist_ok=True)
-        self._dataset = GrowingDataset(path, name, file_format, self._describe)
-        if self._dataset.exists:
-            self._check_same()
-            self._dataset.recover()
+        self._dataset = GrowingDataset(
+            path,
+            Description(name, version, file_format, self._features, self._metadata, self._describe),
+        )
+        self._dataset.open([], stacklevel=3)
+        self._writer = AppendingWriter(self._dataset, max_examples_per_shard)
 
     def _describe(self, place: epath.Path) -> None:
         features = json.dumps(self._features, indent=4, sort_keys=True)
         (place / FEATURES_FILE).write_text(features)
         if self._metadata is not None:
-            (place / METADATA_FILE).write_text(self._metadata)
+            (place / METADATA_FILE).write_text(json.dumps(self._metadata))
         (place / INFO_FILE).write_text(json.dumps(self._info))
-
-    def _check_same(self) -> None:
-        found = open_folder(self._dataset.directory)
-        for what, here, there in (
-            ("name", self._info["name"], found.name),
-            ("version", self._info["version"], found.version),
-            ("file format", self._info["fileFormat"], found.file_format),
-            ("features", self._features, found.features.to_json()),
-        ):
-            if here != there:
-                raise ValueError(
-                    f"{found.directory} has a dataset of another {what}, {there}; write to another "
-                    "folder"
-                )
-        for split in found.info.get("splits", []):
-            if split.get("filepathTemplate") not in GROWING_TEMPLATES:
-                raise ValueError(
-                    f"{found.directory} has a dataset that is complete: the names of its files say "
-                    "how many there are; write to another folder"
-                )
 
     def add(self, example: Mapping[str, Any], split: str = "train") -> None:
         """Writes an example.
@@ -132,34 +112,25 @@ class DatasetWriter:
         Raises:
           ValueError: It does not fit the features, and is not written; says which field. Or the
             writer is closed, or this is no name of a split.
-          OSError: It cannot be written. Those before are kept, if `close` can do so.
+          StorageError: It cannot be written; those before are.
         """
         if self._is_closed:
             raise ValueError("the writer is closed")
         data = self._encoder.encode(example)
-        if split not in self._shards:
+        if split not in self._splits:
             _check_word("split", split, _SPLIT)
             self._dataset.add_split(split)
-            self._shards[split] = ShardDraft(self._dataset, split)
-        shard = self._shards[split]
-        shard.add(data)
-        if shard.num_examples >= self._max_examples:
-            self._shards.pop(split).finish()
+            self._splits.add(split)
+        self._writer.add(data, split)
 
     def close(self) -> None:
         """Makes all examples part of the dataset; further calls do nothing.
 
         Raises:
-          OSError: They cannot be written.
+          StorageError: They cannot be written.
         """
         self._is_closed = True
-        shards, self._shards = self._shards, {}
-        try:
-            for shard in shards.values():
-                shard.finish()
-        finally:
-            for shard in shards.values():
-                shard.abandon()
+        self._writer.flush()
 
     def __enter__(self) -> DatasetWriter:
         return self

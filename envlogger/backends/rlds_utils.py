@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow_datasets as tfds
 import tree
 
-from envlogger.backends import tfds_shards
 from envlogger.converters.rlds_episode import to_rlds_episode
 from envlogger.step_data import StepData
+from rlds.tfds.growing import recover
 
 __all__ = ["Step", "maybe_recover_last_shard", "to_rlds_step"]
 
@@ -83,5 +83,5 @@ def maybe_recover_last_shard(builder: tfds.core.DatasetBuilder) -> tfds.core.Dat
     Raises:
       StorageError: A file cannot be read or written.
     """
-    tfds_shards.recover(builder.info)
+    recover(builder.info)
     return builder

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,30 +12,31 @@ import numpy as np
 import tensorflow_datasets as tfds
 import tree
 from dm_env import specs
-from tensorflow_datasets.rlds.rlds_base import DatasetConfig, build_info
+from tensorflow_datasets.rlds.rlds_base import DatasetConfig
 
-from envlogger.backends import rlds_utils, tfds_shards
+from envlogger.backends import rlds_utils
 from envlogger.backends.backend_writer import BackendWriter
 from envlogger.backends.directories import directory_to_write
 from envlogger.backends.schedulers import Scheduler
-from envlogger.converters.json_values import to_json
 from envlogger.converters.rlds_episode import to_rlds_episode
-from envlogger.converters.tfds_examples import ExampleEncoder
-from envlogger.converters.tfds_features import (
+from envlogger.errors import (
+    InvalidStepError,
+    UnsupportedTypeError,
+    UnsupportedValueError,
+)
+from envlogger.step_data import StepData
+from rlds.tfds.examples import ExampleEncoder
+from rlds.tfds.features import (
     TensorStorage,
     check_readable,
     fields_of_features,
     lossless_config,
 )
-from envlogger.errors import (
-    InvalidStepError,
-    StorageError,
-    UnsupportedTypeError,
-    UnsupportedValueError,
-)
-from envlogger.step_data import StepData
+from rlds.tfds.growing import growing_dataset, new_info
 from rlds_ecosystem.columns import first_row, known_field, stack_values
 from rlds_ecosystem.fields import match_columns
+from rlds_ecosystem.json_values import to_json
+from tfds_files.appending import AppendingWriter
 
 __all__ = ["DatasetConfig", "Episode", "TFDSBackendWriter"]
 
@@ -142,20 +141,11 @@ class TFDSBackendWriter(BackendWriter):
         directory = directory_to_write(data_directory)
         self._storage = TensorStorage(float64, tensor_encoding)
         ds_config = lossless_config(ds_config, self._storage, stacklevel=2)
-        identity = tfds.core.dataset_info.DatasetIdentity(
-            name=ds_config.name,
-            version=tfds.core.Version(version),
-            data_dir=os.fspath(directory),
-            module_name="",
-        )
         ds_metadata = to_json(metadata, "metadata") if store_ds_metadata else None
-        self._info = build_info(ds_config, identity, ds_metadata)
-        self._info.set_file_format("tfrecord")
+        info = new_info(ds_config, directory, version=version, metadata=ds_metadata)
         self._split = split_name or "train"
-        self._max_episodes_per_file = max_episodes_per_file
-        self._flush_interval = flush_interval
         self._defaults = dict(episode_metadata_defaults or {})
-        self._features = self._info.features
+        self._features = info.features
         check_readable(self._features, "ds_config, ")
         step_features = self._features["steps"].feature
         fields = fields_of_features(step_features)
@@ -172,9 +162,9 @@ class TFDSBackendWriter(BackendWriter):
         self._steps: list[StepData] = []
         self._episode_metadata: dict[str, Any] = {}
         self._num_episodes = 0
-        self._shard: tfds_shards.ShardDraft | None = None
-        self._shard_begin = 0.0
-        tfds_shards.open_dataset(self._info, [self._split], stacklevel=4)
+        dataset = growing_dataset(info)
+        dataset.open([self._split], stacklevel=3)
+        self._writer = AppendingWriter(dataset, max_episodes_per_file, flush_interval)
         super().__init__(metadata=metadata, scheduler=scheduler)
 
     def _record_step(self, data: StepData, is_new_episode: bool) -> None:
@@ -265,29 +255,7 @@ class TFDSBackendWriter(BackendWriter):
             serialized = self._encoder.encode({"steps": columns, **metadata})
         except Exception as e:  # Whatever a feature of TFDS raises.
             raise UnsupportedValueError(f"episode {number} is not stored: {e}") from e
-        try:
-            if self._shard is None:
-                self._shard = tfds_shards.ShardDraft(self._info, self._split)
-                self._shard_begin = time.monotonic()
-            self._shard.add(serialized)
-        except StorageError as e:
-            with contextlib.suppress(StorageError):  # This one says so.
-                self._finish_shard()
-            raise StorageError(f"episode {number} is not stored, those before are: {e}") from e
-        self._finish_shard_if_due(self._shard)
-
-    def _finish_shard_if_due(self, shard: tfds_shards.ShardDraft) -> None:
-        is_late = (
-            self._flush_interval is not None
-            and time.monotonic() - self._shard_begin >= self._flush_interval
-        )
-        if is_late or shard.num_examples >= self._max_episodes_per_file:
-            self._finish_shard()
-
-    def _finish_shard(self) -> None:
-        shard, self._shard = self._shard, None
-        if shard is not None:
-            shard.finish()
+        self._writer.add(serialized, self._split, f"episode {number}")
 
     def flush(self) -> None:
         """Makes all episodes but the running one part of the dataset, as a shard of their own.
@@ -297,7 +265,7 @@ class TFDSBackendWriter(BackendWriter):
           UsageError: The writer is closed.
         """
         super().flush()
-        self._finish_shard()
+        self._writer.flush()
 
     def close(self) -> None:
         """Ends the running episode, and makes all part of the dataset; further calls do nothing.
@@ -312,14 +280,12 @@ class TFDSBackendWriter(BackendWriter):
         try:
             self._store_episode()
         finally:
-            self._finish_shard()
+            self._writer.flush()
 
     def disown(self) -> None:
         """See `BackendWriter`."""
         super().disown()
-        if self._shard is not None:
-            self._shard.abandon()
-            self._shard = None
+        self._writer.abandon()
 
 
 def _select(fields: Mapping[str, Any], is_wanted: Callable[[str], bool]) -> dict[str, Any]:

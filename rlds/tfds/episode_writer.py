@@ -1,6 +1,5 @@
 """Writes episodes as a TFDS dataset."""
 
-import contextlib
 import functools
 import importlib.util
 import os
@@ -9,18 +8,19 @@ from types import TracebackType
 from typing import Any
 
 import tensorflow_datasets as tfds
-from etils import epath
-from tensorflow_datasets.rlds.rlds_base import DatasetConfig, build_info
+from tensorflow_datasets.rlds.rlds_base import DatasetConfig
 
-from envlogger.backends import tfds_shards
-from envlogger.converters.json_values import to_json
-from envlogger.converters.tfds_examples import ExampleEncoder
-from envlogger.converters.tfds_features import TensorStorage, check_readable, lossless_config
 from rlds import rlds_types
 from rlds.tfds.columns import fit_steps, fit_value
+from rlds.tfds.examples import ExampleEncoder
+from rlds.tfds.features import TensorStorage, check_readable, lossless_config
+from rlds.tfds.growing import growing_dataset, new_info
 from rlds_ecosystem import install_command, stores
 from rlds_ecosystem.errors import StorageError
+from rlds_ecosystem.json_values import to_json
+from tfds_files.appending import AppendingWriter
 from tfds_files.example_encoder import feature_at
+from tfds_files.growing import Replacement
 
 __all__ = ["DatasetConfig", "EpisodeWriter"]
 
@@ -103,43 +103,40 @@ class EpisodeWriter:
             raise ValueError(f"file_format must be one of {_FILE_FORMATS}, got {file_format!r}")
         if file_format == "array_record" and importlib.util.find_spec("array_record") is None:
             raise ImportError(f"to write ArrayRecord files: {install_command('array_record')}")
-        self._max_episodes_per_file = max_episodes_per_file
         self._num_episodes = 0
-        self._shards: dict[str, tfds_shards.ShardDraft] = {}
         self._is_closed = False
-        self._replacement: tfds_shards.Replacement | None = None
-
         if isinstance(ds_config, tfds.core.DatasetInfo):
             metadata = ds_config.metadata if metadata is None else metadata
             ds_config = _config_of(ds_config)
         make_info = functools.partial(
-            _info,
+            new_info,
             version=version,
             file_format=file_format,
-            metadata=to_json(metadata or {}, "metadata"),
+            metadata=to_json(metadata or {}, "metadata") or None,
         )
         directory = stores.as_path(data_directory)
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as e:
             raise StorageError(f"cannot write {directory}: {e}") from e
-        self._target = make_info(ds_config, directory)
+        info = make_info(ds_config, directory)
         is_as_given = (
             not overwrite  # Another program may have begun the dataset.
             and storage == TensorStorage()
-            and tfds_shards.has_same_features(self._target)
+            and growing_dataset(info).has_same_features()
         )
         if not is_as_given:
             ds_config = lossless_config(ds_config, storage, stacklevel=2)
-            self._target = make_info(ds_config, directory)
-        check_readable(self._target.features, "ds_config, ")
-        if overwrite and tfds_shards.has_to_be_replaced(self._target, self._splits):
-            self._replacement = tfds_shards.Replacement(directory)
-        self._info = self._target
-        if self._replacement is not None:
-            self._info = make_info(ds_config, self._replacement.directory)
-        tfds_shards.open_dataset(self._info, self._splits, stacklevel=3)
-        self._encoder = ExampleEncoder(self._info.features)
+            info = make_info(ds_config, directory)
+        check_readable(info.features, "ds_config, ")
+        self._encoder = ExampleEncoder(info.features)
+        self._target = self._dataset = growing_dataset(info)
+        self._replacement: Replacement | None = None
+        if overwrite and self._target.has_to_be_replaced(self._splits):
+            self._replacement = Replacement(directory)
+            self._dataset = growing_dataset(make_info(ds_config, self._replacement.directory))
+        self._dataset.open(self._splits, stacklevel=3)
+        self._writer = AppendingWriter(self._dataset, max_episodes_per_file)
         self._features = self._encoder.features
 
     def add_episode(self, episode: rlds_types.Episode) -> None:
@@ -182,24 +179,8 @@ class EpisodeWriter:
                 "are written as split_name"
             )
         example = self._encode(episode, f"episode {self._num_episodes}")
-        where = f"episode {self._num_episodes}"
-        try:
-            shard = self._shards.get(split)
-            if shard is None:
-                shard = self._shards[split] = tfds_shards.ShardDraft(self._info, split)
-            shard.add(example)
-        except StorageError as e:
-            with contextlib.suppress(StorageError):  # This one says so.
-                self._finish_shard(split)
-            raise StorageError(f"{where} is not stored, those before are: {e}") from e
+        self._writer.add(example, split, f"episode {self._num_episodes}")
         self._num_episodes += 1
-        if shard.num_examples >= self._max_episodes_per_file:
-            self._finish_shard(split)
-
-    def _finish_shard(self, split: str) -> None:
-        shard = self._shards.pop(split, None)
-        if shard is not None:
-            shard.finish()
 
     def _encode(self, episode: Any, where: str) -> bytes:
         names = list(self._features)
@@ -230,12 +211,12 @@ class EpisodeWriter:
             return
         self._is_closed = True
         try:
-            for split in self._splits:
-                self._finish_shard(split)
+            self._writer.flush()
             if self._replacement is not None:
-                self._replacement.commit(self._info, self._target)
+                self._replacement.commit(self._dataset, self._target)
         finally:
-            self._abandon()
+            if self._replacement is not None:
+                self._replacement.abandon()
 
     def __enter__(self) -> "EpisodeWriter":
         return self
@@ -248,16 +229,10 @@ class EpisodeWriter:
     ) -> None:
         if exc_type is not None and self._replacement is not None:
             self._is_closed = True  # The new splits are not complete: the old ones stay.
-            self._abandon()
+            self._writer.abandon()
             self._replacement.discard()
             return
         self.close()
-
-    def _abandon(self) -> None:
-        for shard in self._shards.values():
-            shard.abandon()
-        if self._replacement is not None:
-            self._replacement.abandon()
 
 
 def _check_begin(is_first: Sequence[bool], where: str) -> None:
@@ -297,22 +272,3 @@ def _config_of(info: tfds.core.DatasetInfo) -> DatasetConfig:
         step_metadata_info=step,
         episode_metadata_info=episode,
     )
-
-
-def _info(
-    ds_config: DatasetConfig,
-    directory: epath.Path,
-    *,
-    version: str,
-    file_format: str,
-    metadata: Mapping[str, Any],
-) -> tfds.core.DatasetInfo:
-    identity = tfds.core.dataset_info.DatasetIdentity(
-        name=ds_config.name,
-        version=tfds.core.Version(version),
-        data_dir=os.fspath(directory),
-        module_name="",
-    )
-    info = build_info(ds_config, identity, metadata or None)
-    info.set_file_format(file_format)
-    return info

@@ -15,9 +15,9 @@ import tensorflow_datasets as tfds
 from toy_source import ToySource
 
 import rlds
-from envlogger.converters.tfds_examples import ExampleEncoder
 from envlogger.errors import StorageError
 from rlds.sources.source import Source, SourceError
+from rlds.tfds.examples import ExampleEncoder
 from rlds.validation import InvalidDatasetError
 from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.conversion import sharding

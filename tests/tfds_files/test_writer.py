@@ -8,6 +8,7 @@ import pytest
 import stores_of_tests
 import tensorflow_datasets as tfds
 
+from rlds_ecosystem.errors import StorageError
 from tfds_files import (
     Dataset,
     DatasetWriter,
@@ -18,7 +19,7 @@ from tfds_files import (
     Tensor,
     open_folder,
 )
-from tfds_files.growing import ShardDraft
+from tfds_files.growing import GrowingDataset
 
 
 def tensor(dtype, *shape, **arguments):
@@ -134,9 +135,10 @@ def test_what_a_writer_that_died_left_is_added(tmp_path):
     writer.add({"x": 7})
     with pytest.raises(ValueError, match=r"x: got \[\['7'\]\], expected int64"):
         writer.add({"x": ["7"]})
-    for shard in writer._shards.values():
-        shard.abandon()
-    with DatasetWriter(tmp_path, features, "mine"):
+    writer._writer.abandon()
+    with pytest.warns(UserWarning, match="added 1 episodes"):
+        writer = DatasetWriter(tmp_path, features, "mine")
+    with writer:
         assert [found["x"] for found in open_folder(tmp_path)["train"]] == [7]
 
 
@@ -160,41 +162,41 @@ def test_an_object_store(tmp_path):
 
 
 def test_a_full_disk(tmp_path, monkeypatch):
-    def fail(self):
+    def fail(*_):
         raise OSError("no space left")
 
     writer = DatasetWriter(tmp_path, of(x=tensor(np.int64)), "mine")
     for split in ("a", "b"):
         writer.add({"x": 7}, split=split)
     with monkeypatch.context() as patch:
-        patch.setattr(ShardDraft, "finish", fail)
-        with pytest.raises(OSError, match="no space left"):
+        patch.setattr(GrowingDataset, "_add_shard", fail)
+        with pytest.raises(StorageError, match="no space left"):
             writer.close()
-    with DatasetWriter(tmp_path, of(x=tensor(np.int64)), "mine"):
-        pass
+    with pytest.warns(UserWarning, match="added 1 episodes"):
+        DatasetWriter(tmp_path, of(x=tensor(np.int64)), "mine")
     assert {name: len(split) for name, split in open_folder(tmp_path).items()} == {"a": 1, "b": 1}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "error", "words"),
     [
-        ({"name": "other"}, "another name, mine"),
-        ({"version": "1.0.1"}, "another version, 1.0.0"),
-        ({"file_format": "array_record"}, "another file format, tfrecord"),
-        ({"features": of(x=tensor(np.int32))}, "another features"),
-        ({"name": "my set"}, "name: got 'my set'"),
-        ({"version": "1"}, "version: got '1'"),
-        ({"file_format": "parquet"}, "file_format must be one of"),
-        ({"max_examples_per_shard": 0}, "max_examples_per_shard must be positive, got 0"),
+        ({"name": "other"}, StorageError, "another name: mine"),
+        ({"version": "1.0.1"}, StorageError, r"another version: 1\.0\.0"),
+        ({"file_format": "array_record"}, StorageError, "another file format: tfrecord"),
+        ({"features": of(x=tensor(np.int32))}, StorageError, "other features.*: x;"),
+        ({"name": "my set"}, ValueError, "name: got 'my set'"),
+        ({"version": "1"}, ValueError, "version: got '1'"),
+        ({"file_format": "parquet"}, ValueError, "file_format must be one of"),
+        ({"max_examples_per_shard": 0}, ValueError, "must be positive, got 0"),
     ],
 )
-def test_another_dataset_or_none(tmp_path, arguments, words):
+def test_another_dataset_or_none(tmp_path, arguments, error, words):
     usual = {"directory": tmp_path, "features": of(x=tensor(np.int64)), "name": "mine"}
     with DatasetWriter(**usual) as writer:
         with pytest.raises(ValueError, match="split: got 'a b'"):
             writer.add({"x": 1}, split="a b")
         writer.add({"x": 1})
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(error, match=words):
         DatasetWriter(**{**usual, **arguments})
     assert len(open_folder(tmp_path)["train"]) == 1
 
@@ -206,7 +208,7 @@ def test_a_dataset_that_is_complete(tmp_path):
     info = json.loads((tmp_path / "dataset_info.json").read_text())
     del info["splits"][0]["filepathTemplate"]
     (tmp_path / "dataset_info.json").write_text(json.dumps(info))
-    with pytest.raises(ValueError, match="a dataset that is complete"):
+    with pytest.raises(StorageError, match="a dataset that is complete"):
         DatasetWriter(tmp_path, features, "mine")
 
 

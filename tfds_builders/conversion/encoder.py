@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 import rlds
-from envlogger.converters.tfds_examples import ExampleEncoder
-from envlogger.converters.tfds_features import EXACT, TensorStorage, fields_of_features
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.source import Columns, SourceEpisode, SourceError
+from rlds.tfds.examples import ExampleEncoder
+from rlds.tfds.features import EXACT, TensorStorage, fields_of_features
 from rlds.validation import Validator, Violation
 from rlds_ecosystem.columns import stack_values
 from rlds_ecosystem.fields import Field, match_columns

@@ -19,7 +19,6 @@ from etils import epath
 from tensorflow_datasets.core.utils import shard_utils
 
 import rlds_ecosystem
-from envlogger.converters.tfds_features import EXACT, TensorStorage
 from rlds.raw_files.input_files import FileState, check_unchanged
 from rlds.raw_files.untrusted import is_damage, source_errors
 from rlds.sources import reading
@@ -31,6 +30,7 @@ from rlds.sources.source import (
     StoredEpisode,
     files_of,
 )
+from rlds.tfds.features import EXACT, TensorStorage
 from rlds_ecosystem import stores
 from rlds_ecosystem.errors import storage_errors
 from tfds_builders.conversion.encoder import EpisodeEncoder, counts_of

@@ -29,7 +29,6 @@ from etils import epath
 
 import rlds
 from envlogger.backends.riegeli_files.layout import METADATA_FILE
-from envlogger.converters.json_values import to_json
 from envlogger.converters.rlds_episode import to_rlds_episode
 from envlogger.step_data import StepData
 from rlds.raw_files.archives import read_member
@@ -43,6 +42,7 @@ from rlds.sources.specs import fields_from_spec, specs_from_columns
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import stack_values
 from rlds_ecosystem.fields import Field
+from rlds_ecosystem.json_values import to_json
 
 __all__ = ["RldsCreatorSource"]
 

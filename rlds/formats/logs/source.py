@@ -20,7 +20,6 @@ from etils import epath
 
 import envlogger
 import rlds
-from envlogger.converters.json_values import to_json
 from envlogger.converters.rlds_episode import to_rlds_episode, to_rlds_episodes
 from envlogger.step_data import StepData
 from rlds.formats.logs.recorded_logs import IdleReaders, Log, Logs, find_logs, logs_by_split
@@ -38,6 +37,7 @@ from rlds_ecosystem.columns import (
 )
 from rlds_ecosystem.errors import EnvLoggerError, StorageError
 from rlds_ecosystem.fields import Field, MismatchError, in_words, match_columns
+from rlds_ecosystem.json_values import to_json
 
 __all__ = ["EnvLoggerSource", "episode_flags"]
 

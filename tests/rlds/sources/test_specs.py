@@ -3,8 +3,8 @@ import pytest
 import tensorflow_datasets as tfds
 from dm_env import specs
 
-from envlogger.converters.tfds_features import fields_of_features, lossless
 from rlds.sources.specs import fields_from_spec, specs_from_columns
+from rlds.tfds.features import fields_of_features, lossless
 from rlds_ecosystem.fields import Field, match_columns
 from tfds_builders.features import feature_of
 

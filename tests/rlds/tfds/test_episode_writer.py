@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from etils import epath
 from fast_share import one_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,10 +21,10 @@ from envlogger.errors import StorageError
 from rlds.tfds import (
     DatasetConfig,
     EpisodeWriter,
-    episode_writer,
     generate_config_from_spec,
     load,
 )
+from rlds.tfds.growing import new_info
 from tfds_files import NOT_DIRECT, Tensor, growing, index_files, indexing, open_folder
 from tfds_files.example_scan import layouts_of
 
@@ -431,9 +430,7 @@ def test_float64_is_kept_or_rounded_but_never_silently(tmp_path):
 
 
 def test_what_another_program_began_goes_on_as_it_is(tmp_path):
-    options = {"version": "0.0.1", "file_format": "tfrecord", "metadata": {}}
-    info = episode_writer._info(PLAIN, epath.Path(tmp_path), **options)
-    info.write_to_directory(tmp_path)
+    new_info(PLAIN, tmp_path, version="0.0.1").write_to_directory(tmp_path)
     with EpisodeWriter(tmp_path, PLAIN, overwrite=False) as writer:
         writer.add_episode(episode(1))
     exact = next(iter(load(tmp_path)))["steps"]["observation"]["exact"].numpy()
@@ -650,7 +647,7 @@ def test_a_kill_while_a_split_is_replaced(tmp_path, monkeypatch, step):
     writer = EpisodeWriter(tmp_path, CONFIG)
     for begin in (10, 20):
         writer.add_episode(episode(begin))
-    writer._finish_shard("train")
+    writer._writer.flush()
     with monkeypatch.context() as patch:
         patch.setattr(f"tfds_files.growing.{step}", fail)
         with pytest.raises(StorageError, match="the power is gone"):

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from tensorflow_datasets import features as tf_features
 
-from envlogger.converters.tfds_examples import ExampleEncoder
+from rlds.tfds.examples import ExampleEncoder
 from rlds.tfds.joined_episodes import JoinedEpisodes, can_be_joined
 
 STEP = {

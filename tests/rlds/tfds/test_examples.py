@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from tensorflow_datasets import features as tf_features
 
-from envlogger.converters import tfds_examples
-from envlogger.converters.tfds_examples import ExampleEncoder, RaggedColumn
+from rlds.tfds import examples
+from rlds.tfds.examples import ExampleEncoder, RaggedColumn
 from tfds_files import example_encoder
 
 FINITE_OR_NOT = ["float16", "float32", "float64"]
@@ -145,7 +145,7 @@ def test_numbers_that_are_encoded_with_loss():
 @pytest.mark.parametrize("num_steps", [0, 1, 3])
 @pytest.mark.parametrize("block", [1 << 20, 250, 1])
 def test_images(encoding_format, dtype, channels, num_steps, block, monkeypatch):
-    monkeypatch.setattr(tfds_examples, "_MAX_BLOCK", block)
+    monkeypatch.setattr(examples, "_MAX_BLOCK", block)
     shape = (6, 5, channels)
     feature = tf_features.Image(shape=shape, dtype=dtype, encoding_format=encoding_format)
     column = np.random.default_rng(1).integers(0, 255, (num_steps, *shape)).astype(dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from envlogger.errors import UnsupportedTypeError, UnsupportedValueError
+from rlds_ecosystem.errors import UnsupportedTypeError, UnsupportedValueError
 
 __all__ = ["to_json"]
 

@@ -1,0 +1,70 @@
+"""Datasets of TFDS that grow: what `tfds_files.growing` has to know about them."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow_datasets as tfds
+from etils import epath
+from tensorflow_datasets.rlds.rlds_base import DatasetConfig, build_info
+
+from rlds_ecosystem import stores
+from tfds_files.growing import Description, GrowingDataset
+
+__all__ = ["growing_dataset", "new_info", "recover"]
+
+
+def new_info(
+    ds_config: DatasetConfig,
+    directory: epath.PathLike,
+    *,
+    version: str,
+    file_format: str = "tfrecord",
+    metadata: Mapping[str, Any] | None = None,
+) -> tfds.core.DatasetInfo:
+    """Returns what TFDS says of a dataset that is going to be in a directory."""
+    identity = tfds.core.dataset_info.DatasetIdentity(
+        name=ds_config.name,
+        version=tfds.core.Version(version),
+        data_dir=os.fspath(directory),
+        module_name="",
+    )
+    info = build_info(ds_config, identity, metadata)
+    info.set_file_format(file_format)
+    return info
+
+
+def growing_dataset(info: tfds.core.DatasetInfo) -> GrowingDataset:
+    """Returns the dataset, to which shards can be added."""
+    description = Description(
+        name=info.name,
+        version=str(info.version),
+        file_format=info.file_format.file_suffix,
+        features=info.features.to_json(),
+        metadata=info.metadata,
+        write=info.write_to_directory,
+    )
+    return GrowingDataset(info.data_dir, description)
+
+
+def recover(info: tfds.core.DatasetInfo) -> None:
+    """Adds the shards that writers left when they died, and sets the splits that there are then.
+
+    Raises:
+      StorageError: A file cannot be read or written.
+    """
+    growing_dataset(info).recover()
+    path = tfds.core.dataset_info.dataset_info_path(stores.as_path(info.data_dir))
+    proto = tfds.core.dataset_info.read_from_json(path)
+    template = tfds.core.ShardedFileTemplate(
+        data_dir=info.data_dir,
+        dataset_name=info.name,
+        filetype_suffix=proto.file_format or info.file_format.file_suffix,
+    )
+    splits = tfds.core.splits.SplitDict.from_proto(proto.splits, template)
+    if _lengths(splits) != _lengths(info.splits):  # Else callers keep the objects that they have.
+        info.set_splits(splits)
+
+
+def _lengths(splits: tfds.core.splits.SplitDict) -> dict[str, list[int]]:
+    return {split.name: split.shard_lengths for split in splits.values()}
