@@ -9,21 +9,21 @@ import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 import rlds
-from rlds.formats.webdataset.source import ASIDE_FIELD, FEATURES_FILE, STEPS_FIELD
-from rlds.raw_files.png_images import encode_png
-from rlds.sources.aside import Aside
+from rlds.formats.webdataset.source import FEATURES_FILE, SIDECAR_FIELD, STEPS_FIELD, path_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, kept_aside
+from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode
 from rlds.video import CLIP, VIDEO
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.nests import leaves_at
+from tfds_files.png import encode_png
 
 __all__ = ["WebdatasetExport"]
 
@@ -72,46 +72,43 @@ class WebdatasetExport(Export):
             for path, _ in leaves_at(spec, None)
             if path.startswith(f"{VIDEO}/") and path.endswith(f"/{CLIP}")
         }
-        self._whole = Aside.of(episodes, places, list(places))
-        others = {p: field for p, field in self._whole.episode.items() if p not in self._clips}
-        self._aside = dataclasses.replace(self._whole, episode=others)
+        in_samples = {path: path_of(name) for path, name in self._clips.items()}
+        self._sidecar = Sidecar.of(episodes, places, list(places), episode_places=in_samples)
 
+    @override
     def placements(self) -> Sequence[Placement]:
-        """See `Export`."""
-        names = dict.fromkeys(self._arrays, STEPS_FIELD)
-        names |= {path: f"{name}.*.{ending}" for path, (name, ending) in self._files.items()}
-        found = [
-            dataclasses.replace(place, place=names.get(place.field.partition("/")[2], ""))
-            for place in kept_aside(self._aside)
-        ]
-        return [*found, *(Placement(path, name, "exact") for path, name in self._clips.items())]
+        names = {f"steps/{path}": STEPS_FIELD for path in self._arrays}
+        names |= {f"steps/{path}": f"{name}.*.{end}" for path, (name, end) in self._files.items()}
+        clips = [Placement(path, name, "exact") for path, name in self._clips.items()]
+        return [
+            dataclasses.replace(place, place=names.get(place.field, ""))
+            for place in kept_aside(self._sidecar)
+            if place.field not in self._clips
+        ] + clips
 
+    @override
     def write(self, path: Path) -> None:
-        """See `Export`."""
         path.mkdir()
         with _ShardWriter(path, self._shard_bytes) as shards:
             for index, episode in enumerate(self.each()):
                 shards.add(f"{index:06d}", self._sample(episode))
-        content = {**json.loads(self._whole.to_json()), "clips": self._clips}
-        (path / FEATURES_FILE).write_text(json.dumps(content, indent=1))
+        (path / FEATURES_FILE).write_text(self._sidecar.to_json())
 
     def _sample(self, episode: SourceEpisode) -> Iterator[tuple[str, bytes]]:
         """Yields the fields of an episode."""
         values = dict(leaves_at(episode.metadata, None))
         clips = {name: values.pop(path) for path, name in self._clips.items()}
-        kept = dataclasses.replace(episode, metadata=nest(values))
-        columns = self._aside.columns(kept)
+        columns = self._sidecar.columns(episode)
         flags = {name: np.asarray(episode.steps[name]) for name in rlds.STEP_FLAGS}
-        arrays = {**{path: columns[path] for path in self._arrays}, **flags}
-        yield STEPS_FIELD, _npz(arrays)
-        yield _META_FIELD, json.dumps(_meta(kept, values), indent=1).encode()
+        yield STEPS_FIELD, _npz({**{path: columns[path] for path in self._arrays}, **flags})
+        yield _META_FIELD, json.dumps(_meta(episode, values), indent=1).encode()
         for path, (name, ending) in self._files.items():
             for row, image in enumerate(columns[path]):
                 data = image if isinstance(image, bytes) else encode_png(image)
                 yield f"{name}.{row:06d}.{ending}", data
         for name, clip in clips.items():
             yield name, bytes(clip)
-        yield ASIDE_FIELD, self._aside.pack(kept)
+        yield SIDECAR_FIELD, self._sidecar.pack(episode)
 
 
 class _ShardWriter:
@@ -131,12 +128,7 @@ class _ShardWriter:
     def __enter__(self) -> _ShardWriter:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._tar is not None
         self._tar.close()
 

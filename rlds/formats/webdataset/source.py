@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import itertools
-import json
 import os
 import re
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
 import rlds
 from rlds.formats.webdataset.shards import Shard, find_shards, first_fields, unique
 from rlds.raw_files.image_files import image_field, is_image_file
 from rlds.raw_files.npz_arrays import NpzFile, parse_npy
 from rlds.raw_files.untrusted import check_is_file, is_there, source_errors
-from rlds.sources.aside import Aside, KeptAside
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode, SourceError
+from rlds.sources.sidecar import Sidecar, StoredSidecar
+from rlds.sources.source import ALL_ROWS, Origin, RandomAccessSource, SourceEpisode, SourceError
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import step_flags
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import Paths, excludes, leaves_at, nest, root_of
+from rlds_ecosystem.nests import Paths, excludes, nest, root_of
 
-__all__ = ["ASIDE_FIELD", "FEATURES_FILE", "STEPS_FIELD", "WebdatasetSource"]
+__all__ = ["FEATURES_FILE", "SIDECAR_FIELD", "STEPS_FIELD", "WebdatasetSource", "path_of"]
 
 # The field of a sample with the arrays of all steps.
 STEPS_FIELD = "steps.npz"
 # What an export adds: a file beside the shards, and a field of samples.
-FEATURES_FILE, ASIDE_FIELD = "features.json", "rlds.bin"
+FEATURES_FILE, SIDECAR_FIELD = "features.json", "rlds.bin"
 
 _NUMBERED = re.compile(r"(.*?)[/_-]?([0-9]+)")
 _FRAME = re.compile(r"(.+)\.([0-9]+)\.(png|jpg|jpeg)")
@@ -45,13 +44,11 @@ _OF_STEPS = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT, *rlds.ST
 _Place = list[tuple[int, int]]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Raw:
+class _Raw(NamedTuple):
     """An episode before it is checked: what it has for each step, and as a whole, by path."""
 
     steps: dict[str, np.ndarray]
     episode: dict[str, Any]
-    length: int
     num_members: int
 
 
@@ -147,12 +144,12 @@ class WebdatasetSource(RandomAccessSource):
         match = _NUMBERED.fullmatch(key) if self._group == "number" else None
         return (key, None) if match is None else (match[1], int(match[2]))
 
+    @override
     @classmethod
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """Whether the first sample has steps or actions."""
         files = find_shards(path)
         fields = first_fields(files[0]) if files else []
-        return any(name == STEPS_FIELD or root_of(_path_of(name)) == rlds.ACTION for name in fields)
+        return any(name == STEPS_FIELD or root_of(path_of(name)) == rlds.ACTION for name in fields)
 
     # --- What there is.
 
@@ -174,72 +171,87 @@ class WebdatasetSource(RandomAccessSource):
                 damage = damage or error
         raise damage or SourceError("there is no sample", file=self._shards[0].path)
 
+    @override
     def step_fields(self) -> Mapping[str, Any]:
-        """See the class."""
         discount = {} if rlds.DISCOUNT in self._steps else {rlds.DISCOUNT: Field(np.float32)}
         fields = {p: field for p, field in self._steps.items() if p not in rlds.STEP_FLAGS}
         return nest({**fields, **discount})
 
+    @override
     def episode_fields(self) -> Mapping[str, Any]:
-        """See the class."""
         return nest(self._episode)
 
-    def kept_aside(self) -> KeptAside | None:
-        """See `Source`."""
-        return _Kept(self._directory / FEATURES_FILE, self) if self._is_exported else None
+    @override
+    def kept_aside(self) -> StoredSidecar | None:
+        if not self._is_exported:
+            return None
+        file = self._directory / FEATURES_FILE
+        check_is_file(file)
+        with source_errors(file):
+            sidecar = Sidecar.from_json(file.read_bytes())
+        return StoredSidecar(sidecar, file, self._packed, len(self._episodes), [file])
 
+    def _packed(self, index: int) -> bytes:
+        """Returns what the sidecar has of an episode."""
+        number, sample = self._episodes[index][0]
+        shard = self._shards[number]
+        return shard.read(shard.samples[sample], [SIDECAR_FIELD])[SIDECAR_FIELD]
+
+    @override
     def inputs(self) -> Sequence[epath.Path]:
-        """Returns the tar files."""
         return [shard.path for shard in self._shards]
 
+    @override
     def options(self) -> Mapping[str, Any]:
-        """Returns the arguments."""
         return {"group": self._group, "fields": self._names}
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """See `Source`."""
-        del split
         return len(self._episodes)
 
+    @override
     def totals(self, split: str) -> Mapping[str, int]:
-        """Returns how many members belong to samples."""
-        del split
         return {"members": sum(shard.num_fields for shard in self._shards)}
 
+    @override
     def faults(self, split: str) -> Iterator[SourceError]:
-        """Yields the files that have no end."""
-        del split
         for shard in self._shards:
             if not shard.is_whole:
                 what = "no mark at the end: it was cut, or damaged where the last sample ends"
                 yield SourceError(what, file=shard.path)
 
+    @override
     def key(self, split: str, index: int) -> str:
-        """Returns the key of the sample, or what the keys of the steps begin with."""
-        del split
         return self._keys[index]
 
     # --- One episode.
 
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """Reads an episode; see `RandomAccessSource`."""
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
         place = self._episodes[index]
         (first, begin), (last, end) = place[0], place[-1]
         file = self._shards[first].path
         raw = self._read_raw(place)
         self._check(raw, file)
+        length = len(next(iter(raw.steps.values())))
         flags = {name: raw.steps.get(name) for name in rlds.STEP_FLAGS}
         terminal = flags[rlds.IS_TERMINAL]
         is_terminal = terminal is not None and bool(np.asarray(terminal)[-1])
         steps = {path: c for path, c in raw.steps.items() if path not in flags}
         if rlds.DISCOUNT not in steps:
-            steps[rlds.DISCOUNT] = np.ones(raw.length, np.float32)
+            steps[rlds.DISCOUNT] = np.ones(length, np.float32)
             steps[rlds.DISCOUNT][-1] -= is_terminal
         is_cut = end == len(self._shards[last].samples) - 1 and not self._shards[last].is_whole
         begins_inside = not begin and (self._name_of(place[0])[1] or 0) > 1
         return SourceEpisode(
             key=self.key(split, index),
-            steps=nest({**steps, **step_flags([raw.length], [is_terminal])}),
+            steps=nest({**steps, **step_flags([length], [is_terminal])}),
             origin=Origin(str(file.name), begin, begin + len(place)),
             truncated=not is_terminal,
             final_observation_known=False,
@@ -278,7 +290,7 @@ class WebdatasetSource(RandomAccessSource):
         values: dict[str, Any] = {}
         steps: dict[str, np.ndarray] = {}
         for name, data in members.items():
-            if name == ASIDE_FIELD:
+            if name == SIDECAR_FIELD:
                 continue
             match = _FRAME.fullmatch(name)
             if name == STEPS_FIELD:
@@ -304,7 +316,7 @@ class WebdatasetSource(RandomAccessSource):
             raise SourceError("no steps.npz, actions or frames", file=shard.path)
         _check_paths(shard, steps)
         values = {path: value for path, value in values.items() if root_of(path) not in RESERVED}
-        return _Raw(steps, values, length, len(members))
+        return _Raw(steps, values, len(members))
 
     def _of_samples(self, place: _Place) -> _Raw:
         """Reads an episode whose steps are samples."""
@@ -328,7 +340,7 @@ class WebdatasetSource(RandomAccessSource):
             with source_errors(shard.path, field=path):
                 steps[path] = _objects(values) if is_object else np.stack(values)
         _check_paths(shard, steps)
-        return _Raw(steps, {}, len(place), num_members)
+        return _Raw(steps, {}, num_members)
 
     def _check_numbers(self, place: _Place) -> None:
         """Checks that steps follow one another, with none left out where a shard ends."""
@@ -350,7 +362,7 @@ class WebdatasetSource(RandomAccessSource):
         if path == "":
             return {}
         if ending == "npz":
-            prefix = path or _path_of(name)
+            prefix = path or path_of(name)
             return {f"{prefix}/{p}": value for p, value in _arrays(file, name, data).items()}
         value: Any = data
         with source_errors(file, field=name):
@@ -361,51 +373,10 @@ class WebdatasetSource(RandomAccessSource):
             elif ending in _INTEGERS:
                 value = np.int64(int(data))
         if path is None:
-            path = _path_of(name)
+            path = path_of(name)
             if ending in _IMAGES and self._group == "number":
                 path = _image_path(path)
         return {path: value}
-
-
-class _Kept(KeptAside):
-    """What an export has put beside the shards, and into the samples."""
-
-    def __init__(self, file: epath.Path, source: WebdatasetSource) -> None:
-        self.files, self.place, self._source = [file], os.fspath(file), source
-        check_is_file(file)
-        with source_errors(file):
-            content = json.loads(file.read_bytes())
-            whole = Aside.from_json(json.dumps(content))
-            self._clips = {str(path): str(name) for path, name in content["clips"].items()}
-            self._episode = whole.episode
-            others = {p: field for p, field in whole.episode.items() if p not in self._clips}
-            self.aside = dataclasses.replace(whole, episode=others)
-
-    def __len__(self) -> int:
-        return len(self._source._episodes)
-
-    def _fields(self, index: int, names: Collection[str]) -> dict[str, bytes]:
-        number, sample = self._source._episodes[index][0]
-        shard = self._source._shards[number]
-        return shard.read(shard.samples[sample], names)
-
-    def read(self, index: int) -> bytes:
-        """See `KeptAside`."""
-        with source_errors(self.place, row=index):
-            return self._fields(index, [ASIDE_FIELD])[ASIDE_FIELD]
-
-    def episode_fields(self) -> Mapping[str, Field]:
-        """See `KeptAside`."""
-        return self._episode
-
-    def completed(self, index: int, episode: SourceEpisode) -> SourceEpisode:
-        """Puts in the clips, which are fields of the sample."""
-        if not self._clips:
-            return episode
-        sample = self._fields(index, [*self._clips.values()])
-        clips = {path: sample[name] for path, name in self._clips.items()}
-        values = {**dict(leaves_at(episode.metadata, None)), **clips}
-        return dataclasses.replace(episode, metadata=nest(values))
 
 
 def _arrays(file: epath.Path, name: str, data: bytes) -> dict[str, np.ndarray]:
@@ -415,7 +386,7 @@ def _arrays(file: epath.Path, name: str, data: bytes) -> dict[str, np.ndarray]:
         return {found: arrays.read(found) for found in arrays.names}
 
 
-def _path_of(name: str) -> str:
+def path_of(name: str) -> str:
     """The path that the name of a field stands for."""
     return (name.rpartition(".")[0] or name).replace(".", "/")
 
