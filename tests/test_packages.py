@@ -104,6 +104,34 @@ def test_each_package_imports_only_what_is_below_it(package):
         assert not forbidden, f"{file} imports {forbidden}"
 
 
+# What the rooms of `rlds` must not know. All may know the format of TFDS, which datasets end in.
+ROOMS = {
+    "raw_files": {"sources", "formats", "video", "feeds", "evaluation"},
+    "video": {"sources", "formats", "feeds", "evaluation"},
+    "sources": {"formats", "feeds", "evaluation"},
+    "formats": {"feeds", "evaluation"},
+    "feeds": {"formats", "evaluation"},
+    "evaluation": {"formats"},
+}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_each_room_of_rlds_knows_only_what_it_needs(room):
+    root = Path(importlib.import_module("rlds").__file__).parent
+    files = [*(root / room).rglob("*.py")]
+    assert files
+    for file in files:
+        for name in names_imported_by(file):
+            package, _, inner = name.partition(".")
+            other, *below = inner.split(".")
+            is_tfds = other == "formats" and below[:1] == ["tfds"]
+            if package == "rlds" and other in ROOMS and not is_tfds:
+                assert other not in ROOMS[room], f"{file} imports {name}"
+            own = file.relative_to(root / room).parts[0]
+            if room == other == "formats" and below and (root / room / below[0]).is_dir():
+                assert is_tfds or below[0] == own, f"{file} imports {name}"
+
+
 def test_what_needs_tensorflow_is_imported_by_nothing_else_on_its_floor():
     root = Path(importlib.import_module("envlogger").__file__).parents[1]
     modules = {name.removesuffix(".py").replace("/", ".") for name in NEED_TENSORFLOW}

@@ -10,8 +10,7 @@ import numpy as np
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_layout import group_layout, is_ragged, items_of
 from rlds.raw_files.image_files import image_field, is_image_file
-from rlds.raw_files.untrusted import trusted_bytes
-from rlds.sources.source import SourceError
+from rlds.raw_files.untrusted import SourceError, trusted_bytes
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
 

@@ -15,8 +15,13 @@ from etils import epath
 
 from rlds.raw_files.archives import check_method
 from rlds.raw_files.restricted_pickle import loads
-from rlds.raw_files.untrusted import Budget, check_is_file, source_errors, trusted_bytes
-from rlds.sources.source import SourceError
+from rlds.raw_files.untrusted import (
+    Budget,
+    SourceError,
+    check_is_file,
+    source_errors,
+    trusted_bytes,
+)
 from rlds_ecosystem import stores
 
 __all__ = ["NpzFile", "array_header", "open_npz", "parse_npy", "read_npy"]

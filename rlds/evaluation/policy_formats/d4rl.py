@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from rlds.formats.d4rl.rows import METADATA_KEY
 from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_values import decode_value
@@ -25,6 +24,8 @@ from rlds_ecosystem.stores import as_path
 
 __all__ = ["read_d4rl_policy"]
 
+# Under this name, the metadata of a dataset has what a file of D4RL says.
+METADATA_KEY = "d4rl"
 _METADATA, _POLICY = "metadata", "policy"
 _GROUP = f"{_METADATA}/{_POLICY}"
 _NONE = "there is no policy in it; files of D4RL that one policy recorded have it from v1 on"

@@ -38,7 +38,7 @@ from rlds.formats.atari_dqn_replay.checkpoints import (
     read_checkpoints,
 )
 from rlds.formats.atari_dqn_replay.episodes import Run, RunReader
-from rlds.formats.rlu import atari as rlu_atari
+from rlds.formats.atari_games import DQN_REPLAY_GAMES as GAMES
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import DamagedEpisode, Source, SourceEpisode, SourceError
 from rlds_ecosystem import stores
@@ -47,16 +47,6 @@ from rlds_ecosystem.fields import Field
 __all__ = ["BUCKET", "GAMES", "REPLAY_LOGS", "AtariDqnReplaySource"]
 
 BUCKET = "gs://atari-replay-datasets/dqn"
-GAMES = tuple(
-    sorted(
-        (
-            *rlu_atari.GAMES,
-            *("AirRaid", "Asteroids", "Berzerk", "Bowling", "ElevatorAction", "JourneyEscape"),
-            *("MontezumaRevenge", "Pitfall", "PrivateEye", "Skiing", "Solaris", "Tennis"),
-            *("Tutankham", "Venture"),
-        )
-    )
-)
 REPLAY_LOGS = "replay_logs"
 
 

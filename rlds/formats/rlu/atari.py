@@ -20,21 +20,13 @@ The other product, `atari/<Game>`, has transitions in random order, not episodes
 from __future__ import annotations
 
 import rlds
+from rlds.formats.atari_games import RLU_GAMES as GAMES
 from rlds.formats.rlu.records import Path
 from rlds.formats.rlu.rows import ARRIVED
 from rlds.formats.rlu.source import RECORDED_ID, RluSource
 
 __all__ = ["GAMES", "RluAtariSource"]
 
-GAMES = (
-    *("Alien", "Amidar", "Assault", "Asterix", "Atlantis", "BankHeist", "BattleZone", "BeamRider"),
-    *("Boxing", "Breakout", "Carnival", "Centipede", "ChopperCommand", "CrazyClimber"),
-    *("DemonAttack", "DoubleDunk", "Enduro", "FishingDerby", "Freeway", "Frostbite", "Gopher"),
-    *("Gravitar", "Hero", "IceHockey", "Jamesbond", "Kangaroo", "Krull", "KungFuMaster"),
-    *("MsPacman", "NameThisGame", "Phoenix", "Pong", "Pooyan", "Qbert", "Riverraid", "RoadRunner"),
-    *("Robotank", "Seaquest", "SpaceInvaders", "StarGunner", "TimePilot", "UpNDown"),
-    *("VideoPinball", "WizardOfWor", "YarsRevenge", "Zaxxon"),
-)
 NUM_FILES = {game: 49 if game in ("Carnival", "Gravitar", "StarGunner") else 50 for game in GAMES}
 
 _PLACES = {
