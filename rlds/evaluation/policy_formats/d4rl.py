@@ -25,7 +25,7 @@ from rlds_ecosystem.stores import as_path
 __all__ = ["read_d4rl_policy"]
 
 # Under this name, the metadata of a dataset has what a file of D4RL says.
-METADATA_KEY = "d4rl"
+METADATA_KEY = "hdf5"
 _METADATA, _POLICY = "metadata", "policy"
 _GROUP = f"{_METADATA}/{_POLICY}"
 _NONE = "there is no policy in it; files of D4RL that one policy recorded have it from v1 on"
