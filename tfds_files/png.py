@@ -95,12 +95,14 @@ def decode_png(data: bytes) -> np.ndarray:
     return image.view(">u2").astype(np.uint16).reshape(height, width, -1)
 
 
-def encode_png(image: np.ndarray, level: int = -1) -> bytes:
+def encode_png(image: np.ndarray, level: int = -1, *, filters: bool = True) -> bytes:
     r"""Returns the PNG file of an image: uint8 or uint16 of shape `[height, width, channels]`.
 
     Args:
       image: The image.
       level: How well it is compressed, as in `zlib.compress`: 1 is fast.
+      filters: Whether to store differences where they are smaller. Frames of games are as small
+        without them, in a third of the time.
 
     Raises:
       ValueError: There are no such files: of other dtypes, or without pixels.
@@ -115,15 +117,10 @@ def encode_png(image: np.ndarray, level: int = -1) -> bytes:
     if colour_type is None:
         raise ValueError(f"no PNG file has {channels} channels that TensorFlow reads")
     lines = image.astype(image.dtype.newbyteorder(">")).reshape(height, -1).view(np.uint8)
-    size = channels * image.itemsize
-    to_the_left, above = np.zeros_like(lines), np.zeros_like(lines)
-    to_the_left[:, size:] = lines[:, :-size]
-    above[1:] = lines[:-1]
-    # For each line, the filter (none, left or above) that leaves the smallest numbers.
-    choices = np.stack([lines, lines - to_the_left, lines - above])
-    costs = np.abs(choices.view(np.int8).astype(np.int16)).sum(axis=2)
-    filters = costs.argmin(axis=0)
-    filtered = np.column_stack([filters.astype(np.uint8), choices[filters, np.arange(height)]])
+    if filters:
+        filtered = _filtered(lines, channels * image.itemsize)
+    else:
+        filtered = np.column_stack([np.zeros(height, np.uint8), lines])
     header = struct.pack(">IIBBBBB", width, height, 8 * image.itemsize, colour_type, 0, 0, 0)
     pixels = zlib.compress(filtered.tobytes(), level)
     chunks = ((b"IHDR", header), (b"IDAT", pixels), (b"IEND", b""))
@@ -131,6 +128,17 @@ def encode_png(image: np.ndarray, level: int = -1) -> bytes:
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
         for kind, data in chunks
     )
+
+
+def _filtered(lines: np.ndarray, size: int) -> np.ndarray:
+    """Returns lines after their filters: none, left or above, what leaves the smallest numbers."""
+    to_the_left, above = np.zeros_like(lines), np.zeros_like(lines)
+    to_the_left[:, size:] = lines[:, :-size]
+    above[1:] = lines[:-1]
+    choices = np.stack([lines, lines - to_the_left, lines - above])
+    costs = np.abs(choices.view(np.int8).astype(np.int16)).sum(axis=2)
+    found = costs.argmin(axis=0)
+    return np.column_stack([found.astype(np.uint8), choices[found, np.arange(len(lines))]])
 
 
 def _chunks(data: bytes) -> list[tuple[bytes, bytes]]:

@@ -23,8 +23,8 @@ from etils import epath
 
 from rlds.alignment import from_sars
 from rlds.formats.atari_dqn_replay.checkpoints import ARRAYS, Checkpoint, read_blocks
-from rlds.raw_files.png_images import encode_png
 from rlds.sources.source import DamagedEpisode, Origin, SourceEpisode, SourceError
+from tfds_files.png import encode_png
 
 __all__ = ["Run", "RunReader"]
 
@@ -181,7 +181,7 @@ class RunReader:
         self._draft.rows.append(row)
         if self._encodes:
             self._draft.frames.append(
-                self._black if frame is None else encode_png(frame[..., np.newaxis])
+                self._black if frame is None else encode_png(frame[..., np.newaxis], filters=False)
             )
 
     def _cut(self) -> Iterator[SourceEpisode]:

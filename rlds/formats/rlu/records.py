@@ -17,6 +17,7 @@ import numpy as np
 from rlds.raw_files import png_images
 from rlds_ecosystem.fields import Field as DatasetField
 from rlds_ecosystem.nests import put
+from tfds_files.png import HEADER_SIZE, encode_png
 
 __all__ = [
     "Contents",
@@ -174,7 +175,7 @@ def _field_of_strings(
             shape, dtype = png_images.png_shape(found[0])
         except ValueError as error:
             raise FieldError(name, str(error), row=0) from error
-        begin = found[0][: png_images.HEADER_SIZE]
+        begin = found[0][:HEADER_SIZE]
         return Field(path, per, shape, np.dtype(dtype), text, begin)
     if raw_shape is None:
         return Field(path, per, (), text, text)
@@ -241,7 +242,7 @@ def _as_png_files(name: str, images: list[bytes], field: Field) -> list[bytes]:
     if field.png is not None:
         return images
     return [
-        png_images.encode_png(np.frombuffer(image, np.uint8).reshape(field.shape))
+        encode_png(np.frombuffer(image, np.uint8).reshape(field.shape), filters=False)
         for image in images
     ]
 

@@ -25,11 +25,11 @@ from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.image_files import is_image_file
 from rlds.raw_files.input_files import natural_order, present
-from rlds.raw_files.png_images import encode_png
 from rlds.raw_files.untrusted import folders_in, is_there
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import root_of
+from tfds_files.png import encode_png
 
 __all__ = ["METADATA_KEY", "RoboMindSource"]
 
@@ -185,7 +185,7 @@ def _frame_as_file(row: bytes) -> bytes:
     """Makes a PNG file of a frame that is none."""
     if len(row) not in _FRAMES or is_image_file(row):
         return row
-    return encode_png(np.frombuffer(row, np.uint8).reshape(_FRAMES[len(row)]))
+    return encode_png(np.frombuffer(row, np.uint8).reshape(_FRAMES[len(row)]), filters=False)
 
 
 def _find_files(path: str | os.PathLike[str]) -> dict[str, list[epath.Path]]:

@@ -10,12 +10,12 @@ from export_options import NAMES
 import rlds.sources
 from rlds.alignment import from_sars
 from rlds.raw_files.jpeg_images import black_jpeg
-from rlds.raw_files.png_images import encode_png
 from rlds.sources.exporting import differences, export
 from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at, nest
 from tfds_files.columns import stack
+from tfds_files.png import encode_png
 
 # What each format has to be told.
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -5,7 +5,8 @@ import pytest
 import raw_rlu
 import tensorflow as tf
 
-from rlds.raw_files.png_images import encode_png, is_png, png_shape
+from rlds.raw_files.png_images import is_png, png_shape
+from tfds_files.png import encode_png
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
