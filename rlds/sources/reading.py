@@ -26,7 +26,6 @@ from rlds.sources.source import (
     Source,
     SourceEpisode,
     files_of,
-    flags_of_length,
     takes_fields,
 )
 from rlds_ecosystem.nests import leaves_at, nest
@@ -160,11 +159,8 @@ def outline(source: RandomAccessSource, split: str, index: int) -> Outline:
     Raises:
       SourceError: It is damaged.
     """
-    if not takes_fields(source):
-        with errors_of(source, source.key(split, index)):
-            return source.outline(split, index)
-    flags = [f"{rlds.STEPS}/{name}" for name in flags_of_length(source)]
-    return read(source, split, index, flags).outline
+    with errors_of(source, source.key(split, index)):
+        return source.outline(split, index)
 
 
 def episodes(source: Source, split: str, part: str, after: str | None = None) -> Iterator[Any]:

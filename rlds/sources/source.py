@@ -456,7 +456,10 @@ class RandomAccessSource(Source):
         return nest({path: column[begin:end] for path, column in leaves_at(steps, None)})
 
     def outline(self, split: str, index: int) -> Outline:
-        """Returns how long an episode is, without reading more than is needed."""
+        """Returns how long an episode is, by its flags.
+
+        Override it where that is known without reading an episode.
+        """
         if not takes_fields(self):
             return self.read(split, index).outline
         return self.read(split, index, _in_steps(flags_of_length(self))).outline

@@ -11,12 +11,13 @@ import contextlib
 import json
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import dm_env
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
 import envlogger
 import rlds
@@ -25,7 +26,14 @@ from envlogger.step_data import StepData
 from rlds.formats.logs.recorded_logs import IdleReaders, Log, Logs, find_logs, logs_by_split
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.source import Origin, Outline, RandomAccessSource, SourceEpisode, SourceError
+from rlds.sources.source import (
+    ALL_ROWS,
+    Origin,
+    Outline,
+    RandomAccessSource,
+    SourceEpisode,
+    SourceError,
+)
 from rlds.sources.specs import fields_from_spec, merged_specs, specs_from_columns
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import (
@@ -34,6 +42,7 @@ from rlds_ecosystem.columns import (
     known_field,
     map_columns,
     stack_values,
+    step_flags,
 )
 from rlds_ecosystem.errors import EnvLoggerError, StorageError
 from rlds_ecosystem.fields import Field, MismatchError, in_words, match_columns
@@ -142,8 +151,8 @@ class EnvLoggerSource(RandomAccessSource):
         }
 
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         return bool(find_logs(path))
 
     def _all_logs(self) -> list[Log]:
@@ -228,12 +237,12 @@ class EnvLoggerSource(RandomAccessSource):
         """The names of the splits."""
         return list(self._logs)
 
+    @override
     def step_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         return self._step_fields
 
+    @override
     def episode_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         return self._episode_fields
 
     def metadata(self) -> Mapping[str, Any]:
@@ -241,23 +250,23 @@ class EnvLoggerSource(RandomAccessSource):
         metadata: Mapping[str, Any] = self._metadata
         return metadata
 
+    @override
     def inputs(self) -> Sequence[epath.Path]:
-        """See `Source`."""
         return [file for log in self._all_logs() for file in _files_of(log)]
 
+    @override
     def options(self) -> Mapping[str, Any]:
-        """See `Source`."""
         return {
             "episode_metadata_defaults": repr(self._defaults),
             "num_episodes": {split: ends[-1] for split, ends in self._ends.items()},
         }
 
+    @override
     def totals(self, split: str) -> Mapping[str, int]:
-        """See `Source`."""
         return {"steps": sum(log.begins[-1] for log in self._logs[split])}
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """See `RandomAccessSource`."""
         return int(self._ends[split][-1])
 
     # --- Episodes --------------------------------------------------------------------------------
@@ -267,32 +276,37 @@ class EnvLoggerSource(RandomAccessSource):
         names = list(self._logs)
         return str(sum(self._ends[s][-1] for s in names[: names.index(split)]) + index)
 
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """See `RandomAccessSource`."""
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
         log, number = self._place(split, index)
         with self._idle.borrow(log) as reader, _errors_of(log, number):
             episode = reader.episodes[number]
             begins = episode[0].timestep.first()  # Before the rest: a reader holds one chunk.
-            steps = self._read_steps(log, reader, number)
+            if set(self.step_paths(fields)) <= set(rlds.STEP_FLAGS):
+                steps = self._read_flags(episode)
+            else:
+                steps = self._read_steps(log, reader, number)
             ends = bool(steps[rlds.IS_TERMINAL][-1]) or episode[-1].timestep.last()
             metadata = reader.episode_metadata()[number]
         key = self.key(split, index)
         return self._episode(log, number, key, steps, metadata, begins=begins, ends=ends)
 
-    def read_steps(
-        self, split: str, index: int, fields: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        """Reads the steps of an episode, without its metadata."""
-        del fields
-        log, number = self._place(split, index)
-        with self._idle.borrow(log) as reader, _errors_of(log, number):
-            return self._read_steps(log, reader, number)
-
+    @override
     def outline(self, split: str, index: int) -> Outline:
-        """Returns what the index of the log says; see `RandomAccessSource`."""
         log, number = self._place(split, index)
         num_steps = int(log.begins[number + 1] - log.begins[number])
         return Outline(num_steps, num_steps - 1, final_observation_known=True)
+
+    def _read_flags(self, episode: Sequence[StepData]) -> dict[str, Any]:
+        """Reads the last step alone, which decides about the flags."""
+        is_terminal = _step_columns([episode[-1]], self._specs)[rlds.IS_TERMINAL]
+        return step_flags([len(episode)], is_terminal)
 
     def _place(self, split: str, index: int) -> tuple[Log, int]:
         """Returns the log that an episode is in, and its number there."""
@@ -303,8 +317,8 @@ class EnvLoggerSource(RandomAccessSource):
         """Returns how many episodes come before those of a log of a split."""
         return int(self._ends[split][number] - self._logs[split][number].num_episodes)
 
+    @override
     def num_steps(self, split: str) -> Any:
-        """See `Source`."""
         return np.concatenate([np.diff(log.begins) for log in self._logs[split]])
 
     def read_run(self, split: str, begin: int, end: int) -> list[SourceEpisode]:

@@ -11,11 +11,12 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
 import rlds
 import tfds_files
@@ -24,24 +25,24 @@ from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.robotics.registry import DatasetMeaning, find_meaning
 from rlds.sources.episode_fields import COMPLETE, RESERVED, TRUNCATED
 from rlds.sources.source import (
+    ALL_ROWS,
     DamagedEpisode,
     Origin,
-    Outline,
     RandomAccessSource,
     SourceEpisode,
     SourceError,
     StoredEpisode,
     StoredSource,
-    outline_of,
     require_files,
 )
 from rlds_ecosystem.fields import Field, Opaque
-from rlds_ecosystem.nests import map_named_leaves
+from rlds_ecosystem.nests import leaves_at, map_named_leaves
 
 __all__ = ["FolderSource"]
 
-# What `SourceEpisode` has attributes for.
+# What `SourceEpisode` has attributes for, and what these depend on.
 _FLAGS = (rlds.FINAL_OBSERVATION_KNOWN, TRUNCATED, COMPLETE)
+_ALWAYS_READ = (*_FLAGS, f"{rlds.STEPS}/{rlds.IS_TERMINAL}")
 
 
 class FolderSource(StoredSource, RandomAccessSource):
@@ -96,13 +97,13 @@ class FolderSource(StoredSource, RandomAccessSource):
         with source_errors(self.directory):
             self._check()
 
+    @override
     def with_image_files(self) -> FolderSource:
-        """See `Source`."""
         return FolderSource(self.directory, decode_images=False)
 
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         return bool((tfds_files.find_folder(path) / "features.json").exists())
 
     def _check(self) -> None:
@@ -133,14 +134,14 @@ class FolderSource(StoredSource, RandomAccessSource):
     @property
     def step_flags(self) -> Sequence[str]:
         """Those that the dataset has."""
-        fields = self._steps()
-        return [name for name in rlds.STEP_FLAGS if name in fields]
+        return [name for name in rlds.STEP_FLAGS if name in self._steps]
 
+    @override
     def step_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
-        fields = self._steps().items()
+        fields = self._steps.items()
         return {name: field for name, field in fields if name not in rlds.STEP_FLAGS}
 
+    @functools.cached_property
     def _steps(self) -> dict[str, Any]:
         steps = self._folder.features[rlds.STEPS]
         assert isinstance(steps, tfds_files.Dataset)
@@ -157,8 +158,8 @@ class FolderSource(StoredSource, RandomAccessSource):
             return find_meaning(self.name, self._folder.metadata)
         return None
 
+    @override
     def episode_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         return {
             name: field
             for name, field in _fields_of(
@@ -171,16 +172,16 @@ class FolderSource(StoredSource, RandomAccessSource):
         """Returns the metadata of the dataset."""
         return self._folder.metadata
 
+    @override
     def inputs(self) -> Sequence[epath.Path]:
-        """See `Source`."""
         return [file for name in self._splits for file in self._folder[name].paths]
 
     def parts(self, split: str) -> Sequence[str]:
         """Returns the names of the files."""
         return [file.name for file in self._folder[split].paths]
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """See `Source`."""
         return len(self._folder[split])
 
     def shard_lengths(self, split: str) -> Sequence[int]:
@@ -226,55 +227,43 @@ class FolderSource(StoredSource, RandomAccessSource):
         file, record = self._folder[split].place_of(index)
         return f"{file.name}:{record}"
 
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """Reads an episode; see `RandomAccessSource`."""
-        fields = self._folder[split].example(index)
-        steps = fields.pop(rlds.STEPS)
-        flags = {name: fields.pop(name, None) for name in _FLAGS}
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        wanted = None
+        if fields is not None:
+            paths = self._paths
+            wanted = [path for path in paths if path in fields or path in _ALWAYS_READ]
+        found = self._folder[split].example(index, wanted)
+        steps = found.pop(rlds.STEPS, {})
+        flags = {name: found.pop(name, None) for name in _FLAGS}
         is_terminal = bool(np.any(steps.get(rlds.IS_TERMINAL, ())[-1:]))
+        file, record = self._folder[split].place_of(index)
         return SourceEpisode(
             key=self.key(split, index),
             steps=steps,
-            origin=self._origin(split, index),
+            origin=Origin(file.name, record, record + 1),
             truncated=_or(flags[TRUNCATED], not is_terminal),
             final_observation_known=_or(flags[rlds.FINAL_OBSERVATION_KNOWN], True),
             complete=_or(flags[COMPLETE], True),
-            metadata=fields,
+            metadata=found,
         )
 
-    def read_steps(
-        self, split: str, index: int, fields: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        """Reads the steps of an episode, and decodes only what is asked for."""
-        wanted = [rlds.STEPS] if fields is None else [f"{rlds.STEPS}/{name}" for name in fields]
-        steps: Mapping[str, Any] = self._folder[split].example(index, wanted)[rlds.STEPS]
-        return steps
-
-    def read_episode_fields(
-        self, split: str, index: int, fields: Sequence[str]
-    ) -> Mapping[str, Any]:
-        """Reads some of the fields of an episode, and decodes no others."""
-        return self._folder[split].example(index, fields)
-
-    def outline(self, split: str, index: int) -> Outline:
-        """Reads one field of the steps; see `RandomAccessSource`."""
-        features = self._folder.features
-        fields = self._steps()
-        names = [name for name in (rlds.IS_TERMINAL, rlds.DISCOUNT) if name in fields]
-        wanted = [f"{rlds.STEPS}/{name}" for name in names[:1]] or [rlds.STEPS]
-        wanted += [name for name in [rlds.FINAL_OBSERVATION_KNOWN] if name in features]
-        found = self._folder[split].example(index, wanted)
-        known = _or(found.get(rlds.FINAL_OBSERVATION_KNOWN), True)
-        return outline_of(found[rlds.STEPS], known)
+    @functools.cached_property
+    def _paths(self) -> list[str]:
+        """The paths of all fields, as `read` has them."""
+        fields = {**_fields_of(self._folder.features), rlds.STEPS: self._steps}
+        return [path for path, _ in leaves_at(fields, None)]
 
     @property
     def folder(self) -> tfds_files.DatasetFolder:
         """The files."""
         return self._folder
-
-    def _origin(self, split: str, index: int) -> Origin:
-        file, record = self._folder[split].place_of(index)
-        return Origin(file.name, record, record + 1)
 
 
 def _or(value: Any, otherwise: bool) -> bool:
