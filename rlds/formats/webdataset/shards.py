@@ -34,12 +34,14 @@ class Sample(NamedTuple):
 
     Attributes:
       key: Its key.
+      number: Which one it is in its file.
       begin: Where its first member begins in the file.
       end: Where its last one ends.
       damage: What is wrong with it; empty if nothing is.
     """
 
     key: str
+    number: int
     begin: int
     end: int
     damage: str = ""
@@ -78,7 +80,7 @@ class Shard:
                     key, field = found
                     end = info.offset_data + info.size
                     if not self.samples or self.samples[-1].key != key:
-                        self.samples.append(Sample(key, info.offset, end))
+                        self.samples.append(Sample(key, len(self.samples), info.offset, end))
                         names = set()
                     sample = self.samples[-1]._replace(end=end)
                     if end > size:

@@ -40,10 +40,6 @@ _IMAGES, _TEXTS, _INTEGERS = ("png", "jpg", "jpeg"), ("json", "txt", "text"), ("
 _OF_STEPS = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT, *rlds.STEP_FLAGS)
 
 
-# The samples of an episode: their shards, and which they are there.
-_Place = list[tuple[int, int]]
-
-
 class _Raw(NamedTuple):
     """An episode before it is checked: what it has for each step, and as a whole, by path."""
 
@@ -103,14 +99,14 @@ class WebdatasetSource(RandomAccessSource):
             raise FileNotFoundError(f"{os.fspath(path)!r} has no tar files.")
         self._is_exported = self._directory.is_dir() and is_there(self._directory / FEATURES_FILE)
         self._shards = [Shard(file) for file in files]
-        self._episodes: list[_Place] = []
+        self._samples = [(shard, sample) for shard in self._shards for sample in shard.samples]
+        self._episodes: list[range] = []  # The samples of each.
         # The names of episodes whose steps come after those of others, and where.
         self._scattered: dict[str, SourceError] = {}
         with source_errors(files[0]):
             self._find_episodes()
-            keys = [self._name_of(place[0])[0] for place in self._episodes]
-            self._keys = unique(keys)
-            for key in keys:
+            self._keys = unique([self._name_of(rows[0])[0] for rows in self._episodes])
+            for key in self._keys:
                 key.encode()
         self._find_fields()
 
@@ -118,29 +114,24 @@ class WebdatasetSource(RandomAccessSource):
         """Finds the samples of each episode."""
         seen: dict[str, int | None] = {}  # The number of the last sample with each name.
         name: str | None = None
-        for shard, index in self._all_samples():
-            before, (name, number) = name, self._name_of((shard, index))
+        for row, (shard, sample) in enumerate(self._samples):
+            before, (name, number) = name, self._name_of(row)
             last = seen.get(name)
             rises = last is not None and number is not None and number > last
             # Shards may number their steps anew.
-            if self._group == "number" and name == before and (index or rises):
-                self._episodes[-1].append((shard, index))
+            goes_on = name == before and (rises or sample.number > 0)
+            if self._group == "number" and goes_on:
+                self._episodes[-1] = range(self._episodes[-1].start, row + 1)
             else:
                 if rises:
                     what = f"step {number} comes after those of other episodes: put them in a row"
-                    path = self._shards[shard].path
-                    self._scattered[name] = SourceError(what, file=path, episode=name)
-                self._episodes.append([(shard, index)])
+                    self._scattered[name] = SourceError(what, file=shard.path, episode=name)
+                self._episodes.append(range(row, row + 1))
             seen[name] = number
 
-    def _all_samples(self) -> Iterator[tuple[int, int]]:
-        for number, shard in enumerate(self._shards):
-            yield from ((number, index) for index in range(len(shard.samples)))
-
-    def _name_of(self, place: tuple[int, int]) -> tuple[str, int | None]:
-        """The key of the episode of a sample, and the number of the step."""
-        shard, index = place
-        key = self._shards[shard].samples[index].key
+    def _name_of(self, row: int) -> tuple[str, int | None]:
+        """Returns the key of the episode that a sample is of, and the number of the step."""
+        key = self._samples[row][1].key
         match = _NUMBERED.fullmatch(key) if self._group == "number" else None
         return (key, None) if match is None else (match[1], int(match[2]))
 
@@ -158,14 +149,9 @@ class WebdatasetSource(RandomAccessSource):
         self._steps: dict[str, Field] = {}
         self._episode: dict[str, Field] = {}
         damage: SourceError | None = None
-        for place in self._episodes:
+        for rows in self._episodes:
             try:
-                raw = self._read_raw(place)
-                fields = {path: _field_of(column) for path, column in raw.steps.items()}
-                self._episode = {
-                    path: _field_of(_one(value)) for path, value in raw.episode.items()
-                }
-                self._steps = fields
+                self._steps, self._episode = _fields_of(self._read_raw(rows))
                 return
             except SourceError as error:
                 damage = damage or error
@@ -193,9 +179,8 @@ class WebdatasetSource(RandomAccessSource):
 
     def _packed(self, index: int) -> bytes:
         """Returns what the sidecar has of an episode."""
-        number, sample = self._episodes[index][0]
-        shard = self._shards[number]
-        return shard.read(shard.samples[sample], [SIDECAR_FIELD])[SIDECAR_FIELD]
+        shard, sample = self._samples[self._episodes[index][0]]
+        return shard.read(sample, [SIDECAR_FIELD])[SIDECAR_FIELD]
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -234,11 +219,10 @@ class WebdatasetSource(RandomAccessSource):
         fields: Collection[str] | None = None,
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        place = self._episodes[index]
-        (first, begin), (last, end) = place[0], place[-1]
-        file = self._shards[first].path
-        raw = self._read_raw(place)
-        self._check(raw, file)
+        samples = self._episodes[index]
+        (first, begin), (last, end) = (self._samples[samples[row]] for row in (0, -1))
+        raw = self._read_raw(samples)
+        self._check(raw, first.path)
         length = len(next(iter(raw.steps.values())))
         flags = {name: raw.steps.get(name) for name in rlds.STEP_FLAGS}
         terminal = flags[rlds.IS_TERMINAL]
@@ -247,12 +231,12 @@ class WebdatasetSource(RandomAccessSource):
         if rlds.DISCOUNT not in steps:
             steps[rlds.DISCOUNT] = np.ones(length, np.float32)
             steps[rlds.DISCOUNT][-1] -= is_terminal
-        is_cut = end == len(self._shards[last].samples) - 1 and not self._shards[last].is_whole
-        begins_inside = not begin and (self._name_of(place[0])[1] or 0) > 1
+        is_cut = end == last.samples[-1] and not last.is_whole
+        begins_inside = not begin.number and (self._name_of(samples[0])[1] or 0) > 1
         return SourceEpisode(
             key=self.key(split, index),
             steps=nest({**steps, **step_flags([length], [is_terminal])}),
-            origin=Origin(str(file.name), begin, begin + len(place)),
+            origin=Origin(str(first.path.name), begin.number, begin.number + len(samples)),
             truncated=not is_terminal,
             final_observation_known=False,
             complete=not is_cut and not begins_inside,
@@ -262,27 +246,27 @@ class WebdatasetSource(RandomAccessSource):
 
     def _check(self, raw: _Raw, file: epath.Path) -> None:
         """Checks that the episode has the fields of the first one."""
-        for declared, found in ((self._steps, raw.steps), (self._episode, raw.episode)):
-            of_steps = found is raw.steps
+        for declared, found in zip((self._steps, self._episode), _fields_of(raw)):
             for path in {*declared, *found}:
                 if path not in found or path not in declared:
                     what = "missing" if path not in found else "a field that the first one lacks"
                     raise SourceError(what, file=file, field=path)
-                field = _field_of(found[path] if of_steps else _one(found[path]))
-                if self._is_exported and field.encoding and declared[path].encoding:
-                    continue  # What was kept aside says which sizes there may be.
-                if (field.dtype, field.shape) != (declared[path].dtype, declared[path].shape):
-                    what = f"{field}, but the first one has {declared[path]}"
+                one, other = declared[path], found[path]
+                if self._is_exported and one.encoding and other.encoding:
+                    continue  # The sidecar says which sizes there may be.
+                if (one.dtype, one.shape) != (other.dtype, other.shape):
+                    what = f"{other}, but the first one has {one}"
                     raise SourceError(what, file=file, field=path)
 
-    def _read_raw(self, place: _Place) -> _Raw:
-        shard, name = self._shards[place[0][0]], self._name_of(place[0])[0]
+    def _read_raw(self, rows: range) -> _Raw:
+        """Reads the samples of an episode."""
+        (shard, sample), name = self._samples[rows[0]], self._name_of(rows[0])[0]
         if name in self._scattered:
             raise self._scattered[name]
         with source_errors(shard.path, episode=name):
             if self._group == "sample":
-                return self._of_sample(shard, shard.read(shard.samples[place[0][1]]))
-            return self._of_samples(place)
+                return self._of_sample(shard, shard.read(sample))
+            return self._of_samples(rows)
 
     def _of_sample(self, shard: Shard, members: Mapping[str, bytes]) -> _Raw:
         """Reads an episode that is a sample."""
@@ -318,23 +302,21 @@ class WebdatasetSource(RandomAccessSource):
         values = {path: value for path, value in values.items() if root_of(path) not in RESERVED}
         return _Raw(steps, values, len(members))
 
-    def _of_samples(self, place: _Place) -> _Raw:
+    def _of_samples(self, rows: range) -> _Raw:
         """Reads an episode whose steps are samples."""
-        self._check_numbers(place)
-        rows: dict[str, list[Any]] = {}
+        self._check_numbers(rows)
+        columns: dict[str, list[Any]] = {}
         num_members = 0
-        for number, index in place:
-            shard = self._shards[number]
-            members = shard.read(shard.samples[index])
+        for shard, sample in (self._samples[row] for row in rows):
+            members = shard.read(sample)
             num_members += len(members)
             for name, data in members.items():
                 for path, value in self._values(shard.path, name, data).items():
-                    rows.setdefault(path, []).append(value)
-        shard = self._shards[place[0][0]]
-        steps = {}
-        for path, values in rows.items():
-            if len(values) != len(place):
-                what = f"in {len(values)} of {len(place)} steps only"
+                    columns.setdefault(path, []).append(value)
+        shard, steps = self._samples[rows[0]][0], {}
+        for path, values in columns.items():
+            if len(values) != len(rows):
+                what = f"in {len(values)} of {len(rows)} steps only"
                 raise SourceError(what, file=shard.path, field=path)
             is_object = isinstance(values[0], str | bytes)
             with source_errors(shard.path, field=path):
@@ -342,19 +324,18 @@ class WebdatasetSource(RandomAccessSource):
         _check_paths(shard, steps)
         return _Raw(steps, {}, num_members)
 
-    def _check_numbers(self, place: _Place) -> None:
+    def _check_numbers(self, rows: range) -> None:
         """Checks that steps follow one another, with none left out where a shard ends."""
-        numbers = [self._name_of(sample)[1] or 0 for sample in place]
-        rises = [number - before for before, number in itertools.pairwise(numbers)]
-        crosses = [shard != before for (before, _), (shard, _) in itertools.pairwise(place)]
-        usual = max([1, *(rise for rise, is_next in zip(rises, crosses) if not is_next)])
-        for row, (rise, is_next) in enumerate(zip(rises, crosses), 1):
-            if rise <= 0 or (is_next and rise > usual):
-                what = f"step {numbers[row]} after step {numbers[row - 1]}"
-                if is_next:
-                    file = self._shards[place[row - 1][0]].path.name
-                    what += f", with which {file} ends: is a shard missing between the two?"
-                raise SourceError(what, file=self._shards[place[row][0]].path, row=row)
+        numbers = [self._name_of(row)[1] or 0 for row in rows]
+        files = [self._samples[row][0].path for row in rows]
+        pairs = list(itertools.pairwise(zip(numbers, files)))
+        usual = max([1, *(two - one for (one, a), (two, b) in pairs if a == b)])
+        for row, ((one, before), (two, file)) in enumerate(pairs, 1):
+            if two <= one or (before != file and two - one > usual):
+                what = f"step {two} after step {one}"
+                if before != file:
+                    what += f", with which {before.name} ends: is a shard missing between the two?"
+                raise SourceError(what, file=file, row=row)
 
     def _values(self, file: epath.Path, name: str, data: bytes) -> dict[str, Any]:
         """Returns what a field of a sample holds, by path."""
@@ -393,6 +374,12 @@ def path_of(name: str) -> str:
 
 def _image_path(path: str) -> str:
     return path if root_of(path) in _OF_STEPS else f"{rlds.OBSERVATION}/{path}"
+
+
+def _fields_of(raw: _Raw) -> tuple[dict[str, Field], dict[str, Field]]:
+    """Returns the fields of steps, and of the episode."""
+    steps = {path: _field_of(column) for path, column in raw.steps.items()}
+    return steps, {path: _field_of(_one(value)) for path, value in raw.episode.items()}
 
 
 def _check_paths(shard: Shard, steps: Mapping[str, Any]) -> None:
