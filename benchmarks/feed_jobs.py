@@ -22,7 +22,9 @@ FIELDS = ("observation", "action", "reward")
 Batches = Iterator[Any]
 
 
-def contender(*, checked: str = "exactly") -> Callable[[Callable[[Data], Batches]], Any]:
+def contender(
+    *, checked: str = "exactly", by_epoch: bool = False
+) -> Callable[[Callable[[Data], Batches]], Any]:
     """Makes a contender of a function that returns batches; a unit of its work is a sample.
 
     The first batch is part of the preparation: a feed has started when it is there.
@@ -30,6 +32,7 @@ def contender(*, checked: str = "exactly") -> Callable[[Callable[[Data], Batches
     Args:
       checked: How it is compared with what belongs in it: "exactly", "roughly" because its pixels
         come from films, or "" because it has a whole episode.
+      by_epoch: Whether a round takes an epoch at least, because that is prepared at once.
     """
 
     def decorate(batches: Callable[[Data], Batches]) -> Any:
@@ -38,12 +41,13 @@ def contender(*, checked: str = "exactly") -> Callable[[Callable[[Data], Batches
             of_kind = Data(data, kind, size)
             stream = batches(of_kind)
             unchecked = [next(stream)]
+            least = len(of_kind.starts) if by_epoch else 0
 
             def work(_: Path) -> int:
                 if checked and unchecked:  # The first round does not count.
                     feed_data.check(of_kind, unchecked.pop(), exact=checked == "exactly")
                 count, end = 0, time.perf_counter() + SECONDS
-                while time.perf_counter() < end:
+                while count < least or time.perf_counter() < end:
                     count += len(next(stream)["reward"])
                 return count
 
@@ -245,7 +249,6 @@ def rows_in_loader(data: Data) -> Batches:
 def _frames(container: Any, first: int, last: int) -> list[np.ndarray]:
     """Returns some images of an open film."""
     stream = container.streams.video[0]
-    stream.thread_type = "NONE"
     times = [
         int(place / stream.average_rate / stream.time_base) for place in range(first, last + 1)
     ]
@@ -264,7 +267,12 @@ def films(data: Data) -> Batches:
     """Windows whose frames are in a film for each camera and episode; all are kept open."""
     import av
 
-    open_film = functools.lru_cache(None)(lambda name: av.open(str(data.folder / name)))
+    @functools.cache
+    def open_film(name: str) -> Any:
+        film = av.open(str(data.folder / name))
+        film.streams.video[0].thread_type = "NONE"
+        return film
+
     columns, rng = _columns(data), np.random.default_rng(0)
     while True:
         order = rng.permutation(data.starts)
@@ -401,7 +409,7 @@ def openvla_batched(data: Data) -> Batches:
     return _openvla(data).batch(data.batch_size).prefetch(1).as_numpy_iterator()
 
 
-@contender()
+@contender(by_epoch=True)
 def tf_data(data: Data) -> Batches:
     """This project on TensorFlow: `rlds.tfds.load` and `rlds.transformations`."""
     from rlds.tfds import load

@@ -90,7 +90,10 @@ RECORDING = [
     ),
     _recording(
         "Read a log as arrays (the peer: steps)",
-        *("floats", 24_000, recording_jobs.read_columns, _read),
+        "floats",
+        24_000,
+        ours=recording_jobs.read_columns,
+        theirs=_read,
         quick=6_000,
     ),
 ]
@@ -103,20 +106,26 @@ def _writing_and_reading(
     of = partial(by, data=records, options=options)
     return [
         Job(
-            *(f"Write {what}", "record", size, of(riegeli_jobs.write)),
-            {
+            f"Write {what}",
+            "record",
+            size,
+            ours=of(riegeli_jobs.write),
+            peers={
                 ARRAY_RECORD: of(riegeli_jobs.write_array_record),
                 ENVLOGGER: of(riegeli_jobs.write_envlogger),
             },
-            quick,
+            quick=quick,
         ),
         Job(
-            *(f"Read {what}", "record", size, of(riegeli_jobs.read)),
-            {
+            f"Read {what}",
+            "record",
+            size,
+            ours=of(riegeli_jobs.read),
+            peers={
                 ARRAY_RECORD: of(riegeli_jobs.read_array_record),
                 ENVLOGGER: of(riegeli_jobs.read_envlogger),
             },
-            quick,
+            quick=quick,
         ),
     ]
 
@@ -133,9 +142,15 @@ RECORDS = [
 
 
 def _conversion(
-    title: str, unit: str, size: int, source: tuple[str, str], data: Function, theirs: Function
+    title: str,
+    unit: str,
+    size: int,
+    *,
+    format: str,
+    file: str = "",
+    data: Function,
+    theirs: Function,
 ) -> Job:
-    format, file = source
     ours = by(dataset_jobs.convert, data, format=format, file=file)
     return Job(title, unit, size, ours, {TFDS: by(theirs, data)})
 
@@ -150,34 +165,62 @@ _stored = dataset_jobs.make_dataset
 _read_by_tfds = {TFDS: by(dataset_jobs.read_dataset_by_tfds, _stored)}
 DATASETS = [
     _conversion(
-        *("Convert D4RL", "row", 100_000, ("d4rl", "halfcheetah_medium.hdf5")),
-        *(dataset_jobs.write_d4rl, dataset_jobs.convert_d4rl_by_tfds),
+        "Convert D4RL",
+        "row",
+        100_000,
+        format="d4rl",
+        file="halfcheetah_medium.hdf5",
+        data=dataset_jobs.write_d4rl,
+        theirs=dataset_jobs.convert_d4rl_by_tfds,
     ),
     _conversion(
-        *("Convert a log", "step", 30_000, ("envlogger", "")),
-        *(recording_jobs.write_logs, dataset_jobs.convert_logs_by_tfds),
+        "Convert a log",
+        "step",
+        30_000,
+        format="envlogger",
+        data=recording_jobs.write_logs,
+        theirs=dataset_jobs.convert_logs_by_tfds,
     ),
     _conversion(
-        *("Convert RWRL", "step", 30_030, ("rlu_rwrl", dataset_jobs.RWRL_FOLDER)),
-        *(dataset_jobs.write_rwrl, dataset_jobs.convert_rwrl_by_tfds),
+        "Convert RWRL",
+        "step",
+        30_030,
+        format="rlu_rwrl",
+        file=dataset_jobs.RWRL_FOLDER,
+        data=dataset_jobs.write_rwrl,
+        theirs=dataset_jobs.convert_rwrl_by_tfds,
     ),
     _conversion(
-        *("Convert robomimic", "step", 15_000, ("robomimic", "low_dim.hdf5")),
-        *(dataset_jobs.write_robomimic, dataset_jobs.convert_robomimic_by_tfds),
+        "Convert robomimic",
+        "step",
+        15_000,
+        format="robomimic",
+        file="low_dim.hdf5",
+        data=dataset_jobs.write_robomimic,
+        theirs=dataset_jobs.convert_robomimic_by_tfds,
     ),
     Job(
-        *("Write a TFDS dataset", "step", 40_000, by(dataset_jobs.write_dataset)),
-        {TFDS: by(dataset_jobs.write_dataset_by_tfds)},
+        "Write a TFDS dataset",
+        "step",
+        40_000,
+        ours=by(dataset_jobs.write_dataset),
+        peers={TFDS: by(dataset_jobs.write_dataset_by_tfds)},
         quick=5_000,
     ),
     Job(
-        *("Read a TFDS dataset as tensors", "step", 40_000),
-        *(by(dataset_jobs.read_dataset_as_tensors, _stored), _read_by_tfds),
+        "Read a TFDS dataset as tensors",
+        "step",
+        40_000,
+        ours=by(dataset_jobs.read_dataset_as_tensors, _stored),
+        peers=_read_by_tfds,
         quick=5_000,
     ),
     Job(
-        *("Read a TFDS dataset as arrays", "step", 40_000),
-        *(by(dataset_jobs.read_dataset_as_arrays, _stored), _read_by_tfds),
+        "Read a TFDS dataset as arrays",
+        "step",
+        40_000,
+        ours=by(dataset_jobs.read_dataset_as_arrays, _stored),
+        peers=_read_by_tfds,
         quick=5_000,
     ),
     _minari("Read Minari, episodes of 500 steps", dataset_jobs.read_minari, 500, 10_000, 2_000),
@@ -214,12 +257,16 @@ TRANSFORMATIONS = [
     *_transformations("Scale observations", 40_000, transformation_jobs.scale),
     *_transformations(
         "Shuffled transitions",
-        *(40_000, transformation_jobs.shuffle, transformation_jobs.shuffle_by_original),
+        40_000,
+        ours=transformation_jobs.shuffle,
+        theirs=transformation_jobs.shuffle_by_original,
     ),
     *_transformations("Cut episodes at a condition", 40_000, transformation_jobs.truncate),
     *_transformations(
         "Mean and deviation",
-        *(40_000, transformation_jobs.describe, transformation_jobs.describe_by_original),
+        40_000,
+        ours=transformation_jobs.describe,
+        theirs=transformation_jobs.describe_by_original,
     ),
 ]
 
@@ -234,19 +281,26 @@ def _command(*words: str) -> Contender:
 
 COMMANDS = [
     Job(
-        *("Command: `--help`", "command", 50_000, _command("rlds", "--help")),
-        {MINARI: _command("minari", "--help"), TFDS: _command("tfds", "--help")},
+        "Command: `--help`",
+        "command",
+        50_000,
+        ours=_command("rlds", "--help"),
+        peers={MINARI: _command("minari", "--help"), TFDS: _command("tfds", "--help")},
     ),
     Job(
-        *("Command: look at a Minari dataset", "command", 50_000),
-        _command("rlds", "inspect", f"DATA/{dataset_jobs.MINARI_ID}"),
-        {MINARI: _command("minari", "show", dataset_jobs.MINARI_ID)},
+        "Command: look at a Minari dataset",
+        "command",
+        50_000,
+        ours=_command("rlds", "inspect", f"DATA/{dataset_jobs.MINARI_ID}"),
+        peers={MINARI: _command("minari", "show", dataset_jobs.MINARI_ID)},
         quick=5_000,
     ),
     Job(
-        *("Command: look at a TFDS folder", "command", 50_000),
-        _command("rlds", "inspect", "DATA/tfds/walk/1.0.0"),
-        {TFDS: _command("python", "-c", _INFO, "DATA/tfds/walk/1.0.0")},
+        "Command: look at a TFDS folder",
+        "command",
+        50_000,
+        ours=_command("rlds", "inspect", "DATA/tfds/walk/1.0.0"),
+        peers={TFDS: _command("python", "-c", _INFO, "DATA/tfds/walk/1.0.0")},
         quick=5_000,
     ),
 ]
@@ -302,7 +356,7 @@ def _whole_episodes(kind: str, title: str, size: int, quick: int) -> Job:
 
 FEEDS = [
     *_feeds("numbers", "Transitions", 200_000, 10_000),
-    *_feeds("cameras", "Windows of images", 12_000, 0),
+    *_feeds("cameras", "Windows", 12_000, 0),
     _whole_episodes("numbers", "Episodes in order", 200_000, 10_000),
-    _whole_episodes("cameras", "Episodes of images in order", 12_000, 0),
+    _whole_episodes("cameras", "Images in order", 12_000, 0),
 ]

@@ -51,7 +51,11 @@ class NotInstalled(Failed):
 
 
 class Process:
-    """A call of a function in a process of its own: it prepares a contender, or writes data."""
+    """A call of a function in a process of its own: it prepares a contender, or writes data.
+
+    Attributes:
+      start: The processor time of all that comes before the work, in seconds.
+    """
 
     def __init__(self, function: Function, peer: str, data: Path, size: int, scratch: Path) -> None:
         python, paths = peers.surroundings(peer)
@@ -73,13 +77,13 @@ class Process:
             cwd=scratch,
             text=True,
         )
+        try:
+            self.start: float = self._reply()["start"]
+        except BaseException:
+            self.end()
+            raise
 
-    def reply(self) -> dict[str, Any]:
-        """Waits for the next reply.
-
-        Raises:
-          Failed: The process has ended; `NotInstalled` if an import did that.
-        """
+    def _reply(self) -> dict[str, Any]:
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
@@ -92,11 +96,15 @@ class Process:
         return found
 
     def round(self) -> dict[str, Any]:
-        """Has the work done once more."""
+        """Has the work done once more; returns what `worker.measure` does.
+
+        Raises:
+          Failed: The process has ended.
+        """
         assert self._process.stdin
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        return self.reply()
+        return self._reply()
 
     def end(self) -> None:
         """Ends the process."""
@@ -119,29 +127,14 @@ class Measurement:
         self._data: dict[str, Path] = {}
 
     def measure(self, job: Job) -> dict[str, Any]:
-        """Measures the contenders of a job; names those that are left out.
+        """Measures the contenders of a job, and names those that are left out.
 
         Raises:
           Failed: This project failed.
         """
         processes: dict[str, Process] = {}
-        starts: dict[str, float] = {}
         try:
-            for name, contender in job.contenders.items():
-                try:
-                    processes[name] = self._start(job, name, contender)
-                    starts[name] = processes[name].reply()["start"]
-                    units = processes[name].round()["units"]  # Nothing is left to load after it.
-                    if name == OURS:
-                        expected = units
-                    elif job.unit != "sample" and units != expected:
-                        raise Failed(f"did {units} instead of {expected} {job.unit}s")
-                except (Failed, OSError, RuntimeError, subprocess.CalledProcessError) as error:
-                    if name == OURS:
-                        raise
-                    print(f"left out: {job.title}, {name}: {error}", file=sys.stderr)
-                    if name in processes:
-                        processes.pop(name).end()
+            self._prepare(job, processes)
             rounds = [
                 {name: process.round() for name, process in processes.items()}
                 for _ in range(self._num_rounds)
@@ -149,21 +142,34 @@ class Measurement:
         finally:
             for process in processes.values():
                 process.end()
-        found = {}
-        for name in processes:
-            of_one = [of_all[name] for of_all in rounds]
-            found[name] = {
-                "cpu": [shortened(one["cpu"] / one["units"]) for one in of_one],
-                "wall": [shortened(one["wall"] / one["units"]) for one in of_one],
-                "start": shortened(starts[name]),
-                "megabytes": shortened(of_one[-1]["megabytes"]),
+        found = {
+            name: {
+                **_per_unit([of_all[name] for of_all in rounds]),
+                "start": _shortened(process.start),
+                "megabytes": _shortened(rounds[-1][name]["megabytes"]),
             }
+            for name, process in processes.items()
+        }
         return {"job": job.title, "unit": job.unit, "contenders": found}
 
-    def _start(self, job: Job, name: str, contender: Contender) -> Process:
+    def _prepare(self, job: Job, processes: dict[str, Process]) -> None:
+        """Starts the contenders of a job, and has each do its work once: then all is loaded."""
         size = job.quick if self._quick else job.size
-        data = self._data_of(contender, size) if contender.data else self._folder
-        return Process(contender.prepare, name, data, size, self._folder)
+        expected = None
+        for name, contender in job.contenders.items():
+            try:
+                data = self._data_of(contender, size) if contender.data else self._folder
+                processes[name] = Process(contender.prepare, name, data, size, self._folder)
+                units = processes[name].round()["units"]
+                expected = units if name == OURS else expected
+                if job.unit != "sample" and units != expected:
+                    raise Failed(f"did {units} instead of {expected} {job.unit}s")
+            except (Failed, OSError, RuntimeError, subprocess.CalledProcessError) as error:
+                if name == OURS:
+                    raise
+                print(f"left out: {job.title}, {name}: {error}", file=sys.stderr)
+                if name in processes:
+                    processes.pop(name).end()
 
     def _data_of(self, contender: Contender, size: int) -> Path:
         """Returns the folder with the data of a contender, which is written once."""
@@ -172,18 +178,20 @@ class Measurement:
         if key not in self._data:
             folder = self._folder / f"data-{len(self._data)}"
             folder.mkdir()
-            writing = Process(function, OURS, folder, size, self._folder)
-            try:
-                writing.reply()
-            finally:
-                writing.end()
+            Process(function, OURS, folder, size, self._folder).end()
             self._data[key] = folder
         return self._data[key]
 
 
-def shortened(number: float) -> float:
-    """Returns a number with the four digits that count."""
-    return float(f"{number:.4g}")
+def _per_unit(rounds: Sequence[dict[str, float]]) -> dict[str, list[float]]:
+    return {
+        kind: [_shortened(found[kind] / found["units"]) for found in rounds]
+        for kind in ("cpu", "wall")
+    }
+
+
+def _shortened(number: float) -> float:
+    return float(f"{number:.4g}")  # The digits that count.
 
 
 def describe_machine() -> dict[str, Any]:
@@ -254,7 +262,7 @@ def main() -> None:
     ]
     if options.list:
         for job in jobs:
-            print(f"{job.title}: {', '.join(job.contenders)}")
+            print(f"{job.title}: {'; '.join(job.contenders)}")
         return
     num_rounds = options.rounds or (1 if options.quick else 5)
     results, num_failed = run(jobs, num_rounds, quick=options.quick)

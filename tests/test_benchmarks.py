@@ -33,6 +33,13 @@ def test_the_page_shows_the_newest_results(run: ModuleType) -> None:
     assert page.FIGURE_OF_FEEDS.read_text() == of_feeds, command
 
 
+def test_every_job_was_measured(run: ModuleType) -> None:
+    measured = [found["job"] for found in run.page.newest()["jobs"]]
+    all_jobs = [job.title for job in (*run.JOBS, *run.FEEDS)]
+    assert measured == all_jobs, "make bench, after pip install torch grain datasets"
+    assert len(set(measured)) == len(measured)
+
+
 def test_tables_and_figures_show_where_this_project_is_slower(run: ModuleType) -> None:
     page = run.page
     rows = [
@@ -105,7 +112,7 @@ def test_contenders_for_training_make_the_same_batches(
     run: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jobs = {job.title: job for job in run.FEEDS}
-    job = dataclasses.replace(jobs["Windows of images"], quick=1600)
+    job = dataclasses.replace(jobs["Windows"], quick=1600)
     found = run.Measurement(tmp_path, 1, quick=True).measure(job)
     assert "AssertionError" not in capsys.readouterr().err
     assert {"NumPy, all in memory", "OpenVLA's pipeline"} < set(found["contenders"])
