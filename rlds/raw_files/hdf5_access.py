@@ -354,7 +354,8 @@ class Hdf5File:
 
 def is_array(item: Any) -> bool:
     """Whether something in a file is an array, and no group."""
-    return hasattr(item, "dtype")
+    h5py = import_extra("h5py")
+    return isinstance(item, h5py.Dataset | h5py.h5d.DatasetID)
 
 
 def _in_words_of_h5py(item: Any) -> Any:

@@ -1,7 +1,7 @@
 """Small files in robomimic's format, with what is odd about each of its dialects.
 
 `DIALECTS` has a writer for each, which returns the file. Names, dtypes and attributes are those of
-the published files; episodes have few rows, and images few pixels. `data_of` is all that is in one.
+the published files; episodes have few rows, and images few pixels.
 """
 
 import json
@@ -306,36 +306,3 @@ def libero_folder(directory: Path) -> Path:
     libero(directory / "KITCHEN_SCENE10_open_the_drawer_demo.hdf5")
     libero(directory / "KITCHEN_SCENE2_close_the_drawer_demo.hdf5", states=11)
     return directory
-
-
-def data_of(path: Any) -> dict[str, Any]:
-    """All groups, arrays and attributes of a file: dtype, shape, and values."""
-    found: dict[str, Any] = {}
-    with h5py.File(path, "r") as file:
-
-        def visit(name: str, item: Any) -> None:
-            attributes = {
-                key: _facts(item.attrs.get_id(key), item.attrs[key]) for key in item.attrs
-            }
-            array = _facts(item, item[()]) if isinstance(item, h5py.Dataset) else None
-            if array is not None:
-                array += (item.chunks, item.compression, item.compression_opts, item.maxshape)
-            found[name] = (array, attributes)
-
-        visit("", file["/"])
-        file.visititems(visit)
-    return found
-
-
-def check_same(one: Any, other: Any) -> None:
-    """Checks that a file has all that another one has, and nothing else."""
-    ones, others = data_of(one), data_of(other)
-    assert ones.keys() == others.keys()
-    for name, found in ones.items():
-        assert found == others[name], name
-
-
-def _facts(stored: Any, value: Any) -> tuple[Any, ...]:
-    string, values = h5py.check_string_dtype(stored.dtype), np.asarray(value)
-    bits = values.tolist() if values.dtype == object or string else values.tobytes()
-    return (stored.dtype.str, string, stored.shape, bits)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,7 +20,7 @@ from rlds.formats.robomimic.dialects import (
 from rlds.formats.robomimic.files import Array, Demo, DemoFile, OpenDemo
 from rlds.raw_files.untrusted import SourceError
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.source import Origin, Outline, SourceEpisode, outline_of
+from rlds.sources.source import Origin, SourceEpisode
 from rlds.sources.texts import as_text
 from rlds_ecosystem.columns import known_field, missing, step_flags
 from rlds_ecosystem.fields import Field
@@ -30,60 +28,48 @@ from rlds_ecosystem.nests import excludes, is_in, nest, root_of
 
 __all__ = [
     "ATTRIBUTES",
-    "FIRST",
     "INSTRUCTION",
-    "LAST",
-    "LAYOUT",
     "MASKS",
     "METADATA_KEY",
     "NEXT",
     "RecordedDemos",
-    "Rows",
     "place_of",
-    "rows_of",
 ]
 
 # Under this name, the metadata of a dataset holds what the files say.
 METADATA_KEY = "robomimic"
-ATTRIBUTES, MASKS, LAYOUT = "attributes", "masks", "layout"
+ATTRIBUTES, MASKS = "attributes", "masks"
 FIRST, LAST, NEXT = "first_rows", "last_rows", "next_obs"
 # What has a row for each action, if it has that in a single demonstration.
 _OF_STEPS = ("obs", NEXT, "rewards", "dones", "states")
 INSTRUCTION = "language_instruction"
-_MODEL, _EP_META = "model_file", "ep_meta"
+_EP_META = "ep_meta"
 _FIELDS = {"actions": rlds.ACTION, "rewards": rlds.REWARD, "obs": rlds.OBSERVATION}
 
 
-@dataclasses.dataclass(frozen=True)
-class Rows:
+class Rows(NamedTuple):
     """Which rows of an array are steps.
 
     Attributes:
       begin: The first row that is a step; those before it are before the first step.
       end: The row after the last one that is a step.
       before: How many steps come before the first row.
-      after: How many come after the last one.
     """
 
     begin: int
     end: int
     before: int
-    after: int
 
 
 def rows_of(num_rows: int, num_steps: int, offset: int) -> Rows:
     """Returns which rows are steps, where row `t + offset` belongs to step `t`.
 
-    >>> rows_of(5, 6, 0)
-    Rows(begin=0, end=5, before=0, after=1)
     >>> rows_of(5, 5, 1)
-    Rows(begin=1, end=5, before=0, after=1)
+    Rows(begin=1, end=5, before=0)
     >>> rows_of(5, 5, -1)
-    Rows(begin=0, end=4, before=1, after=0)
+    Rows(begin=0, end=4, before=1)
     """
-    begin, end = max(0, offset), min(num_rows, num_steps + offset)
-    before = max(0, -offset)
-    return Rows(begin, end, before, num_steps - before - (end - begin))
+    return Rows(max(0, offset), min(num_rows, num_steps + offset), max(0, -offset))
 
 
 def place_of(path: str) -> str:
@@ -152,18 +138,15 @@ class RecordedDemos:
     ) -> None:
         self._files, self._dialect = files, dialect
         self._terminal, self._per_episode = terminal, per_episode
-        self._alignment = alignment
         self._is_shifted = alignment == "shift" and "obs" in dialect.following
         self.demos = [demo for file in files for demo in file.demos]
         self._merged = self._merge()
         self._of_steps = {path: each for path, each in self._merged.items() if each.is_of_steps}
+        self._attributes = self._merge_attributes()
         self._initials = {path: self._initial(path) for path in self._of_steps}
         for demo in self._sound_demos:
             demo.num_steps = demo.length + (not self._is_shifted and self._has_final(demo))
-        number = len(list(self._sound_demos))
-        self._marked = [path for path, each in self._of_steps.items() if each.count < number]
-        self._types = self._merge_attributes()
-        self._has_table = self._models_repeat()
+        self._number = len(list(self._sound_demos))
         self._instructions = [
             instruction_of_file(file.attributes, dialect.name, file.name) for file in files
         ]
@@ -185,15 +168,16 @@ class RecordedDemos:
                 file = self._files[demo.file].hdf5
                 demo.damage = file.error("there is not a single row", "actions")
                 demo.damage.locate(episode=demo.name)
-            elif demo.structure not in seen:
-                demo.damage = self._objection(demo, known)
+            elif id(demo.arrays) not in seen:
+                demo.damage = self._why_unlike(demo, demo.arrays, known)
                 if demo.damage is None:
-                    seen.add(demo.structure)
+                    seen.add(id(demo.arrays))
         self._find_odd_demos()
         merged: dict[str, _Merged] = {}
         for demo in self._sound_demos:
-            for path in demo.structure.arrays:
-                _add(merged, demo, path, self._has_steps(demo, path))
+            for path, array in demo.arrays.items():
+                rows = (demo.rows[path],) if path in demo.rows else ()
+                _add(merged, path, array, rows, self._has_steps(demo, path))
         if not merged:
             damage = next((demo.damage for demo in self.demos), None)
             raise damage or self._files[0].hdf5.error("there is no demonstration", "data")
@@ -226,9 +210,11 @@ class RecordedDemos:
         more = demo.rows[path] - demo.length
         return more == 0 if root_of(path) == NEXT else self._has_steps(demo, path)
 
-    def _objection(self, demo: Demo, known: dict[str, _Merged]) -> SourceError | None:
+    def _why_unlike(
+        self, demo: Demo, arrays: Mapping[str, Array], known: dict[str, _Merged]
+    ) -> SourceError | None:
         """Says why a demonstration is no episode of one dataset with those before it."""
-        for path, array in demo.structure.arrays.items():
+        for path, array in arrays.items():
             before, what = known.get(path), None
             if excludes(known, path):
                 what = "an array, but a group in those before, or a group, but an array there"
@@ -239,8 +225,8 @@ class RecordedDemos:
             if what is not None:
                 file = self._files[demo.file].hdf5.path
                 return SourceError(what, file=file, episode=demo.name, field=path)
-        for path in demo.structure.arrays:
-            _add(known, demo, path, True)
+        for path, array in arrays.items():
+            _add(known, path, array, (), is_of_steps=True)
         return None
 
     def _has_steps(self, demo: Demo, path: str) -> bool:
@@ -250,32 +236,11 @@ class RecordedDemos:
             return False
         return root_of(path) != NEXT and demo.rows[path] - demo.length in (0, 1)
 
-    def _merge_attributes(self) -> dict[str, Field]:
-        """The attributes that all demonstrations have, each in one dtype."""
-        first, *others = {demo.structure: None for demo in self._sound_demos}
-        fields = {}
-        for name, facts in first.attributes.items():
-            field = _field_of(facts)
-            for other in others:
-                field = _common_field(field, _field_of(other.attributes.get(name)))
-            if field is not None:
-                fields[name] = field
-        return fields
-
-    def _models_repeat(self) -> bool:
-        """Whether a table of the models is shorter than the models of all demonstrations."""
-        if _MODEL not in self._types or self._types[_MODEL] != Field(str):
-            return False
-        digests = [digest for digest, _ in self._models()]
-        return 2 * len(set(digests)) <= len(digests)
-
-    def _models(self) -> Iterator[tuple[str, str]]:
-        for file in self._files:
-            with file.hdf5.read() as opened:
-                for demo in file.demos:
-                    if demo.damage is None:
-                        text = as_text(OpenDemo(file, opened, demo).attribute(_MODEL))
-                        yield _digest(text), text
+    def _merge_attributes(self) -> dict[str, _Merged]:
+        found: dict[str, _Merged] = {}
+        for demo in self._sound_demos:
+            demo.damage = self._why_unlike(demo, demo.attributes, found)
+        return found
 
     def _fields_of_steps(self) -> dict[str, Field]:
         fields: dict[str, Field] = {}
@@ -285,8 +250,9 @@ class RecordedDemos:
             fields[rlds.DISCOUNT] = Field(np.float32)
         if rlds.ACTION in fields:
             fields[rlds.ACTION] = with_names(fields[rlds.ACTION], self._files[0].attributes)
-        for path in self._marked:
-            fields[known_field(place_of(path))] = Field(np.bool_)
+        for path, merged in self._of_steps.items():
+            if merged.count < self._number:
+                fields[known_field(place_of(path))] = Field(np.bool_)
         if INSTRUCTION not in self._merged and (
             any(self._instructions) or self._first_instruction()
         ):
@@ -322,13 +288,12 @@ class RecordedDemos:
                 fields[f"{FIRST}/{path}"] = merged.field(rows=(None,))
             if any(rows.end < number for rows, number in found):
                 fields[f"{LAST}/{path}"] = merged.field(rows=(None,))
-        for name, field in self._types.items():
-            is_digest = name == _MODEL and self._has_table
-            doc = "A digest: the metadata of the dataset has the text." if is_digest else ""
-            fields[f"{ATTRIBUTES}/{name}"] = dataclasses.replace(field, doc=doc)
+        for path, merged in self._attributes.items():
+            fields[f"{ATTRIBUTES}/{path}"] = merged.field()
+            if merged.count < self._number:
+                fields[f"{ATTRIBUTES}/{known_field(path)}"] = Field(np.bool_)
         if self._mask_names:
             fields[MASKS] = Field(str, (None,), doc="The masks that name the demonstration.")
-        fields[LAYOUT] = Field(str, doc="In JSON, how the demonstration is laid out in its file.")
         return fields
 
     @property
@@ -337,7 +302,7 @@ class RecordedDemos:
 
     def _check_names(self) -> None:
         places = [place_of(path) for path in self._of_steps]
-        own = (*RESERVED, ATTRIBUTES, MASKS, LAYOUT, FIRST, LAST)
+        own = (*RESERVED, ATTRIBUTES, MASKS, FIRST, LAST)
         wrong = [
             *(
                 path
@@ -372,19 +337,17 @@ class RecordedDemos:
             return ""
         initial = f"{self._dialect.initial}/{path.partition('/')[2]}"
         for demo in self._sound_demos:
-            arrays = demo.structure.arrays
-            if path in arrays and (
-                arrays.get(initial) != arrays[path] or demo.rows.get(initial) != 1
-            ):
+            is_there = demo.arrays.get(initial) == demo.arrays.get(path)
+            if path in demo.arrays and not (is_there and demo.rows.get(initial) == 1):
                 return ""
         return initial
 
-    def is_final_known(self, demo: Demo) -> bool:
+    def _is_final_known(self, demo: Demo) -> bool:
         """Whether the observation after the last action is known."""
         return self._is_shifted or demo.num_steps > demo.length
 
     def _has_final(self, demo: Demo) -> bool:
-        arrays, length = demo.structure.arrays, demo.length
+        arrays, length = demo.arrays, demo.length
         observed = [
             path
             for path in arrays
@@ -405,29 +368,29 @@ class RecordedDemos:
 
     # --- One demonstration.
 
-    def read(self, index: int, key: str) -> SourceEpisode:
-        """Reads a demonstration."""
+    def read(
+        self,
+        index: int,
+        key: str,
+        step_paths: Collection[str],
+        episode_paths: Iterable[str],
+        rows: slice,
+    ) -> SourceEpisode:
+        """Reads some fields of a demonstration."""
         with self._opened(index) as opened:
-            steps = self._steps(opened, list(self.step_fields))
-            return self._episode(opened, key, steps)
-
-    def peek(self, index: int, key: str) -> SourceEpisode:
-        """Reads what is said of it as a whole, and the flags."""
-        with self._opened(index) as opened:
-            steps = self._steps(opened, [rlds.DISCOUNT])
-            return self._episode(opened, key, steps)
-
-    def columns(
-        self, index: int, paths: Sequence[str], begin: int = 0, end: int | None = None
-    ) -> dict[str, Any]:
-        """Reads some fields of some steps, with the flags."""
-        with self._opened(index) as opened:
-            return nest(self._steps(opened, paths, begin, end))
-
-    def outline(self, index: int) -> Outline:
-        """Returns how long a demonstration is."""
-        with self._opened(index) as opened:
-            return outline_of(self._steps(opened, ()), self.is_final_known(opened.demo))
+            demo = opened.demo
+            is_terminal = self._ends(opened)
+            begin, end, _ = rows.indices(demo.num_steps)
+            metadata = {path: self._of_episode(opened, path) for path in episode_paths}
+            return SourceEpisode(
+                key=key,
+                steps=nest(self._steps(opened, step_paths, begin, max(begin, end), is_terminal)),
+                origin=Origin(opened.file.name, 0, demo.length),
+                truncated=not is_terminal,
+                final_observation_known=self._is_final_known(demo),
+                metadata=nest(metadata),
+                counts={"rows": demo.length},
+            )
 
     @contextlib.contextmanager
     def _opened(self, index: int) -> Iterator[OpenDemo]:
@@ -438,25 +401,10 @@ class RecordedDemos:
         with file.hdf5.read(demo.name) as opened:
             yield OpenDemo(file, opened, demo)
 
-    def _episode(self, opened: OpenDemo, key: str, steps: Mapping[str, Any]) -> SourceEpisode:
-        length = opened.demo.length
-        return SourceEpisode(
-            key=key,
-            steps=nest(steps),
-            origin=Origin(opened.file.name, 0, length),
-            truncated=not steps[rlds.IS_TERMINAL][-1],
-            final_observation_known=self.is_final_known(opened.demo),
-            metadata=nest(self._metadata(opened)),
-            counts={"rows": length},
-        )
-
     def _steps(
-        self, opened: OpenDemo, paths: Collection[str], begin: int = 0, end: int | None = None
+        self, opened: OpenDemo, paths: Collection[str], begin: int, end: int, is_terminal: bool
     ) -> dict[str, Any]:
-        demo = opened.demo
-        number = demo.num_steps
-        begin, end, _ = slice(begin, end).indices(number)
-        end = max(begin, end)
+        demo, number = opened.demo, opened.demo.num_steps
         columns: dict[str, Any] = {}
         for path, merged in self._of_steps.items():
             place = place_of(path)
@@ -465,16 +413,16 @@ class RecordedDemos:
                 columns[place] = column.astype(merged.array.dtype, copy=False)
             if known_field(place) in paths:
                 columns[known_field(place)] = np.full(end - begin, path in demo.rows)
-        is_terminal = self._ends(opened)
         if rlds.DISCOUNT in paths and rlds.DISCOUNT not in columns:
             discount = np.ones(number, np.float32)
-            known = self.is_final_known(demo)
+            known = self._is_final_known(demo)
             discount[max(0, number - 1 - known * is_terminal) :] = 0 if known or is_terminal else 1
             columns[rlds.DISCOUNT] = discount[begin:end]
         if INSTRUCTION in paths and INSTRUCTION not in columns:
             columns[INSTRUCTION] = np.full(end - begin, self._instruction(opened), object)
         for name, flag in step_flags([number], [is_terminal]).items():
-            columns[name] = flag[begin:end]
+            if name in paths:
+                columns[name] = flag[begin:end]
         return columns
 
     def _column(self, opened: OpenDemo, path: str, begin: int, end: int) -> np.ndarray:
@@ -511,7 +459,7 @@ class RecordedDemos:
         """Whether a demonstration ended in a terminal state."""
         demo, last = opened.demo, {}
         for name in ("dones", "rewards"):
-            array = demo.structure.arrays.get(name)
+            array = demo.arrays.get(name)
             if array is None or array.shape != () or array.kind != "numbers":
                 continue
             if demo.rows[name] == demo.length:
@@ -522,34 +470,30 @@ class RecordedDemos:
 
     def _instruction(self, opened: OpenDemo) -> str:
         found = ""
-        if _EP_META in opened.demo.structure.attributes:
+        if _EP_META in opened.demo.attributes:
             found = instruction_of_demo(opened.attribute(_EP_META))
         return found or self._instructions[opened.demo.file]
 
-    def _metadata(self, opened: OpenDemo) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for path, field in self.episode_fields.items():
-            value = self._of_episode(opened, path)
-            if value is None:
-                value = missing(tuple(size or 0 for size in field.shape), field.column_dtype)
-            found[path] = _fitted(value, field)
-        return found
-
     def _of_episode(self, opened: OpenDemo, path: str) -> Any:
-        """A field of an episode; None if the demonstration lacks it."""
+        """A field of an episode; what stands for none if the demonstration lacks it."""
+        field, value = self.episode_fields[path], self._recorded(opened, path)
+        if value is None:
+            value = missing(tuple(size or 0 for size in field.shape), field.column_dtype)
+        return _fitted(value, field)
+
+    def _recorded(self, opened: OpenDemo, path: str) -> Any:
         demo = opened.demo
         root, _, rest = path.partition("/")
         if root == ATTRIBUTES:
-            value = opened.attribute(rest)
-            return _digest(as_text(value)) if rest == _MODEL and self._has_table else value
+            if rest in self._attributes:
+                return opened.attribute(rest) if rest in demo.attributes else None
+            return rest.removesuffix(known_field("")) in demo.attributes
         if path == MASKS:
             masks = opened.file.masks.items()
             names = [name for name, demos in masks if demo.name in demos]
             return np.array([*names, None], object)[:-1]
-        if path == LAYOUT:
-            return self._layout(opened)
         array = rest if root in (FIRST, LAST) else path
-        if array not in demo.structure.arrays:
+        if array not in demo.arrays:
             return None
         if root == NEXT:
             return self._next_rows(opened, path)
@@ -558,18 +502,6 @@ class RecordedDemos:
             part = slice(0, rows.begin) if root == FIRST else slice(rows.end, demo.rows[array])
             return opened.array(array, part)
         return opened.array(path)
-
-    def _layout(self, opened: OpenDemo) -> str:
-        """What is not the same for all demonstrations, and has no field."""
-        structure = opened.demo.structure
-        layout: dict[str, Any] = {"structure": structure.name}
-        odd = [name for name in structure.attributes if name not in self._types]
-        if odd:
-            described = opened.attributes()
-            layout["attributes"] = {name: described[name] for name in odd}
-        if opened.demo.layout:
-            layout["arrays"] = opened.demo.layout
-        return json.dumps(layout)
 
     def _next_rows(self, opened: OpenDemo, path: str) -> np.ndarray:
         """The next observations, unless they follow from the observations."""
@@ -581,36 +513,26 @@ class RecordedDemos:
     # --- What is said of all of them.
 
     def metadata(self) -> dict[str, Any]:
-        """Returns what the files say, in the types of JSON."""
+        """Returns what the files say beside the demonstrations, in the types of JSON."""
         files = {
             file.name: {
                 "demos": [demo.name for demo in file.demos],
-                "attributes": file.attributes,
-                "masks": dict(file.masks),
-                "description": file.description,
+                "attributes": dict(file.attributes),
+                "masks": file.masks,
+                "others": file.others,
             }
             for file in self._files
         }
-        said: dict[str, Any] = {
-            "dialect": self._dialect.name,
-            "alignment": self._alignment,
-            "terminal": self._terminal,
-            "per_episode": list(self._per_episode),
-            "is_folder": len(self._files) > 1,
-            "offsets": {path: self._offset(path) for path in self._of_steps if self._offset(path)},
-            "files": files,
-            "structures": {
-                demo.structure.name: demo.structure.description for demo in self._sound_demos
-            },
-        }
-        if self._has_table:
-            said["model_files"] = dict(self._models())
-        return {METADATA_KEY: said}
+        return {METADATA_KEY: {"dialect": self._dialect.name, "files": files}}
 
 
-def _add(merged: dict[str, _Merged], demo: Demo, path: str, is_of_steps: bool) -> None:
-    array = demo.structure.arrays[path]
-    rows = (demo.rows[path],) if path in demo.rows else ()
+def _add(
+    merged: dict[str, _Merged],
+    path: str,
+    array: Array,
+    rows: tuple[int, ...],
+    is_of_steps: bool,
+) -> None:
     known = merged.get(path)
     if known is None:
         merged[path] = _Merged(array, array.shape or (), rows, 1, is_of_steps)
@@ -622,8 +544,7 @@ def _add(merged: dict[str, _Merged], demo: Demo, path: str, is_of_steps: bool) -
         known.shape = _common(known.shape, array.shape or ())
         dtype = known.array.dtype
         if array.dtype != dtype:
-            dtype = np.result_type(array.dtype, dtype)
-            known.array = dataclasses.replace(known.array, dtype=dtype)
+            known.array = known.array._replace(dtype=np.result_type(array.dtype, dtype))
 
 
 def _rank(array: Array) -> int:
@@ -638,24 +559,6 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
     if one.dtype == object:
         return one.shape == other.shape and one.tolist() == other.tolist()
     return one.shape == other.shape and one.tobytes() == other.tobytes()
-
-
-def _field_of(facts: Mapping[str, Any] | None) -> Field | None:
-    """The field of an attribute; None if it has no value, or is not there."""
-    if facts is None or facts["shape"] is None:
-        return None
-    is_text = isinstance(facts["dtype"], dict)
-    return Field(str if is_text else facts["dtype"], tuple(facts["shape"]))
-
-
-def _common_field(one: Field | None, other: Field | None) -> Field | None:
-    if one is None or other is None or len(one.shape) != len(other.shape):
-        return None
-    return Field(one.dtype, _common(one.shape, other.shape)) if one.dtype == other.dtype else None
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _fitted(value: Any, field: Field) -> Any:

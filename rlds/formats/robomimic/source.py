@@ -9,26 +9,28 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from etils import epath
+from typing_extensions import override
 
+from rlds.formats.hdf5_sidecar import read_hdf5_sidecar
 from rlds.formats.robomimic.dialects import DIALECTS, dialect_of
 from rlds.formats.robomimic.files import DemoFile, actions_in
-from rlds.formats.robomimic.kept import KeptEpisodes
 from rlds.formats.robomimic.recorded import RecordedDemos
 from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import SourceChangedError, SourceError, source_errors
+from rlds.sources.aside import KeptAside
 from rlds.sources.source import (
+    ALL_ROWS,
     DamagedEpisode,
-    Outline,
     RandomAccessSource,
     SourceEpisode,
     require_files,
 )
 from rlds_ecosystem import stores
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.nests import nest
 
 __all__ = ["RobomimicSource"]
 
@@ -49,10 +51,8 @@ class RobomimicSource(RandomAccessSource):
     * arrays of other lengths, with their names;
     * `next_obs`: the rows of it, unless they repeat the observations of the next steps;
     * `first_rows` and `last_rows`: rows that belong to no step, because arrays are shifted;
-    * `attributes`: what all demonstrations have. Instead of a `model_file` that repeats there is a
-      digest, which the metadata of the dataset has the text for;
-    * `masks`: the names of the masks that it is in;
-    * `layout`, in JSON: what else is needed to write the same file.
+    * `attributes`: those of the demonstration, and of its arrays and groups by their paths;
+    * `masks`: the names of the masks that it is in.
 
     `language_instruction`, a field of the steps, is what LIBERO and RoboCasa say that a
     demonstration does.
@@ -77,7 +77,7 @@ class RobomimicSource(RandomAccessSource):
 
     description = "Demonstrations in a simulator, in robomimic's format."
     homepage = "https://robomimic.github.io"
-    reads_spans = True
+    reads_rows = True
 
     def __init__(
         self,
@@ -111,21 +111,20 @@ class RobomimicSource(RandomAccessSource):
         with source_errors(os.fspath(path)):
             files = self._open(paths, follow_links)
             self._files = files
-            kept = files[0].kept is not None and not self._is_folder
-            self._demos: KeptEpisodes | RecordedDemos = (
-                KeptEpisodes(files[0])
-                if kept
-                else RecordedDemos(
-                    files,
-                    DIALECTS[dialect] if dialect else dialect_of(files[0].first_look),
-                    alignment=alignment,
-                    terminal=terminal,
-                    per_episode=per_episode,
-                )
+            self._is_exported = files[0].is_exported and not self._is_folder
+            # Exports write what the names mean in robomimic itself.
+            found = "robomimic" if self._is_exported else dialect_of(files[0].first_look).name
+            self._demos = RecordedDemos(
+                files,
+                DIALECTS[dialect or found],
+                alignment=alignment,
+                terminal=terminal,
+                per_episode=per_episode,
             )
-            if isinstance(self._demos, KeptEpisodes):
-                self.description = self._demos.description
-            self._keys = self._make_keys()
+            prefix = "{}/" if self._is_folder else ""
+            self._keys = [
+                prefix.format(files[demo.file].name) + demo.name for demo in self._demos.demos
+            ]
 
     def _open(self, paths: Sequence[epath.Path], follow_links: bool) -> list[DemoFile]:
         files: list[DemoFile] = []
@@ -141,106 +140,75 @@ class RobomimicSource(RandomAccessSource):
             raise self._cut[0][1]
         return files
 
-    def _make_keys(self) -> list[str]:
-        if isinstance(self._demos, KeptEpisodes):
-            return self._demos.keys
-        prefix = "{}/" if self._is_folder else ""
-        return [
-            prefix.format(self._files[demo.file].name) + demo.name for demo in self._demos.demos
-        ]
-
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         files = _find_files(path)
         return bool(files) and actions_in(files[0])
 
+    @override
     def step_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         return nest(self._demos.step_fields)
 
+    @override
     def episode_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         return nest(self._demos.episode_fields)
 
+    @override
     def metadata(self) -> Mapping[str, Any]:
-        """Returns all that the files say beside the demonstrations, under `robomimic`."""
         return self._demos.metadata()
 
+    @override
+    def kept_aside(self) -> KeptAside | None:
+        return read_hdf5_sidecar(self._files[0].hdf5) if self._is_exported else None
+
+    @override
     def inputs(self) -> Sequence[epath.Path]:
-        """Returns the files."""
         return [path for file in self._files for path in file.hdf5.inputs()]
 
+    @override
     def options(self) -> Mapping[str, Any]:
-        """Returns the options."""
         return self._options
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """Returns how many demonstrations there are; a file that is cut short counts as one."""
-        del split
-        return len(self._keys) + len(self._cut)
+        return len(self._keys) + len(self._cut)  # A file that is cut short counts as one.
 
+    @override
     def totals(self, split: str) -> Mapping[str, int]:
-        """Returns how many rows of actions there are."""
-        del split
-        if isinstance(self._demos, KeptEpisodes):
-            return {}
         return {"rows": sum(demo.length for demo in self._demos.demos if demo.damage is None)}
 
+    @override
     def key(self, split: str, index: int) -> str:
-        """See `RandomAccessSource`."""
-        del split
-        return self._keys[index] if index < len(self._keys) else self._damage(index)[0]
+        number = len(self._keys)
+        return self._keys[index] if index < number else self._cut[index - number][0]
 
-    def _damage(self, index: int) -> tuple[str, SourceError]:
-        return self._cut[index - len(self._keys)]
-
+    @override
     def episodes(
         self, split: str, part: str, after: str | None = None
     ) -> Iterator[SourceEpisode | DamagedEpisode]:
-        """Yields the episodes of a range, all of files that stay open; see `Source.episodes`."""
         with contextlib.ExitStack() as stack:
-            for file in self._files:
+            for file in self._files:  # Each is opened once.
                 stack.enter_context(file.hdf5)
             yield from super().episodes(split, part, after)
 
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """Reads an episode; see `RandomAccessSource`."""
-        return self._readable(index).read(index, self.key(split, index))
-
-    def peek(self, split: str, index: int) -> SourceEpisode:
-        """Reads what is said of an episode, and its flags; see `RandomAccessSource`."""
-        return self._readable(index).peek(index, self.key(split, index))
-
-    def outline(self, split: str, index: int) -> Outline:
-        """Reads the flags of an episode; see `RandomAccessSource`."""
-        del split
-        return self._readable(index).outline(index)
-
-    def read_steps(
-        self, split: str, index: int, fields: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        """Reads the wanted fields of the steps of an episode."""
-        return self.read_span(split, index, fields, 0, None)
-
-    def read_span(
+    @override
+    def read(
         self,
         split: str,
         index: int,
-        fields: Sequence[str] | None,
-        begin: int,
-        end: int | None,
-    ) -> Mapping[str, Any]:
-        """Reads the wanted fields of consecutive steps, and no other rows."""
-        del split
-        wanted = self._step_paths(fields)
-        columns = self._readable(index).columns(index, wanted, begin, end)
-        return nest(dict(leaves_at(columns, wanted)))
-
-    def _readable(self, index: int) -> KeptEpisodes | RecordedDemos:
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
         if index >= len(self._keys):
-            raise self._damage(index)[1]
-        return self._demos
+            raise self._cut[index - len(self._keys)][1]
+        return self._demos.read(
+            index,
+            self._keys[index],
+            self.step_paths(fields),
+            self.episode_paths(fields),
+            rows,
+        )
 
 
 def _find_files(path: str | os.PathLike[str]) -> list[epath.Path]:

@@ -237,14 +237,6 @@ def test_what_only_some_have(tmp_path):
         assert info["eef_pose"].shape == (episode.num_steps, 4, 4)
 
 
-def test_models_that_repeat_are_told_once(tmp_path):
-    episodes = rlds.sources.open(raw.libero(tmp_path / "a.hdf5"))
-    digests = {episode.metadata["attributes"]["model_file"] for episode in episodes}
-    assert {episodes.metadata["robomimic"]["model_files"][digest] for digest in digests} == {
-        raw.MODEL
-    }
-
-
 def test_a_folder_is_one_dataset(tmp_path):
     folder = raw.libero_folder(tmp_path / "libero")
     episodes = rlds.sources.open(folder)
