@@ -54,15 +54,11 @@ def files_in(directory):
     return {os.fspath(path.relative_to(directory)): path.read_bytes() for path in found}
 
 
-@pytest.mark.parametrize(
-    "tar_format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
-)
-@pytest.mark.parametrize("name", ["log.tar.gz", "log.tgz", "log.tar"])
+@pytest.mark.parametrize("tar_format", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@pytest.mark.parametrize("name", ["log.tgz", "log.tar"])
 def test_tar(tmp_path, place, name, tar_format):
     members = [(member("./tag/", tarfile.DIRTYPE), b""), (member("tag/none", tarfile.DIRTYPE), b"")]
-    files = dict(FILES)
-    if tar_format != tarfile.USTAR_FORMAT:
-        files["long" * 40] = b"long"
+    files = {**FILES, "long" * 40: b"long"}
     members += [(member(name), data) for name, data in files.items()]
     members += [(member("tag/.hidden"), b"hidden"), (member("tag/2026/._steps.riegeli"), b"")]
     directory = extracted(write_tar(tmp_path / name, members, tar_format=tar_format), place)

@@ -244,25 +244,17 @@ def test_stamps(tmp_path):
     """Zero is none; the times of a simulation are others than those of the recorder."""
     rows = [arm(0, 1), arm(2 * SECOND, 2)]
     rows = [(topic, BEGIN + i, it) for i, (topic, _, it) in enumerate(rows)]
-    for stamp, expected in {
-        "header": [2 * SECOND, BEGIN],
-        "log_time": [BEGIN, BEGIN + 1],
-        "publish_time": [BEGIN - 500, BEGIN - 499],
-    }.items():
+    with pytest.raises(SourceError, match=r'stamps of /joint_states go back .*"log_time"'):
+        open_rows(tmp_path / "a.mcap", rows)[0]
+    for stamp, first in {"log_time": BEGIN, "publish_time": BEGIN - 500}.items():
         field = FieldOf("x", JOINTS, "position", stamp=stamp)
         clock = Clock(JOINTS, stamp=stamp)
-        path = tmp_path / f"{stamp}.mcap"
-        if stamp == "header":
-            with pytest.raises(SourceError, match=r'stamps of /joint_states go back .*"log_time"'):
-                open_rows(path, rows, field, clock=clock)[0]
-        else:
-            steps = open_rows(path, rows, field, clock=clock)[0].steps
-            assert steps["timestamp"].tolist() == expected
+        steps = open_rows(tmp_path / f"{stamp}.mcap", rows, field, clock=clock)[0].steps
+        assert steps["timestamp"].tolist() == [first, first + 1]
+    rows = [(JOINTS, BEGIN, raw_bags.joints(SECOND, ["a"], [1])), *rows[1:]]
     rows.append((COMMANDS, BEGIN, raw_bags.command([1])))
-    rows[0] = (JOINTS, BEGIN, raw_bags.joints(SECOND, ["a"], [1]))
-    action = FieldOf("action", COMMANDS, "data")
-    with pytest.raises(SourceError, match=r"no step has values .* 1 messages from 17000000"):
-        open_rows(tmp_path / "both.mcap", rows, POSITIONS, action)[0]
+    with pytest.raises(SourceError, match=r"no step has values"):
+        open_rows(tmp_path / "b.mcap", rows, POSITIONS, FieldOf("action", COMMANDS, "data"))[0]
 
 
 def test_a_simulation_that_began_anew(tmp_path):
@@ -455,21 +447,15 @@ def test_what_is_cut_off(tmp_path):
             rlds.sources.open(path, bag_config=CONFIG)
 
 
-@pytest.mark.parametrize("style", ["  - bag_1.db3\n", "    - bag/bag_1.db3.zstd\n"])
-def test_a_file_that_the_metadata_names_is_missing(tmp_path, style):
+def test_a_file_that_the_metadata_names_is_missing(tmp_path):
     bag = raw_bags.write_ros2(tmp_path / "bag", raw_bags.sample())
     described = bag / "metadata.yaml"
     text = described.read_text()
-    assert "  - bag.db3\n" in text
-    described.write_text(text.replace("  - bag.db3\n", f"  - bag.db3\n{style}"))
+    more = "  - bag.db3\n    - bag/bag_1.db3.zstd\n".replace("    -", "  -")
+    described.write_text(text.replace("  - bag.db3\n", more))
     with pytest.raises(SourceError, match=r"metadata\.yaml.*not there: bag_1\.db3"):
         rlds.sources.open(bag, bag_config=CONFIG)[0]
-    (bag / "bag.db3").rename(bag / "bag_1.db3")
-    described.write_text(text.replace("  - bag.db3\n", style))
-    assert rlds.sources.open(bag, bag_config=CONFIG)[0].complete
-    described.write_text(
-        described.read_text().replace("  message_count: 15", "  message_count: 16")
-    )
+    described.write_text(text.replace("  message_count: 15", "  message_count: 16"))
     assert not rlds.sources.open(bag, bag_config=CONFIG)[0].complete
 
 
@@ -521,30 +507,26 @@ def test_a_damaged_chunk(tmp_path):
 
 
 def test_what_cannot_be_read(tmp_path):
+    """Errors say what there is."""
     path = raw_bags.write_mcap(tmp_path / "a.mcap", raw_bags.sample())
-    nowhere = BagConfig(Clock(JOINTS), (FieldOf("x", "/nowhere", "data"),))
-    with pytest.raises(
-        SourceError, match=r"no message of '/nowhere' .* /joint_states \(sensor_msg"
+    clock = Clock(JOINTS)
+    for config, words in (
+        (BagConfig(clock, (FieldOf("x", "/nowhere", "data"),)), r"/joint_states \(sensor_msg"),
+        (BagConfig(Clock("/tick"), (POSITIONS,)), "no messages of '/tick'"),
+        (BagConfig(clock, (FieldOf("x", JOINTS, "positions"),)), "header, name, position"),
     ):
-        rlds.sources.open(path, bag_config=nowhere)
-    with pytest.raises(SourceError, match="clock: there are no messages of '/tick'"):
-        rlds.sources.open(path, bag_config=BagConfig(Clock("/tick"), (POSITIONS,)))
-    wrong = BagConfig(Clock(JOINTS), (FieldOf("x", JOINTS, "positions"),))
-    with pytest.raises(SourceError, match=r"no 'positions' of the path .*: header, name, position"):
-        rlds.sources.open(path, bag_config=wrong)
+        with pytest.raises(SourceError, match=words):
+            rlds.sources.open(path, bag_config=config)
     schema = ("ros2msg", b"other_msgs/Thing thing\n")
     rows = [("/x", "my_msgs/msg/Odd", schema, "cdr", BEGIN, bytes(8))]
     rows += [("/y", "", ("", b""), "msgpack", BEGIN, b"\x01")]
     path = raw_bags.write_plain_mcap(tmp_path / "b.mcap", rows)
     with pytest.raises(SourceError, match=r"pass a bag_config; there are the topics /x \(my_msgs"):
         rlds.sources.open(path)
-    for topic, words in {
-        "/x": "no definition of other_msgs",
-        "/y": "'msgpack' are not decoded",
-    }.items():
-        config = BagConfig(Clock(rate=1), (FieldOf("x", topic, "thing"),))
+    for topic, words in {"/x": "no definition of other_msgs", "/y": "'msgpack'"}.items():
         with pytest.raises(SourceError, match=words):
-            rlds.sources.open(path, bag_config=config)
+            open_config = BagConfig(Clock(rate=1), (FieldOf("x", topic, "thing"),))
+            rlds.sources.open(path, bag_config=open_config)
     raw = BagConfig(Clock(rate=1), (FieldOf("x", "/y", "bytes", stamp="log_time"),))
     assert rlds.sources.open(path, bag_config=raw)[0].steps["x"].tolist() == [b"\x01"]
 
@@ -588,21 +570,15 @@ def test_without_a_config_a_usual_one_is_proposed(tmp_path):
     assert again.metadata()["mcap"]["config_is"] == "given"
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("clock = 3", "clock: got 3"),
+def test_wrong_configurations():
+    fields = "clock = {rate = 5}\n[[fields]]\n"
+    for text, words in (
         ("clock = {topics = 'x'}", "clock: got 'topics', expected one of topic, rate, stamp"),
         ("clock = {rate = 'x'}", "clock: rate: got 'x'"),
         ("[clock]", "expected a topic or a rate"),
-        ("clock = {rate = 5}\n[[fields]]\ntopic = 'x'", r"fields\[0\]: field is missing"),
-        ("clock = {rate = 5}\n[[fields]]\nfield = 'is_last'\ntopic = 'x'", "the name is taken"),
-        (
-            "clock = {rate = 5}\n[[fields]]\nfield = 'x'\ntopic = 'x'\npolicy = 'last'",
-            "field 'x': policy: got 'last', expected hold, nearest",
-        ),
-    ],
-)
-def test_wrong_configurations(text, words):
-    with pytest.raises(ValueError, match=words):
-        BagConfig.from_toml(text)
+        (f"{fields}topic = 'x'", r"fields\[0\]: field is missing"),
+        (f"{fields}field = 'is_last'\ntopic = 'x'", "field 'is_last'"),
+        (f"{fields}field = 'x'\ntopic = 'x'\npolicy = 'last'", "expected hold, nearest"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            BagConfig.from_toml(text)
