@@ -12,47 +12,11 @@ if _error := _missing_tensorflow(__name__):
     raise _error
 
 from rlds_ecosystem.lazy import lazy_package as _lazy_package
+from tfds_builders import formats, published
 from tfds_builders.builder import SourceBuilder, convert
-from tfds_builders.envlogger_builder import EnvLoggerBuilder, build_from_logs
-from tfds_builders.envlogger_source import EnvLoggerSource
-from tfds_builders.formats import (
-    RldsAgibot,
-    RldsAloha,
-    RldsCalvin,
-    RldsCreator,
-    RldsD3rlpy,
-    RldsD4rlPybullet,
-    RldsDroid,
-    RldsEnvlogger,
-    RldsFolder,
-    RldsImitation,
-    RldsLerobot,
-    RldsManiskill,
-    RldsMcap,
-    RldsMinari,
-    RldsOgbench,
-    RldsRobomimic,
-    RldsRobomind,
-    RldsRosbag,
-    RldsSb3,
-    RldsWebdataset,
-    RldsZarr,
-)
-from tfds_builders.published import (
-    RldsAtariDqnReplay,
-    RldsD4rl,
-    RldsPickPlaceCan,
-    RldsRluAtari,
-    RldsRluAtariTransitions,
-    RldsRluBsuite,
-    RldsRluControlSuite,
-    RldsRluControlSuiteWindows,
-    RldsRluDmlab,
-    RldsRluLocomotion,
-    RldsRluLocomotionWindows,
-    RldsRluRwrl,
-    RldsSacLocomotion,
-)
+from tfds_builders.formats import *
+from tfds_builders.logs import EnvLoggerSource, build_from_logs
+from tfds_builders.published import *
 
 if TYPE_CHECKING:
     from tfds_builders.export.d4rl import export_d4rl, export_d4rl_pybullet
@@ -61,42 +25,7 @@ if TYPE_CHECKING:
     from tfds_builders.streaming import episodes_from_logs, episodes_from_source
 
 __all__ = [
-    "EnvLoggerBuilder",
     "EnvLoggerSource",
-    "RldsAgibot",
-    "RldsAloha",
-    "RldsAtariDqnReplay",
-    "RldsCalvin",
-    "RldsCreator",
-    "RldsD3rlpy",
-    "RldsD4rl",
-    "RldsD4rlPybullet",
-    "RldsDroid",
-    "RldsEnvlogger",
-    "RldsFolder",
-    "RldsImitation",
-    "RldsLerobot",
-    "RldsManiskill",
-    "RldsMcap",
-    "RldsMinari",
-    "RldsOgbench",
-    "RldsPickPlaceCan",
-    "RldsRluAtari",
-    "RldsRluAtariTransitions",
-    "RldsRluBsuite",
-    "RldsRluControlSuite",
-    "RldsRluControlSuiteWindows",
-    "RldsRluDmlab",
-    "RldsRluLocomotion",
-    "RldsRluLocomotionWindows",
-    "RldsRluRwrl",
-    "RldsRobomimic",
-    "RldsRobomind",
-    "RldsRosbag",
-    "RldsSacLocomotion",
-    "RldsSb3",
-    "RldsWebdataset",
-    "RldsZarr",
     "SourceBuilder",
     "build_from_logs",
     "convert",
@@ -107,6 +36,8 @@ __all__ = [
     "export_d4rl_pybullet",
     "export_minari",
 ]
+__all__ += formats.__all__
+__all__ += published.__all__
 
 __version__: str
 

@@ -606,6 +606,8 @@ class NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-
         **kwargs: Any,
     ) -> None:
         self.VERSION = tfds.core.Version(version)
+        if kwargs.get("config") is not None:
+            self.BUILDER_CONFIGS = [kwargs["config"]]
         self._given_source, self._given_description = source, description
         super().__init__(name=name, version=version, **kwargs)
 

@@ -22,7 +22,7 @@ from rlds.formats.tfds.source import FolderSource
 from rlds.formats.webdataset.source import WebdatasetSource
 from rlds.formats.zarr_buffers.source import ZarrSource
 from tfds_builders.builder import SourceBuilder
-from tfds_builders.envlogger_source import EnvLoggerSource
+from tfds_builders.logs import EnvLoggerSource
 
 __all__ = [
     "RldsAgibot",

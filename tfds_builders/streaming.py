@@ -24,8 +24,8 @@ from rlds.tfds.features import fields_of_features
 from rlds.transformations import _layouts
 from rlds_ecosystem.fields import Opaque, match_columns
 from rlds_ecosystem.nests import at, leaves_at, put
-from tfds_builders.envlogger_source import EnvLoggerSource
 from tfds_builders.features import features_of
+from tfds_builders.logs import EnvLoggerSource
 
 __all__ = ["episodes_from_logs", "episodes_from_source"]
 

@@ -20,7 +20,7 @@ from rlds.sources import Episodes
 from rlds.sources.source import SourceError
 from tfds_builders import build_from_logs, streaming
 from tfds_builders.builder import convert
-from tfds_builders.envlogger_source import EnvLoggerSource
+from tfds_builders.logs import EnvLoggerSource
 from tfds_builders.streaming import episodes_from_logs, episodes_from_source
 
 tfds.disable_progress_bar()

@@ -269,38 +269,15 @@ def test_workers_write_through_no_link(directory, secret, suffix, link):
     assert unchanged(secret)
 
 
-JOURNAL = '{"keys": ["a"], "sizes": [3], "checksums": [1], "counts": {"steps": 1}}'
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "[" * 100_000,
-        "[]",
-        "\udcff",
-        '{"why": 3, "key": "a"}',
-        '{"why": "torn"}',
-        '{"keys": 3}',
-        JOURNAL.replace('["a"]', "[]"),
-        JOURNAL.replace('["a"]', "[7]"),
-        JOURNAL.replace('["a"]', '["a", "b"]'),
-        JOURNAL.replace('["a"]', r'["\ud800"]'),
-        JOURNAL.replace("[3]", "[-3]"),
-        JOURNAL.replace("[3]", "[true]"),
-        JOURNAL.replace("[3]", "[1e400]"),
-        JOURNAL.replace("[1]", "[null]"),
-        JOURNAL.replace('{"steps": 1}', '{"steps": "many"}'),
-        JOURNAL.replace('{"steps": 1}', "[]"),
-        JOURNAL.replace("[3]", "[" + "9" * 5000 + "]"),
-    ],
-    ids=lambda line: line[:70],
-)
+@pytest.mark.parametrize("line", ["[" * 100_000, "\udcff", "", "00000000 {}", "last"])
 def test_a_line_of_a_journal_that_nobody_wrote(directory, line):
     """It counts as the end of what is staged, as a line that was cut does."""
     directory.mkdir()
     fill(directory, 2)
     journal = directory / "train-00000.journal"
     before = journal.read_bytes()
+    if line == "last":  # What was written, with another word.
+        line = before.splitlines()[-1].decode().replace("scratched", "sound")
     journal.write_bytes(before + line.encode(errors="surrogateescape") + b"\n")
     (directory / "train-00000.records").write_bytes(b"first, and more")
     assert read_part(directory, "train", 0).journal_size == len(before)

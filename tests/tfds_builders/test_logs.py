@@ -22,7 +22,7 @@ from envlogger.converters import spec_codec
 from envlogger.converters.rlds_episode import to_rlds_episode
 from envlogger.testing.catch_env import Catch
 from rlds.formats.logs.recorded_logs import find_logs
-from tfds_builders import EnvLoggerBuilder, build_from_logs
+from tfds_builders import build_from_logs
 
 tfds.disable_progress_bar()
 
@@ -372,7 +372,7 @@ def test_without_specs_a_longer_episode_shows_what_an_action_is(tmp_path):
     assert one["steps"]["action"].tolist() == [0]
     assert two["steps"]["action"].tolist() == [1, 0]
     with pytest.raises(ValueError, match=r"reader 0 .* no specs .* no episode with an action"):
-        EnvLoggerBuilder(logs=reader([envlogger.StepData(dm_env.restart(1), None)]), name="x")
+        build_from_logs(reader([envlogger.StepData(dm_env.restart(1), None)]), name="x")
 
 
 def test_open_readers_stay_open(tmp_path):
@@ -422,7 +422,7 @@ def test_logs_with_different_metadata_keep_theirs(tmp_path):
 def test_metadata_that_json_cannot_hold_is_refused_unless_replaced(tmp_path, value):
     log = numbered(1, metadata={"deep": [value]})
     with pytest.raises(ValueError, match=r"reader 0 .*, metadata/deep/0: JSON has no .*Pass"):
-        EnvLoggerBuilder(logs=log, name="numbers", data_dir=tmp_path)
+        build_from_logs(log, name="numbers", data_dir=tmp_path)
     builder = build_from_logs(log, name="numbers", data_dir=tmp_path, metadata={"seed": 3})
     assert metadata_of(builder) == {"seed": 3}
 
@@ -463,7 +463,7 @@ def test_a_mark_in_the_config_is_filled_in_whether_or_not_something_is_missing(t
 def test_a_mark_whose_name_is_taken():
     log = numbered(1, 2, episode_metadata=[{"seed": 1, "seed_known": 2}, {"seed_known": 3}])
     with pytest.raises(ValueError, match=r"'seed' is missing in some episodes, and 'seed_known'"):
-        EnvLoggerBuilder(logs=log, name="numbers")
+        build_from_logs(log, name="numbers")
 
 
 def test_defaults_stand_in_for_missing_metadata(tmp_path):
@@ -517,7 +517,7 @@ def test_custom_data_that_some_steps_lack_is_marked(tmp_path):
 def test_episode_metadata_that_changes_is_refused(second, words):
     log = numbered(1, 2, episode_metadata=[{"x": np.zeros(2, "f")}, second])
     with pytest.raises(ValueError, match=rf"^reader 0 of split 'train', episode 1(, )?{words}"):
-        EnvLoggerBuilder(logs=log, name="numbers")
+        build_from_logs(log, name="numbers")
 
 
 def test_names_of_episode_metadata_that_the_dataset_needs_itself(tmp_path):
@@ -533,7 +533,7 @@ def test_names_of_episode_metadata_that_the_dataset_needs_itself(tmp_path):
 
     metadata = {"episode_id": 1, "recorded_episode_id": 2}
     with pytest.raises(ValueError, match="both 'episode_id' and 'recorded_episode_id'"):
-        EnvLoggerBuilder(logs=numbered(1, episode_metadata=[metadata]), name="numbers")
+        build_from_logs(numbered(1, episode_metadata=[metadata]), name="numbers")
 
 
 def test_episode_metadata_that_is_no_dict_is_kept(tmp_path):
@@ -614,7 +614,7 @@ def test_data_that_does_not_fit_the_config_is_refused(tmp_path):
 def test_a_config_cannot_take_the_names_of_the_dataset():
     config = rlds_base.DatasetConfig(name="x", episode_metadata_info={"episode_id": np.int64})
     with pytest.raises(ValueError, match=r"'episode_id' is taken .* kept as 'recorded_episode_id'"):
-        EnvLoggerBuilder(logs=numbered(1), name="numbers", config=config)
+        build_from_logs(numbered(1), name="numbers", config=config)
 
 
 # --- Data that does not fit ----------------------------------------------------------------------
@@ -648,7 +648,7 @@ def test_data_that_does_not_fit_its_spec_is_refused(tmp_path, observation, words
 def test_errors_name_the_path_of_the_log(tmp_path):
     path = record(tmp_path / "log", step_fn=lambda timestep, *_: {"x": timestep.reward or 0})
     with pytest.raises(ValueError, match=rf"^{path}, episode 0: custom_data/x: step 9 holds float"):
-        EnvLoggerBuilder(logs=path, name="catch")
+        build_from_logs(path, name="catch")
 
 
 def test_custom_data_that_changes_between_episodes_is_refused(tmp_path):
@@ -664,7 +664,7 @@ def test_logs_with_different_specs_are_refused():
     with pytest.raises(
         ValueError, match=r"^reader 1 .*, field 'observation': .*float64.*int64.* a dataset each"
     ):
-        EnvLoggerBuilder(logs=[numbered(1), other], name="bad")
+        build_from_logs([numbered(1), other], name="bad")
 
 
 # --- Wrong arguments -----------------------------------------------------------------------------
@@ -674,8 +674,7 @@ def test_a_dataset_that_exists_is_left_alone(tmp_path):
     build_from_logs(numbered(1), name="numbers", data_dir=tmp_path)
     with pytest.raises(FileExistsError, match=r"numbers/1\.0\.0 exists .* another version"):
         build_from_logs(numbered(2), name="numbers", data_dir=tmp_path)
-    builder = EnvLoggerBuilder(logs=numbered(2), name="numbers", data_dir=tmp_path)
-    builder.download_and_prepare()  # As of any TFDS builder: the dataset is there.
+    builder = tfds.builder_from_directory(tmp_path / "numbers" / "1.0.0")
     assert read(builder)[0]["steps"]["observation"].tolist() == [1, 1]
     other = build_from_logs(numbered(2), name="numbers", data_dir=tmp_path, version="1.0.1")
     assert read(other)[0]["steps"]["observation"].tolist() == [2, 2]
@@ -683,23 +682,23 @@ def test_a_dataset_that_exists_is_left_alone(tmp_path):
 
 def test_logs_that_are_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"'.*nowhere' is not a directory"):
-        EnvLoggerBuilder(logs=tmp_path / "nowhere", name="x")
+        build_from_logs(tmp_path / "nowhere", name="x")
     with pytest.raises(FileNotFoundError, match=r"holds no EnvLogger log: .* metadata\.riegeli"):
-        EnvLoggerBuilder(logs=str(tmp_path), name="x")
+        build_from_logs(str(tmp_path), name="x")
     with pytest.raises(ValueError, match=r"reader 1 .* holds no episodes"):
-        EnvLoggerBuilder(logs=[numbered(1), reader()], name="x")
+        build_from_logs([numbered(1), reader()], name="x")
     for logs in ({}, [], {"train": []}):
         with pytest.raises(ValueError, match="No logs were given"):
-            EnvLoggerBuilder(logs=logs, name="x")
+            build_from_logs(logs, name="x")
 
 
 @pytest.mark.parametrize("name", ["", "Catch", "1st", "a b", "a/b", "a:1", "é", "_a", "a.b"])
 def test_names_that_tfds_cannot_load_are_refused(name):
     with pytest.raises(ValueError, match="not a name for a dataset; use lower-case"):
-        EnvLoggerBuilder(logs=numbered(1), name=name)
+        build_from_logs(numbered(1), name=name)
 
 
 @pytest.mark.parametrize("split", ["all", "", "a b", "train/1", "train[:1]"])
 def test_names_of_splits_that_tfds_cannot_load_are_refused(split):
     with pytest.raises(ValueError, match="not a name for a split"):
-        EnvLoggerBuilder(logs={split: numbered(1)}, name="numbers")
+        build_from_logs({split: numbered(1)}, name="numbers")
