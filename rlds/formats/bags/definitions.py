@@ -76,8 +76,8 @@ def decoder(channel: Channel, types: Mapping[str, str] | None = None) -> Decoder
 def _ros_decoder(channel: Channel, types: Mapping[str, str]) -> Decoder:
     name = plain_type(channel.type)
     try:
-        compiled = _Compiler(_definitions(channel, types), channel.encoding == "ros1")
-        little, big = compiled.message(name, "<"), compiled.message(name, ">")
+        known, is_ros1 = _definitions(channel, types), channel.encoding == "ros1"
+        little, big = (_Compiler(known, is_ros1, order).message(name)[0] for order in "<>")
     except UnknownTypeError as error:
         raise UnknownTypeError(f"topic {channel.topic}, type {name}: {error}") from error
 
@@ -122,31 +122,27 @@ class _Compiler:
     Args:
       types: What types have: constants, and fields with names and types, as rosbags has them.
       is_ros1: Whether values are packed; they are aligned otherwise.
+      order: The order of bytes.
     """
 
-    def __init__(self, types: Mapping[str, Any], is_ros1: bool) -> None:
-        self._types, self._is_ros1 = types, is_ros1
-        self._made: dict[tuple[str, str], tuple[_Reader, int]] = {}
+    def __init__(self, types: Mapping[str, Any], is_ros1: bool, order: str) -> None:
+        self._types, self._is_ros1, self._order = types, is_ros1, order
+        self._made: dict[str, tuple[_Reader, int]] = {}
         self._open: list[str] = []
 
-    def message(self, name: str, order: str) -> _Reader:
-        """Returns the reader of a type."""
-        return self._struct(name, order)[0]
-
-    def _struct(self, name: str, order: str) -> tuple[_Reader, int]:
-        if (name, order) in self._made:
-            return self._made[name, order]
+    def message(self, name: str) -> tuple[_Reader, int]:
+        """Returns the reader of a type, and how many values a message has at least."""
+        if name in self._made:
+            return self._made[name]
         if name in self._open:
             raise UnknownTypeError(f"{name} contains itself")
         self._open.append(name)
-        fields = [(field, self._any(desc, order)) for field, desc in self._fields(name)]
+        made = [(field, *self._any(desc)) for field, desc in self._fields(name)]
         self._open.pop()
-        if not fields and not self._is_ros1:  # C++ knows no empty struct.
-            fields = [("", self._any((1, ("uint8", 0)), order))]
-        weight = 1 + sum(weight for _, (_, weight) in fields)
+        readers = [(field, reader) for field, reader, _ in made]
+        weight = 1 + sum(weight for *_, weight in made)
         if weight > _MAX_VALUES:
             raise UnknownTypeError(f"{name} has more than {_MAX_VALUES:,} values")
-        readers = [(field, reader) for field, (reader, _) in fields]
 
         def read(data: memoryview, at: int) -> tuple[Any, int]:
             found = {}
@@ -154,42 +150,39 @@ class _Compiler:
                 found[field], at = reader(data, at)
             return found, at
 
-        self._made[name, order] = read, weight
+        self._made[name] = read, weight
         return read, weight
 
     def _fields(self, name: str) -> list[tuple[str, Any]]:
         if name in self._types:
             fields = self._types[name][1]
             # What rosbags has in the place of no fields.
-            return [item for item in fields if item[0] != "structure_needs_at_least_one_member"]
+            fields = [it for it in fields if it[0] != "structure_needs_at_least_one_member"]
+            # C++ knows no empty struct.
+            return fields or ([] if self._is_ros1 else [("", (1, ("uint8", 0)))])
         if name in _TIMES:
-            seconds, nanoseconds = _TIMES[name]
-            return [("sec", (1, (seconds, 0))), ("nanosec", (1, (nanoseconds, 0)))]
+            return [(part, (1, (kind, 0))) for part, kind in zip(("sec", "nanosec"), _TIMES[name])]
         raise UnknownTypeError(f"there is no definition of {name}")
 
-    def _any(self, desc: Any, order: str) -> tuple[_Reader, int]:
+    def _any(self, desc: Any) -> tuple[_Reader, int]:
         """Returns the reader of a value, and how many values it has at least."""
         kind, inner = int(desc[0]), desc[1]
         if kind == 1:
-            return self._scalar(inner[0], order), 1
+            return (self._string() if inner[0] == "string" else self._number(inner[0])), 1
         if kind == 2:
-            return self._struct(inner, order)
+            return self.message(inner)
         item, size = inner
-        if int(item[0]) == 1 and item[1][0] in _CODES:
-            return self._numbers(item[1][0], size if kind == 3 else None, order), 1
-        reader, weight = self._any(item, order)
-        return self._list(reader, size if kind == 3 else None, order), (
-            weight * size if kind == 3 else 1
-        )
+        count = size if kind == 3 else None
+        if int(item[0]) == 1 and item[1][0] != "string":
+            return self._numbers(item[1][0], count), 1
+        reader, weight = self._any(item)
+        return self._list(reader, count), 1 if count is None else weight * count
 
-    def _scalar(self, name: str, order: str) -> _Reader:
-        if name == "string":
-            return self._string(order)
-        if name not in _CODES:
-            raise UnknownTypeError(f"values of type {name} are not decoded")
-        number = struct.Struct(order + _CODES[name])
-        size, unpack, make = number.size, number.unpack_from, np.dtype(_CODES[name]).type
-        mask = 0 if self._is_ros1 else size - 1
+    def _number(self, name: str) -> _Reader:
+        code = _code(name)
+        number = struct.Struct(self._order + code)
+        size, unpack, make = number.size, number.unpack_from, np.dtype(code).type
+        mask = self._mask(size)
 
         def read(data: memoryview, at: int) -> tuple[Any, int]:
             at = (at + mask) & ~mask
@@ -197,43 +190,39 @@ class _Compiler:
 
         return read
 
-    def _string(self, order: str) -> _Reader:
-        unpack, is_ros1 = struct.Struct(order + "I").unpack_from, self._is_ros1
+    def _string(self) -> _Reader:
+        length, is_ros1 = self._length(), self._is_ros1
 
         def read(data: memoryview, at: int) -> tuple[Any, int]:
-            at = at if is_ros1 else (at + 3) & ~3
-            (length,) = unpack(data, at)
-            end = at + 4 + length
+            size, at = length(data, at)
+            end = at + size
             if end > len(data):
-                raise ValueError(f"a string of {length} bytes in a message of {len(data)}")
-            text = data[at + 4 : end if is_ros1 else max(end - 1, at + 4)]
+                raise ValueError(f"a string of {size} bytes in a message of {len(data)}")
+            text = data[at : end if is_ros1 else max(end - 1, at)]  # CDR has a zero at the end.
             return str(text, "utf-8", "backslashreplace"), end
 
         return read
 
-    def _numbers(self, name: str, count: int | None, order: str) -> _Reader:
-        dtype = np.dtype(order + _CODES[name])
-        stored = np.dtype("u1") if name == "bool" else dtype
-        size = dtype.itemsize
-        mask = 0 if self._is_ros1 else size - 1
-        length = self._length(order)
+    def _numbers(self, name: str, count: int | None) -> _Reader:
+        stored = np.dtype(self._order + _code(name).replace("?", "B"))
+        dtype = np.dtype(_code(name))
+        size, length = dtype.itemsize, self._length()
+        mask = self._mask(size)
 
         def read(data: memoryview, at: int) -> tuple[Any, int]:
             number = count
             if number is None:
                 number, at = length(data, at)
             if not number:
-                return np.zeros(0, dtype.newbyteorder("=")), at
+                return np.zeros(0, dtype), at
             at = (at + mask) & ~mask
             found = np.frombuffer(data, stored, number, at)
-            if stored is not dtype:
-                found = found != 0
-            return found.astype(dtype.newbyteorder("="), copy=False), at + number * size
+            return found.astype(dtype, copy=False), at + number * size
 
         return read
 
-    def _length(self, order: str) -> _Reader:
-        unpack, mask = struct.Struct(order + "I").unpack_from, 0 if self._is_ros1 else 3
+    def _length(self) -> _Reader:
+        unpack, mask = struct.Struct(self._order + "I").unpack_from, self._mask(4)
 
         def read(data: memoryview, at: int) -> tuple[int, int]:
             at = (at + mask) & ~mask
@@ -241,8 +230,8 @@ class _Compiler:
 
         return read
 
-    def _list(self, reader: _Reader, count: int | None, order: str) -> _Reader:
-        length = self._length(order)
+    def _list(self, reader: _Reader, count: int | None) -> _Reader:
+        length = self._length()
 
         def read(data: memoryview, at: int) -> tuple[Any, int]:
             number = count
@@ -258,6 +247,17 @@ class _Compiler:
             return found, at
 
         return read
+
+    def _mask(self, size: int) -> int:
+        """Returns what values of a size are aligned to, less one."""
+        return 0 if self._is_ros1 else size - 1
+
+
+def _code(name: str) -> str:
+    """Returns the code of a type of numbers, in the module struct and in NumPy."""
+    if name not in _CODES:
+        raise UnknownTypeError(f"values of type {name} are not decoded")
+    return _CODES[name]
 
 
 def _protobuf_decoder(channel: Channel) -> Decoder:

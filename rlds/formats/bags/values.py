@@ -152,13 +152,13 @@ def _parts(message: Any, config: FieldOf) -> np.ndarray:
 
 def _numbers(config: FieldOf, get: Callable[[Any], Any], message: Any) -> Picked:
     found = _array(get(message), config.dtype)
-    if found.size == 0:
+    if not found.size:
         raise NotThereError("it is empty")
-    order = config.order or _names_at(config, message, len(found) if found.ndim else 0)
-    names_path = _names_path(config, message) if order else ""
+    names_path, names = _names_of(config, message, found)
+    order = config.order or names
+    if order and not (names_path and found.ndim):
+        raise ValueError("values by name: the message has no names; set names to their path")
     shape = (len(order), *found.shape[1:]) if order else found.shape
-    if order and not found.ndim:
-        raise ValueError("a number has no order")
     names = order if len(shape) == 1 and order else _keys(get(message), shape, config)
     field = Field(found.dtype, shape, names=names or None, unit=config.unit or None)
     config = dataclasses.replace(config, order=tuple(order))
@@ -171,9 +171,8 @@ def _numbers(config: FieldOf, get: Callable[[Any], Any], message: Any) -> Picked
         if order:
             names = tuple(map(str, at_path(message, names_path)))
             if names not in places:
-                places[names] = (
-                    [names.index(name) for name in order] if set(order) <= set(names) else None
-                )
+                has_all = set(order) <= set(names)
+                places[names] = [names.index(name) for name in order] if has_all else None
             rows = places[names]
             if rows is None or len(found) != len(names):
                 raise NotThereError(f"it has no values of all of {order}")
@@ -186,6 +185,17 @@ def _numbers(config: FieldOf, get: Callable[[Any], Any], message: Any) -> Picked
 
     value(message)
     return Picked(field, config, value, "numbers")
+
+
+def _names_of(config: FieldOf, message: Any, values: np.ndarray) -> tuple[str, tuple[str, ...]]:
+    """Returns the path of the names of values, and the names; empty if they are no such names."""
+    if config.names == "none" or not isinstance(message, Mapping):
+        return "", ()
+    path = config.names or next((name for name in _NAMES if name in message), "")
+    found = at_path(message, path) if path else None
+    names = tuple(map(str, found)) if isinstance(found, list) else ()
+    is_of_values = values.ndim and len(names) == len(values) == len(set(names))
+    return path, names if is_of_values else ()
 
 
 def _array(found: Any, dtype: str) -> np.ndarray:
@@ -215,26 +225,6 @@ def _joined(values: Sequence[Any], dtype: str) -> np.ndarray:
 def _as_dtype(found: np.ndarray, dtype: Any) -> np.ndarray:
     with np.errstate(all="ignore"):
         return found.astype(dtype)
-
-
-def _names_path(config: FieldOf, message: Any) -> str:
-    if config.names:
-        return config.names
-    known = [name for name in _NAMES if isinstance(message, Mapping) and name in message]
-    if not known:
-        raise ValueError("values by name: the message has no names; set names to their path")
-    return known[0]
-
-
-def _names_at(config: FieldOf, message: Any, length: int) -> tuple[str, ...]:
-    """Returns the names of values, if the message has them; checks that each is another one."""
-    if config.names == "none" or not length or not isinstance(message, Mapping):
-        return ()
-    path = config.names or next((name for name in _NAMES if name in message), "")
-    found = at_path(message, path) if path else None
-    if not isinstance(found, list) or len(found) != length or len(set(map(str, found))) != length:
-        return ()
-    return tuple(map(str, found))
 
 
 def _keys(found: Any, shape: tuple[int, ...], config: FieldOf) -> tuple[str, ...]:
