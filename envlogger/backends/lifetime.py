@@ -2,7 +2,7 @@
 
 A recorder that is not closed is closed when the interpreter exits. A process that gets SIGTERM, and
 has no handler of its own for it, exits in the same orderly way, with status 143; without that the
-signal ends it at once.
+signal ends it at once, as it does a forked process, which has nothing to close.
 """
 
 from __future__ import annotations
@@ -32,17 +32,26 @@ class Recorder(Protocol):
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
+# The process whose recorders the handler of SIGTERM closes.
+_owner = 0
+
+
 def watch(recorder: Recorder) -> None:
     """Has the recorder closed at the end of the process, if it still exists then."""
+    global _owner
     _recorders.add(recorder)
-    if (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    ):
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(
+        signal.SIGTERM
+    ) in (signal.SIG_DFL, _exit):
         signal.signal(signal.SIGTERM, _exit)
+        _owner = os.getpid()
 
 
 def _exit(number: int, frame: FrameType | None) -> NoReturn:
+    if os.getpid() != _owner:
+        # While a process is being forked, nobody would see the exception, and it would go on.
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
     # Not closed right here: the signal may have come while the recorder was in use.
     raise SystemExit(128 + number)
 

@@ -110,6 +110,25 @@ def test_sigterm_in_the_middle_of_recording(tmp_path):
         assert reader.damage() == []
 
 
+def test_sigterm_ends_a_process_while_it_is_forked(tmp_path):
+    """An exception of a handler would be lost there, and the process would go on."""
+    code = """
+        logger = begin()
+        terminate = lambda: os.kill(os.getpid(), signal.SIGTERM)
+        os.register_at_fork(after_in_child=terminate)
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
+        play(logger)
+        terminate()
+        time.sleep(60)
+    """
+    ended = run(tmp_path, code)
+    assert (ended.returncode, ended.stderr) == (143, "")
+    assert lengths(tmp_path) == [10, 10]
+
+
 def test_a_daemon_thread_holds_the_recorder(tmp_path):
     code = """
         def hold():
