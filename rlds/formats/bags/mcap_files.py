@@ -42,8 +42,10 @@ def messages(
     kinds = import_extra("mcap.records")
     schemas: dict[int, Any] = {0: kinds.Schema(0, b"", "", "")}
     channels: dict[int, Channel] = {}
+    count = 0
     with _File(path) as file:
-        for record in _records(file, flaws, begin, end):
+        summary = _summary(file)
+        for record in _records(file, summary, flaws, begin, end):
             for it in _content(record, flaws):
                 if isinstance(it, kinds.Schema):
                     schemas[it.id] = it
@@ -53,24 +55,29 @@ def messages(
                         it.topic, schema.name, it.message_encoding, schema.data, schema.encoding
                     )
                 elif isinstance(it, kinds.Message):
+                    count += 1
                     channel = channels[it.channel_id]
                     if max(it.log_time, it.publish_time) >= LAST_TIME:
                         raise ValueError(f"a message of {channel.topic} at {it.log_time}")
                     is_wanted = topics is None or channel.topic in topics
                     if is_wanted and begin <= it.log_time < end:
                         yield Message(channel, it.log_time, it.publish_time, it.sequence, it.data)
+    if topics is None and summary is not None and summary.statistics is not None:
+        expected = summary.statistics.message_count
+        if count < expected and not flaws.damages:
+            flaws.cut = flaws.cut or f"{count} messages, but its summary says {expected}"
 
 
-def _records(file: _File, flaws: Flaws, begin: int, end: int) -> Iterator[Any]:
+def _records(file: _File, summary: Any, flaws: Flaws, begin: int, end: int) -> Iterator[Any]:
     """Yields what has the messages between two log times: of an indexed file, no other chunks."""
-    summary = _summary(file)
     if summary is None or not summary.chunk_indexes or not summary.channels:
         yield from _all_records(file, flaws)
         return
     chunk, stream = import_extra("mcap.records").Chunk, import_extra("mcap.data_stream")
     yield from summary.schemas.values()
     yield from summary.channels.values()
-    for index in sorted(summary.chunk_indexes, key=lambda index: index.chunk_start_offset):
+    chunks = {index.chunk_start_offset: index for index in summary.chunk_indexes}
+    for _, index in sorted(chunks.items()):
         if index.message_start_time < end and index.message_end_time >= begin:
             file.seek(index.chunk_start_offset + _HEAD_SIZE)
             yield chunk.read(stream.ReadDataStream(file))

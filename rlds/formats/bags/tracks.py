@@ -18,7 +18,7 @@ from rlds.formats.bags.definitions import Decoder, decoder
 from rlds.formats.bags.messages import LAST_TIME, Channel, Flaws, Message
 from rlds.formats.bags.recordings import Recording
 from rlds.formats.bags.values import BYTES, NotThereError, Picked, at_path, header_stamp
-from rlds.raw_files.untrusted import source_errors
+from rlds.raw_files.untrusted import SourceError, source_errors
 
 __all__ = ["Decoders", "Index", "Track", "make_index", "read_values"]
 
@@ -214,16 +214,19 @@ def read_values(
     topics: dict[str, list[str]] = {}
     for path in wanted:
         topics.setdefault(picked[path].config.topic, []).append(path)
-    # The numbers of the messages between these times, in the order in which they come.
-    numbers = {}
+    # The messages between these times: their numbers, in the order in which they come, and times.
+    expected = {}
     for topic, paths in topics.items():
         track = tracks[paths[0]]
-        inside = (track.logged >= begin) & (track.logged < end)
-        numbers[topic] = iter(np.sort(track.numbers[inside]).tolist())
+        inside = track.at((track.logged >= begin) & (track.logged < end))
+        expected[topic] = iter(sorted(zip(inside.numbers.tolist(), inside.logged.tolist())))
     decoders = Decoders(config.types)
     for message in recording.messages(Flaws(), topics, begin, end):
         topic = message.channel.topic
-        number = next(numbers[topic])
+        number, logged = next(expected[topic], (0, None))
+        if logged != message.log_time:
+            what = f"a message of {topic} at {message.log_time}, where one at {logged} was before"
+            raise SourceError(what, file=recording.files[0])
         for path in topics[topic]:
             if number in wanted[path]:
                 item = picked[path]
