@@ -142,6 +142,8 @@ def _extract(archive: epath.Path, directory: epath.Path) -> None:
         with storage_errors(path):
             (path if member.is_directory else path.parent).mkdir(parents=True, exist_ok=True)
         if not member.is_directory and not name.name.startswith("."):
+            if path.exists():
+                raise _refused("a file of its name is there already", archive, member)
             content = member.open()
             assert content is not None
             with content, storage_errors(path), path.open("wb") as file:

@@ -128,6 +128,7 @@ def test_damage_is_reported_or_leaves_the_files_as_they_are(tmp_path, place, nam
         (member("link", tarfile.SYMTYPE, link="/etc/passwd"), "neither a file nor a directory"),
         (member("link", tarfile.LNKTYPE, link="/etc/passwd"), "neither a file nor a directory"),
         (member("pipe", tarfile.FIFOTYPE), "neither a file nor a directory"),
+        (member("file"), "a file of its name is there already"),
     ],
     ids=lambda value: value.name if isinstance(value, tarfile.TarInfo) else "",
 )
