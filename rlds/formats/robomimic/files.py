@@ -14,54 +14,24 @@ import dataclasses
 import functools
 import os
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from rlds.formats.hdf5_sidecar import SIDECAR_GROUP
 from rlds.formats.robomimic.dialects import FirstLook
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
+from rlds.raw_files.hdf5_arrays import ArrayReader, StoredArray
 from rlds.raw_files.hdf5_values import encode_value, read_attributes
 from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
 from rlds.sources.texts import as_text
 from rlds_ecosystem import import_extra
 
-__all__ = ["Array", "Demo", "DemoFile", "OpenDemo", "actions_in"]
+__all__ = ["Demo", "DemoFile", "OpenDemo", "actions_in"]
 
 _DATA, _MASK, _ACTIONS = "data", "mask", "actions"
 _SAMPLES = "num_samples"
-
-
-_Kind: TypeAlias = Literal["numbers", "text", "bytes"]
-
-
-class Array(NamedTuple):
-    """What an array or an attribute of a demonstration holds.
-
-    Attributes:
-      dtype: What it holds, in the byte order of this machine: that of objects for strings.
-      kind: "text" for strings of UTF-8 of any length; "bytes" for other strings.
-      shape: The shape of a row, or of an attribute; None for a single value.
-    """
-
-    dtype: np.dtype
-    kind: _Kind
-    shape: tuple[int, ...] | None
-
-    @property
-    def empty(self) -> Any:
-        """What stands in the place of a value."""
-        return {"numbers": 0, "text": "", "bytes": b""}[self.kind]
-
-    def values(self, raw: Any) -> np.ndarray:
-        """Returns what h5py reads, in the byte order of this machine, text as `str`."""
-        values = np.asarray(raw, None if self.kind == "numbers" else object)
-        if self.kind == "numbers":
-            return values.astype(self.dtype, copy=False)
-        strings = [bytes(item) for item in values.reshape(-1)]
-        texts = [item.decode() for item in strings] if self.kind == "text" else strings
-        return np.array([*texts, None], object)[:-1].reshape(values.shape)
 
 
 @dataclasses.dataclass
@@ -71,7 +41,7 @@ class Demo:
     Attributes:
       file: In which of several files it is.
       name: Its name in the file.
-      arrays: Its arrays, by path; shared with demonstrations that have the same ones.
+      arrays: Its arrays, by path.
       rows: How many rows they have, by path; none for single values.
       attributes: Its attributes, by name; those of its arrays and groups by `<path>/<name>`.
       damage: What is wrong with it.
@@ -80,9 +50,9 @@ class Demo:
 
     file: int
     name: str
-    arrays: Mapping[str, Array] = dataclasses.field(default_factory=dict)
+    arrays: Mapping[str, StoredArray] = dataclasses.field(default_factory=dict)
     rows: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    attributes: Mapping[str, Array] = dataclasses.field(default_factory=dict)
+    attributes: Mapping[str, StoredArray] = dataclasses.field(default_factory=dict)
     damage: SourceError | None = None
     num_steps: int = 0
 
@@ -126,6 +96,7 @@ class DemoFile:
 
     Attributes:
       hdf5: The file.
+      reader: Reads its arrays.
       name: Its name.
       demos: The demonstrations, in the order of their numbers.
       attributes: The attributes of the group `data` that are text.
@@ -144,8 +115,7 @@ class DemoFile:
         self.hdf5 = Hdf5File(path, follow_links=follow_links, whole_arrays=True)
         self.name = os.path.basename(os.fspath(path))
         self._number = number
-        self._types: dict[bytes, tuple[np.dtype, _Kind]] = {}
-        self._structures: dict[tuple[Any, ...], dict[str, Array]] = {}
+        self.reader = ArrayReader(self.hdf5)
         with self.hdf5.read() as file:
             self.is_exported = self.hdf5.has(file, SIDECAR_GROUP)
             data = self.hdf5.member(file, _DATA, _DATA)
@@ -217,50 +187,21 @@ class DemoFile:
     def _demo(self, data: Any, name: str) -> Demo:
         h5py = import_extra("h5py")
         demo = self.hdf5.member(data, name, f"{_DATA}/{name}")
-        attributes = self._attributes(demo.id, "")
-        arrays: dict[str, Array] = {}
-        rows: dict[str, int] = {}
-        for path, item in self.hdf5.open_items(demo.id):
+        if is_array(demo):
+            raise self.hdf5.error("an array, expected a group", f"{_DATA}/{name}")
+        attributes = self.reader.attributes(demo.id)
+        arrays: dict[str, StoredArray] = {}
+        for path, item, stored in self.reader.describe(demo.id):
             if h5py.h5a.get_num_attrs(item):
-                attributes |= self._attributes(item, f"{path}/")
-            if not is_array(item):
-                continue
-            shape = item.shape
-            if shape is None:
-                raise self.hdf5.error("an array without values", path)
-            if shape:
-                rows[path] = shape[0]
-            arrays[path] = self._array(item, shape[1:] if shape else None, path)
+                inner = self.reader.attributes(item, path)
+                attributes |= {f"{path}/{name}": each for name, each in inner.items()}
+            if stored is not None and stored.kind == "ragged":
+                raise self.hdf5.error("rows of different lengths are not supported", path)
+            if stored is not None:
+                arrays[path] = stored
+        rows = {path: stored.shape[0] for path, stored in arrays.items() if stored.shape}
         self._check_length(rows, demo)
-        arrays = self._structures.setdefault(tuple(arrays.items()), arrays)
         return Demo(self._number, name, arrays, rows, attributes)
-
-    def _attributes(self, item: Any, prefix: str) -> dict[str, Array]:
-        """Returns what the attributes of a group or an array hold, but for those without values."""
-        h5py = import_extra("h5py")
-        found = {}
-        for name in (h5py.Dataset if is_array(item) else h5py.Group)(item).attrs:
-            path = f"{prefix}{name}"
-            stored = h5py.h5a.open(item, name.encode())
-            if stored.get_space().get_simple_extent_type() != h5py.h5s.NULL:
-                found[path] = self._array(stored, stored.shape, f"@{path}")
-        return found
-
-    def _array(self, item: Any, shape: tuple[int, ...] | None, path: str) -> Array:
-        """Returns what an array or an attribute holds; most are of few types."""
-        h5py = import_extra("h5py")
-        stored = item.get_type()
-        key = stored.encode()
-        if key not in self._types:
-            dtype, string = stored.dtype, h5py.check_string_dtype(stored.dtype)
-            if string is not None:
-                is_text = string.encoding == "utf-8" and string.length is None
-                self._types[key] = np.dtype(object), "text" if is_text else "bytes"
-            elif dtype.kind in "biufc":
-                self._types[key] = dtype.newbyteorder("="), "numbers"
-            else:
-                raise self.hdf5.error(f"values of {dtype} are not supported", path)
-        return Array(*self._types[key], shape)
 
     def _check_length(self, rows: Mapping[str, int], demo: Any) -> None:
         lengths = {rows[path] for path in rows if is_action(path)}
@@ -305,20 +246,9 @@ class OpenDemo:
         """
         if path in self._whole:
             return self._whole[path][rows]
-        h5py = import_extra("h5py")
-        known = self.demo.arrays[path]
-        shape = () if known.shape is None else (self.demo.rows[path], *known.shape)
-        array = h5py.h5d.open(self._group, path.encode())
-        if array.shape != shape:
-            raise self.file.hdf5.error("it was changed while it was read", path)
-        if rows != slice(None):
-            return known.values(h5py.Dataset(array, readonly=True)[rows])
-        if known.kind == "numbers" and 0 not in shape:
-            values = np.empty(shape, known.dtype)
-            array.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
-        else:
-            values = known.values(h5py.Dataset(array, readonly=True)[()])
-        self._whole[path] = values
+        values = self.file.reader.read(self._group, path, self.demo.arrays[path], rows)
+        if rows == slice(None):
+            self._whole[path] = values
         return values
 
     def attribute(self, path: str) -> Any:

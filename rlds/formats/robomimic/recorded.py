@@ -17,7 +17,8 @@ from rlds.formats.robomimic.dialects import (
     instruction_of_file,
     with_names,
 )
-from rlds.formats.robomimic.files import Array, Demo, DemoFile, OpenDemo
+from rlds.formats.robomimic.files import Demo, DemoFile, OpenDemo
+from rlds.raw_files.hdf5_arrays import StoredArray
 from rlds.raw_files.untrusted import SourceError
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import Origin, SourceEpisode
@@ -44,6 +45,8 @@ FIRST, LAST, NEXT = "first_rows", "last_rows", "next_obs"
 _OF_STEPS = ("obs", NEXT, "rewards", "dones", "states")
 INSTRUCTION = "language_instruction"
 _EP_META = "ep_meta"
+# What stands in the place of a value.
+_EMPTY = {"numbers": 0, "text": "", "bytes": b""}
 _FIELDS = {"actions": rlds.ACTION, "rewards": rlds.REWARD, "obs": rlds.OBSERVATION}
 
 
@@ -94,7 +97,7 @@ class _Merged:
       is_of_steps: Whether it has a row for each step.
     """
 
-    array: Array
+    array: StoredArray
     shape: tuple[int | None, ...]
     rows: tuple[int | None, ...]
     count: int
@@ -162,22 +165,18 @@ class RecordedDemos:
 
     def _merge(self) -> dict[str, _Merged]:
         known: dict[str, _Merged] = {}
-        seen = set()
         for demo in self._sound_demos:
             if not demo.length:
                 file = self._files[demo.file].hdf5
                 demo.damage = file.error("there is not a single row", "actions")
                 demo.damage.locate(episode=demo.name)
-            elif id(demo.arrays) not in seen:
+            else:
                 demo.damage = self._why_unlike(demo, demo.arrays, known)
-                if demo.damage is None:
-                    seen.add(id(demo.arrays))
         self._find_odd_demos()
         merged: dict[str, _Merged] = {}
         for demo in self._sound_demos:
             for path, array in demo.arrays.items():
-                rows = (demo.rows[path],) if path in demo.rows else ()
-                _add(merged, path, array, rows, self._has_steps(demo, path))
+                _add(merged, path, array, array.shape[1:], self._has_steps(demo, path))
         if not merged:
             damage = next((demo.damage for demo in self.demos), None)
             raise damage or self._files[0].hdf5.error("there is no demonstration", "data")
@@ -211,7 +210,7 @@ class RecordedDemos:
         return more == 0 if root_of(path) == NEXT else self._has_steps(demo, path)
 
     def _why_unlike(
-        self, demo: Demo, arrays: Mapping[str, Array], known: dict[str, _Merged]
+        self, demo: Demo, arrays: Mapping[str, StoredArray], known: dict[str, _Merged]
     ) -> SourceError | None:
         """Says why a demonstration is no episode of one dataset with those before it."""
         for path, array in arrays.items():
@@ -220,13 +219,13 @@ class RecordedDemos:
                 what = "an array, but a group in those before, or a group, but an array there"
             elif before is not None and before.array.kind != array.kind:
                 what = f"{array.kind}, but {before.array.kind} in those before"
-            elif before is not None and _rank(before.array) != _rank(array):
-                what = f"rows of shape {array.shape}, but {before.array.shape} in those before"
+            elif before is not None and len(before.array.shape) != len(array.shape):
+                what = f"shape {array.shape}, but {before.array.shape} in those before"
             if what is not None:
                 file = self._files[demo.file].hdf5.path
                 return SourceError(what, file=file, episode=demo.name, field=path)
         for path, array in arrays.items():
-            _add(known, path, array, (), is_of_steps=True)
+            _add(known, path, array, array.shape, is_of_steps=False)
         return None
 
     def _has_steps(self, demo: Demo, path: str) -> bool:
@@ -337,8 +336,8 @@ class RecordedDemos:
             return ""
         initial = f"{self._dialect.initial}/{path.partition('/')[2]}"
         for demo in self._sound_demos:
-            is_there = demo.arrays.get(initial) == demo.arrays.get(path)
-            if path in demo.arrays and not (is_there and demo.rows.get(initial) == 1):
+            is_there = demo.rows.get(initial) == 1 and _are_alike(demo, initial, path)
+            if path in demo.arrays and not is_there:
                 return ""
         return initial
 
@@ -359,7 +358,7 @@ class RecordedDemos:
             return True
         following = [NEXT + path.removeprefix("obs") for path in observed]
         return all(
-            demo.rows[path] == demo.rows.get(other) == length and arrays[path] == arrays[other]
+            demo.rows[path] == demo.rows.get(other) == length and _are_alike(demo, path, other)
             for path, other in zip(observed, following)
         )
 
@@ -452,7 +451,7 @@ class RecordedDemos:
                     pieces.append(opened.array(following, slice(demo.length - 1, None)))
             else:
                 shape = (num_after, *column.shape[1:])
-                pieces.append(np.full(shape, merged.array.empty, column.dtype))
+                pieces.append(np.full(shape, _EMPTY[merged.array.kind], column.dtype))
         return np.concatenate(pieces) if len(pieces) > 1 else column
 
     def _ends(self, opened: OpenDemo) -> bool:
@@ -460,7 +459,7 @@ class RecordedDemos:
         demo, last = opened.demo, {}
         for name in ("dones", "rewards"):
             array = demo.arrays.get(name)
-            if array is None or array.shape != () or array.kind != "numbers":
+            if array is None or len(array.shape) != 1 or array.kind != "numbers":
                 continue
             if demo.rows[name] == demo.length:
                 last[name] = opened.array(name, slice(demo.length - 1, None))[0]
@@ -529,26 +528,29 @@ class RecordedDemos:
 def _add(
     merged: dict[str, _Merged],
     path: str,
-    array: Array,
-    rows: tuple[int, ...],
+    array: StoredArray,
+    shape: tuple[int, ...],
     is_of_steps: bool,
 ) -> None:
     known = merged.get(path)
+    rows = array.shape[: len(array.shape) - len(shape)]
     if known is None:
-        merged[path] = _Merged(array, array.shape or (), rows, 1, is_of_steps)
+        merged[path] = _Merged(array, shape, rows, 1, is_of_steps)
         return
     known.count += 1
     known.is_of_steps &= is_of_steps
-    known.rows = _common(known.rows, rows)
-    if known.array is not array:
-        known.shape = _common(known.shape, array.shape or ())
-        dtype = known.array.dtype
-        if array.dtype != dtype:
-            known.array = known.array._replace(dtype=np.result_type(array.dtype, dtype))
+    known.rows, known.shape = _common(known.rows, rows), _common(known.shape, shape)
+    if array.dtype != known.array.dtype:
+        dtype = np.result_type(array.dtype, known.array.dtype)
+        known.array = known.array._replace(dtype=dtype)
 
 
-def _rank(array: Array) -> int:
-    return -1 if array.shape is None else len(array.shape)
+def _are_alike(demo: Demo, path: str, other: str) -> bool:
+    """Whether the rows of two arrays hold the same."""
+    one, two = demo.arrays.get(path), demo.arrays.get(other)
+    if one is None or two is None:
+        return False
+    return (one.dtype, one.kind, one.shape[1:]) == (two.dtype, two.kind, two.shape[1:])
 
 
 def _common(shape: tuple[int | None, ...], other: tuple[int | None, ...]) -> tuple[int | None, ...]:

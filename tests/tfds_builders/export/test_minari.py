@@ -122,28 +122,6 @@ def test_what_minari_recorded_comes_out_the_same(data_format, tmp_path):
     assert namespaces == ["cart"]
 
 
-def test_irregularities_come_out_the_same(tmp_path):
-    episodes = [raw_minari.buffer(0, 2, [1, 0.5]), raw_minari.buffer(1, 3, [0, 0, 1])]
-    directory = raw_minari.write_buffers("odd-v0", episodes)
-    with h5py.File(directory / "data" / "main_data.hdf5", "r+") as file:
-        first, second = file["episode_0"], file["episode_1"]
-        first.attrs.update({"seed": "None", "custom/a": np.float32(0.1), "words": ["a", "b"]})
-        first.attrs.create("id", 5, dtype=np.int16)
-        del first.attrs["rewards_sum"], first.attrs["total_steps"]
-        second.attrs["seed"] = np.int32(3)
-        second.attrs["fixed"] = np.bytes_(b"ab")
-        del first["infos"], second["infos/position"]
-        second["infos"].create_group("nothing/here")
-        values = second["rewards"][()].reshape(-1, 1)
-        del second["rewards"]
-        second.create_dataset("rewards", data=values, maxshape=(None, 1), chunks=True)
-        second["infos"].create_dataset(
-            "fixed", data=np.array([b"a", b"bc", b"", b"d"]), maxshape=(None,), chunks=True
-        )
-    exported = export_minari(converted(directory, tmp_path), tmp_path / "out" / "odd-v0")
-    check_same(directory, exported)
-
-
 def test_raw_images_of_old_versions_become_readable(tmp_path):
     directory = raw_minari.write_raw_images("old-v0")
     exported = export_minari(converted(directory, tmp_path), "new-v0")

@@ -300,7 +300,7 @@ def test_a_file_that_is_cut_short(tmp_path):
         (lambda demo: demo.attrs.__setitem__("num_samples", 7), "7, but there are 5 actions"),
         (lambda demo: replace(demo, "states", h5py.ExternalLink("/etc/passwd", "/")), "a link to"),
         (lambda demo: replace(demo, "states", ["a"] * 5), "text, but numbers in those before"),
-        (lambda demo: replace(demo, "states", np.zeros((5, 2, 2))), "rows of shape"),
+        (lambda demo: replace(demo, "states", np.zeros((5, 2, 2))), "shape"),
         (lambda demo: replace(demo, "states/x", np.zeros(5)), "but a group in those before"),
         (lambda demo: replace(demo, "states", h5py.Empty("f8")), "an array without values"),
         (lambda demo: replace(demo, "states", np.zeros(5, "i4,f4")), "are not supported"),

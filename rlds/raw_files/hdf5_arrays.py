@@ -1,0 +1,153 @@
+"""Many small arrays of untrusted HDF5: described once, and read quickly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from rlds.raw_files.hdf5_access import Hdf5File, is_array
+from rlds.raw_files.input_files import changed
+from rlds_ecosystem import import_extra
+
+__all__ = ["ArrayReader", "Kind", "StoredArray"]
+
+# What an array holds: "text" is strings of UTF-8 of any length, "bytes" other strings, "ragged"
+# rows of different lengths.
+Kind: TypeAlias = Literal["numbers", "text", "bytes", "ragged"]
+
+
+class StoredArray(NamedTuple):
+    """What an array holds, or an attribute.
+
+    Attributes:
+      dtype: Its dtype in the byte order of this machine; that of objects for all but numbers.
+      kind: What it holds.
+      shape: Its shape.
+      offset: Where its values are, see `Hdf5File.check_values`; None if only HDF5 knows.
+    """
+
+    dtype: np.dtype
+    kind: Kind
+    shape: tuple[int, ...]
+    offset: int | None = None
+
+
+class ArrayReader:
+    """Describes and reads the arrays of a file; can be pickled.
+
+    Args:
+      hdf5: The file.
+    """
+
+    def __init__(self, hdf5: Hdf5File) -> None:
+        self._hdf5 = hdf5
+        # Asking HDF5 for a dtype each time takes long, and most arrays are of few types.
+        self._types: dict[bytes, tuple[np.dtype, Kind, bool]] = {}
+
+    def describe(self, group: Any) -> Iterator[tuple[str, Any, StoredArray | None]]:
+        """Yields all arrays and groups below a group.
+
+        Args:
+          group: The `h5py.h5g.GroupID`.
+
+        Yields:
+          The path, the object in the low-level types of h5py, and what it holds; None for a group.
+
+        Raises:
+          SourceError: See `Hdf5File.array`; or it holds neither numbers nor text.
+        """
+        for path, item in self._hdf5.open_items(group):
+            if not is_array(item):
+                yield path, item, None
+                continue
+            shape, offset = self._hdf5.check_values(item, path)
+            if shape is None:
+                raise self._hdf5.error("an array without values", path)
+            dtype, kind, is_native = self._type(item, path)
+            yield path, item, StoredArray(dtype, kind, shape, offset if is_native else None)
+
+    def attributes(self, item: Any, path: str = "") -> dict[str, StoredArray]:
+        """Returns what the attributes of a group or an array hold, but for those without values.
+
+        Args:
+          item: The `GroupID` or `DatasetID`.
+          path: What to call it in an error.
+
+        Raises:
+          SourceError: One holds neither numbers nor text.
+        """
+        h5py = import_extra("h5py")
+        found = {}
+        for name in (h5py.Dataset if is_array(item) else h5py.Group)(item).attrs:
+            stored = h5py.h5a.open(item, name.encode())
+            if stored.get_space().get_simple_extent_type() != h5py.h5s.NULL:
+                dtype, kind, _ = self._type(stored, f"{path}@{name}")
+                found[name] = StoredArray(dtype, kind, stored.shape)
+        return found
+
+    def _type(self, item: Any, path: str) -> tuple[np.dtype, Kind, bool]:
+        """Returns dtype and kind, and whether the file has the numbers as this machine has them."""
+        h5py = import_extra("h5py")
+        stored = item.get_type()
+        key = stored.encode()
+        if key not in self._types:
+            dtype, string = stored.dtype, h5py.check_string_dtype(stored.dtype)
+            if string is not None:
+                is_text = string.encoding == "utf-8" and string.length is None
+                self._types[key] = np.dtype(object), "text" if is_text else "bytes", False
+            elif dtype.kind in "biufc":
+                native = dtype.newbyteorder("=")
+                is_native = dtype.kind in "iuf" and h5py.h5t.py_create(native).equal(stored)
+                self._types[key] = np.dtype(native.str), "numbers", is_native
+            elif h5py.check_vlen_dtype(dtype) == np.uint8:
+                self._types[key] = np.dtype(object), "ragged", False
+            else:
+                raise self._hdf5.error(f"values of {dtype} are not supported", path)
+        return self._types[key]
+
+    def read(
+        self, group: Any, path: str, stored: StoredArray, rows: slice = slice(None)
+    ) -> np.ndarray:
+        """Reads rows of an array: text as `str`, bytes and rows of other lengths as `bytes`.
+
+        Args:
+          group: The open `GroupID`.
+          path: The path of the array in it.
+          stored: What it holds.
+          rows: Which rows.
+
+        Raises:
+          SourceChangedError: It is not what it was.
+          SourceError: It is damaged.
+        """
+        if stored.offset is not None:
+            return self._read_at(path, stored, rows)
+        h5py = import_extra("h5py")
+        array = h5py.h5d.open(group, path.encode())
+        if array.shape != stored.shape:
+            raise changed(self._hdf5.path)
+        is_whole = rows == slice(None)
+        if stored.kind == "numbers" and is_whole and 0 not in stored.shape:
+            values = np.empty(stored.shape, stored.dtype)
+            array.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
+            return values
+        found = np.asarray(h5py.Dataset(array, readonly=True)[() if is_whole else rows])
+        if stored.kind == "numbers":
+            return found.astype(stored.dtype, copy=False)
+        items = [item if isinstance(item, bytes) else item.tobytes() for item in found.reshape(-1)]
+        texts = [item.decode() for item in items] if stored.kind == "text" else items
+        return np.array([*texts, None], object)[:-1].reshape(found.shape)
+
+    def _read_at(self, path: str, stored: StoredArray, rows: slice) -> np.ndarray:
+        assert stored.offset is not None
+        offset, shape = stored.offset, stored.shape
+        if shape:
+            begin, end, _ = rows.indices(shape[0])
+            offset += begin * math.prod(shape[1:]) * stored.dtype.itemsize
+            shape = (max(0, end - begin), *shape[1:])
+        values = np.empty(shape, stored.dtype)
+        self._hdf5.read_at(offset, values, path)
+        return values
