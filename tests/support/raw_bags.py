@@ -3,6 +3,7 @@
 import functools
 import io
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,6 @@ CONFIG = {
         {"field": "observation/image", "topic": CAMERA},
         {"field": "action", "topic": COMMANDS, "path": "data", "policy": "first"},
     ],
-}
-# The last three of a topic that is faster than the clock.
-FORCE = {
-    "field": "observation/force",
-    "topic": "/force",
-    "path": "data",
-    "policy": "window",
-    "size": 3,
-    "missing": "null",
 }
 
 
@@ -128,19 +120,12 @@ def sample(length: int = 6, *, begin: int = BEGIN, ros1: bool = False, seed: int
     return rows
 
 
-def forces(rows: list[Row]) -> list[Row]:
-    """Messages at 40 Hz, as long as others are."""
-    times = range(rows[0][1], rows[-1][1], SECOND // 40)
-    return [("/force", time, command([number])) for number, time in enumerate(times)]
-
-
 def write_mcap(
     path: Path,
     rows: list[Row],
     *,
     ros1: bool = False,
-    metadata: dict[str, dict[str, str]] | list[tuple[str, dict[str, str]]] = (),
-    attachments: dict[str, bytes] | None = None,
+    metadata: Iterable[tuple[str, dict[str, str]]] = (),
     **options: Any,
 ) -> Path:
     """Writes rows in their order to an MCAP file."""
@@ -162,10 +147,7 @@ def write_mcap(
             serialize = types.serialize_ros1 if ros1 else types.serialize_cdr
             data = bytes(serialize(it, it.__msgtype__))
             writer.add_message(channels[topic], time, data, time - 500, number)
-        for name, data in (attachments or {}).items():
-            writer.add_attachment(time, time, name, "application/octet-stream", data)
-        items = metadata.items() if isinstance(metadata, dict) else metadata
-        for name, said in items:
+        for name, said in metadata:
             writer.add_metadata(name, said)
         writer.finish()
     return path
