@@ -191,10 +191,10 @@ class BagConfig:
     def to_json(self) -> dict[str, Any]:
         """Returns it in the types of JSON, without what is as by default."""
         found: dict[str, Any] = {
-            "clock": _said(self.clock),
-            "fields": [_said(field) for field in self.fields],
+            "clock": _non_defaults(self.clock),
+            "fields": [_non_defaults(field) for field in self.fields],
         }
-        if episodes := _said(self.episodes):
+        if episodes := _non_defaults(self.episodes):
             found["episodes"] = episodes
         if self.types:
             found["types"] = dict(self.types)
@@ -298,7 +298,7 @@ _KINDS: Mapping[Any, Any] = {
 }
 
 
-def _said(item: Any) -> dict[str, Any]:
+def _non_defaults(item: Any) -> dict[str, Any]:
     """The attributes of a dataclass that are not as by default, in the types of JSON."""
     found = {}
     for field in dataclasses.fields(item):

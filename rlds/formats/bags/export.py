@@ -11,9 +11,9 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.bags.stored import EPISODE_ATTACHMENT, RLDS_RECORD
-from rlds.sources.aside import Aside
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, kept_aside
+from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode
 from rlds.sources.texts import as_text
 from rlds_ecosystem import import_extra
@@ -58,11 +58,11 @@ class McapExport(Export):
         }
         places = {path: f"/{path}" for path in self._kinds}
         whole = [path for path in places if root_of(path) == rlds.OBSERVATION]
-        self._aside = Aside.of(episodes, places, whole)
+        self._sidecar = Sidecar.of(episodes, places, whole)
 
     @override
     def placements(self) -> Sequence[Placement]:
-        return kept_aside(self._aside)
+        return kept_aside(self._sidecar)
 
     @override
     def write(self, path: Path) -> None:
@@ -75,15 +75,15 @@ class McapExport(Export):
                 writer.finish()
 
     def _write_episode(self, writer: Any, episode: SourceEpisode) -> None:
-        columns = self._aside.columns(episode)
+        columns = self._sidecar.columns(episode)
         last = episode.num_steps - episode.final_observation_known
-        topics = {path: _Topic(writer, path, self._aside.steps[path]) for path in self._kinds}
+        topics = {path: _Topic(writer, path, self._sidecar.steps[path]) for path in self._kinds}
         for row, time in enumerate(self._times(columns, episode.num_steps)):
             for path, topic in topics.items():
-                if row < last or path in self._aside.whole:
+                if row < last or path in self._sidecar.whole:
                     topic.write(columns[path][row], time, row)
-        writer.add_metadata(RLDS_RECORD, {"key": episode.key, "aside": self._aside.to_json()})
-        data = self._aside.pack(episode)
+        writer.add_metadata(RLDS_RECORD, {"key": episode.key, "sidecar": self._sidecar.to_json()})
+        data = self._sidecar.pack(episode)
         writer.add_attachment(0, 0, EPISODE_ATTACHMENT, "application/octet-stream", data)
 
     def _times(self, columns: Mapping[str, Any], number: int) -> list[int]:

@@ -109,13 +109,13 @@ class Recording:
             return 0
         with source_errors(self.described, episode=self.name):
             yaml = import_extra("ruamel.yaml").YAML(typ="safe")
-            said = yaml.load(self.described.read_text())[_METADATA_KEY]
+            content = yaml.load(self.described.read_text())[_METADATA_KEY]
             # Some were compressed or converted later, and some lists begin with the folder.
             there = {_stem(file.name) for file in self.files}
-            listed = [os.path.basename(name) for name in said.get("relative_file_paths") or ()]
+            listed = [os.path.basename(name) for name in content.get("relative_file_paths") or ()]
             if missing := [name for name in listed if _stem(name) not in there]:
                 raise ValueError(f"it names files that are not there: {', '.join(missing)}")
-            return int(said.get("message_count", 0))
+            return int(content.get("message_count", 0))
 
 
 def find_recordings(path: str | os.PathLike[str], family: Family) -> list[Recording]:

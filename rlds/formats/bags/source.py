@@ -26,7 +26,7 @@ from rlds.formats.bags.steps import (
     values_of,
     window_of,
 )
-from rlds.formats.bags.stored import StoredEpisodes, aside_in
+from rlds.formats.bags.stored import StoredEpisodes, sidecar_in
 from rlds.formats.bags.tracks import Index, Track, make_index, read_values
 from rlds.formats.bags.values import Picked
 from rlds.formats.bags.videos import clip_of, is_keyframe
@@ -77,11 +77,11 @@ class BagSource(RandomAccessSource):
         self._digests: dict[int, str] = {}
         self._picked: dict[str, Picked] = {}
         with source_errors(os.fspath(path)):
-            aside = aside_in(self._recordings[0]) if self.family == "mcap" else None
-            if aside is not None:
-                self._stored = StoredEpisodes(self._recordings, aside)
+            sidecar = sidecar_in(self._recordings[0]) if self.family == "mcap" else None
+            if sidecar is not None:
+                self._stored = StoredEpisodes(self._recordings, sidecar)
                 for name in ("description", "homepage", "citation", "license"):
-                    setattr(self, name, str(aside.metadata.get(name, "")))
+                    setattr(self, name, str(sidecar.metadata.get(name, "")))
                 return
         self.description = f"Steps of {len(self._recordings)} recordings of a robot."
         self._is_proposed = bag_config is None
@@ -139,7 +139,7 @@ class BagSource(RandomAccessSource):
     @override
     def step_fields(self) -> Mapping[str, Any]:
         if self._stored:
-            return nest(self._stored.aside.steps)
+            return nest(self._stored.sidecar.steps)
         fields: dict[str, Any] = {rlds.DISCOUNT: Field(np.float32)}
         for config in self.config.fields:
             path = config.field
@@ -166,7 +166,7 @@ class BagSource(RandomAccessSource):
     @override
     def episode_fields(self) -> Mapping[str, Any]:
         if self._stored:
-            return nest(self._stored.aside.episode)
+            return nest(self._stored.sidecar.episode)
         return {
             **({VIDEO: nest(dict.fromkeys(self._videos, _CLIP))} if self._videos else {}),
             RECORDING: {
@@ -182,7 +182,7 @@ class BagSource(RandomAccessSource):
     @override
     def metadata(self) -> Mapping[str, Any]:
         if self._stored:
-            return dict(self._stored.aside.metadata.get("metadata", {}))
+            return dict(self._stored.sidecar.metadata.get("metadata", {}))
         topics = {
             topic: {"type": seen.channel.type, "encoding": seen.channel.encoding}
             for topic, seen in sorted(self._overview.topics.items())
@@ -250,7 +250,7 @@ class BagSource(RandomAccessSource):
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
         if self._stored:
-            return self._stored.read(index)
+            return self._stored.read(index, self.step_paths(fields))
         number, span = self._all_spans()[index]
         recording, found = self._recordings[number], self._index_of(number)
         is_complete = self._is_complete(recording, found, span)
@@ -426,7 +426,7 @@ class BagSource(RandomAccessSource):
 def _why_empty(times: Any, tracks: Mapping[str, Track]) -> str:
     """Says why no step has all it needs: the clocks of topics may be different ones."""
     spans = {path: track.stamps for path, track in tracks.items()} | {"the clock": times}
-    said = [
+    ranges = [
         f"{name}: {len(stamps)} messages"
         + (f" from {stamps[0] / 1e9:.3f} s to {stamps[-1] / 1e9:.3f} s" if len(stamps) else "")
         for name, stamps in spans.items()
@@ -434,7 +434,7 @@ def _why_empty(times: Any, tracks: Mapping[str, Track]) -> str:
     hint = (
         'no step has values of all fields; if the times are of two clocks, try stamp = "log_time"'
     )
-    return f"{hint}. {'; '.join(said)}"
+    return f"{hint}. {'; '.join(ranges)}"
 
 
 class McapSource(BagSource):

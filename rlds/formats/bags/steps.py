@@ -35,7 +35,7 @@ _MAX_STEPS = 10_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """An episode: the log times between which it is, and what is said of it."""
+    """An episode: the log times between which it is, and what its record says."""
 
     begin: int = 0
     end: int = LAST_TIME
@@ -67,8 +67,8 @@ def spans_of(
         ]
     if config.by == "metadata":
         spans = [
-            Span(int(said[config.begin_key]), int(said[config.end_key]), said)
-            for name, said in records
+            Span(int(content[config.begin_key]), int(content[config.end_key]), content)
+            for name, content in records
             if name == config.name
         ]
         return sorted(spans, key=lambda span: span.begin)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,24 +13,24 @@ from rlds.formats.bags.messages import Channel, Flaws
 from rlds.formats.bags.recordings import Recording
 from rlds.formats.bags.values import pick
 from rlds.raw_files.untrusted import source_errors
-from rlds.sources.aside import Aside
+from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode, SourceError
 from rlds_ecosystem.fields import Field
 
-__all__ = ["EPISODE_ATTACHMENT", "RLDS_RECORD", "StoredEpisodes", "aside_in"]
+__all__ = ["EPISODE_ATTACHMENT", "RLDS_RECORD", "StoredEpisodes", "sidecar_in"]
 
 RLDS_RECORD, EPISODE_ATTACHMENT = "rlds", "rlds/episode"
 
 
-def aside_in(recording: Recording) -> Aside | None:
-    """Returns what was kept aside, if a recording is an episode that was exported.
+def sidecar_in(recording: Recording) -> Sidecar | None:
+    """Returns the sidecar in a recording; None if it is no episode that was exported.
 
     Raises:
       SourceError: It is damaged.
     """
-    said = dict(recording.metadata()).get(RLDS_RECORD)
+    record = dict(recording.metadata()).get(RLDS_RECORD)
     with source_errors(recording.files[0]):
-        return None if said is None else Aside.from_json(said["aside"])
+        return None if record is None else Sidecar.from_json(record["sidecar"])
 
 
 class StoredEpisodes:
@@ -38,11 +38,11 @@ class StoredEpisodes:
 
     Args:
       recordings: The recordings.
-      aside: What was kept aside of the first one.
+      sidecar: That of the first one.
     """
 
-    def __init__(self, recordings: Sequence[Recording], aside: Aside) -> None:
-        self._recordings, self.aside = recordings, aside
+    def __init__(self, recordings: Sequence[Recording], sidecar: Sidecar) -> None:
+        self._recordings, self.sidecar = recordings, sidecar
 
     def key(self, index: int) -> str:
         """Returns the key of an episode."""
@@ -50,8 +50,12 @@ class StoredEpisodes:
         with source_errors(recording.files[0]):
             return dict(recording.metadata())[RLDS_RECORD]["key"]
 
-    def read(self, index: int) -> SourceEpisode:
+    def read(self, index: int, fields: Collection[str]) -> SourceEpisode:
         """Reads an episode.
+
+        Args:
+          index: Which.
+          fields: The paths of the fields of a step that are wanted.
 
         Raises:
           SourceError: It is damaged.
@@ -61,23 +65,23 @@ class StoredEpisodes:
         if packed is None:
             raise SourceError("no episode of RLDS", file=recording.files[0])
         with source_errors(recording.files[0]):
-            return self.aside.unpack(packed, self._columns(recording))
+            return self.sidecar.unpack(packed, self._columns(recording, fields), fields)
 
-    def _columns(self, recording: Recording) -> Mapping[str, Any]:
-        paths = {place: path for path, place in self.aside.places.items()}
+    def _columns(self, recording: Recording, fields: Collection[str]) -> Mapping[str, Any]:
+        paths = {topic: path for path, topic in self.sidecar.places.items() if path in fields}
         rows: dict[str, dict[int, Any]] = {path: {} for path in paths.values()}
         takers: dict[Channel, Any] = {}
         flaws = Flaws()
-        for message in recording.messages(flaws, paths):
+        for message in recording.messages(flaws, paths) if paths else ():
             channel = message.channel
             path = paths[channel.topic]
             if channel not in takers:
-                takers[channel] = _taker(channel, self.aside.steps[path])
+                takers[channel] = _taker(channel, self.sidecar.steps[path])
             rows[path][message.sequence] = takers[channel](message.data)
         if flaws.cut or flaws.damages:
             why = flaws.cut or flaws.damages[0][2]
             raise SourceError(why, file=recording.files[0])
-        return {path: _column(found, self.aside.steps[path]) for path, found in rows.items()}
+        return {path: _column(found, self.sidecar.steps[path]) for path, found in rows.items()}
 
 
 def _taker(channel: Channel, field: Field) -> Any:

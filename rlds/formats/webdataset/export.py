@@ -168,15 +168,15 @@ def _place_of(name: str) -> str:
 
 
 def _meta(episode: SourceEpisode, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said of an episode, for people and other readers."""
-    said = {path: _plain(value) for path, value in values.items()}
+    """Returns what people and other readers may want to know of an episode."""
+    plain = {path: _plain(value) for path, value in values.items()}
     return {
         "episode_id": episode.key,
         "num_steps": episode.num_steps,
         "truncated": bool(episode.truncated),
         "complete": bool(episode.complete),
         "final_observation_known": bool(episode.final_observation_known),
-        **{path: value for path, value in said.items() if value is not None},
+        **{path: value for path, value in plain.items() if value is not None},
     }
 
 

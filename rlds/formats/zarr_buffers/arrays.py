@@ -74,28 +74,28 @@ class ZarrArray:
         return {**vars(self), "_cached": None}
 
     def _parse(self) -> None:
-        said = self.described
-        if said.get("zarr_format") != 2:
-            raise ValueError(f"zarr_format {said.get('zarr_format')!r}, expected 2")
-        self.shape, self._chunks = (_sizes(said, name) for name in ("shape", "chunks"))
+        content = self.described
+        if content.get("zarr_format") != 2:
+            raise ValueError(f"zarr_format {content.get('zarr_format')!r}, expected 2")
+        self.shape, self._chunks = (_sizes(content, name) for name in ("shape", "chunks"))
         if len(self.shape) != len(self._chunks) or 0 in self._chunks:
             raise ValueError(f"chunks {self._chunks} of an array of shape {self.shape}")
         sizes = zip(self.shape[1:], self._chunks[1:])
         if math.prod(max(1, length // size) for length, size in sizes) > _MAX_CHUNKS:
             raise ValueError(f"more than {_MAX_CHUNKS:,} chunks of shape {self._chunks} in a row")
-        name = said["dtype"]
+        name = content["dtype"]
         self.dtype: np.dtype = np.dtype(name if isinstance(name, str) else "V8")
-        filters = [found["id"] for found in said.get("filters") or []]
+        filters = [found["id"] for found in content.get("filters") or []]
         if filters != ([_TEXT_FILTER] if self.dtype == object else []):
             raise ValueError(f"the filters {filters} on {name!r} are not read")
         if self.dtype.kind not in "biufUSO":
             raise ValueError(f"dtype {name!r}, expected numbers, bools or text")
-        self.codec = str((said.get("compressor") or {"id": ""})["id"])
+        self.codec = str((content.get("compressor") or {"id": ""})["id"])
         if self.codec not in _CODECS:
             known = ", ".join(_CODECS[1:])
             raise ValueError(f"the compressor {self.codec!r} is not read, only {known}")
-        self._order = "F" if said.get("order") == "F" else "C"
-        self._separator = "/" if said.get("dimension_separator") == "/" else "."
+        self._order = "F" if content.get("order") == "F" else "C"
+        self._separator = "/" if content.get("dimension_separator") == "/" else "."
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -129,40 +129,42 @@ class ZarrArray:
         if end > begin:
             self.check_row(end - 1)
         rows = np.empty((end - begin, *self.row_shape), self._native)
-        for place in self._places(begin, end):
-            corner = [number * size for number, size in zip(place, self._chunks)]
+        for position in self._positions(begin, end):
+            corner = [number * size for number, size in zip(position, self._chunks)]
             first, last = max(begin, corner[0]), min(end, corner[0] + self._chunks[0])
             others = [
                 slice(start, min(start + size, length))
                 for start, size, length in zip(corner[1:], self._chunks[1:], self.row_shape)
             ]
             inner = (slice(0, found.stop - found.start) for found in others)
-            rows[(slice(first - begin, last - begin), *others)] = self._chunk(place)[
+            rows[(slice(first - begin, last - begin), *others)] = self._chunk(position)[
                 (slice(first - corner[0], last - corner[0]), *inner)
             ]
         return rows
 
     def files_of_rows(self, begin: int, end: int) -> np.ndarray:
         """Returns the files of rows that are images; empty bytes where there is none."""
-        places = ((row, *[0] * len(self.row_shape)) for row in range(begin, end))
-        return np.array([*(self._read(place) or b"" for place in places), None], object)[:-1]
+        positions = ((row, *[0] * len(self.row_shape)) for row in range(begin, end))
+        return np.array([*(self._read(position) or b"" for position in positions), None], object)[
+            :-1
+        ]
 
     @property
     def _native(self) -> np.dtype:
         is_text = self.dtype.kind in "USO"
         return np.dtype(object) if is_text else self.dtype.newbyteorder("=")
 
-    def _places(self, begin: int, end: int) -> Iterator[tuple[int, ...]]:
-        """Yields the places of the chunks that have some rows."""
+    def _positions(self, begin: int, end: int) -> Iterator[tuple[int, ...]]:
+        """Yields the positions of the chunks that have some rows."""
         size = self._chunks[0]
         sizes = zip(self.row_shape, self._chunks[1:])
         counts = [-(-length // size) for length, size in sizes]
         for block in range(begin // size, -(-end // size) if end > begin else 0):
-            for place in np.ndindex(*counts):
-                yield (block, *place)
+            for position in np.ndindex(*counts):
+                yield (block, *position)
 
-    def _chunk_file(self, place: tuple[int, ...]) -> str:
-        return f"{self.name}/{self._separator.join(map(str, place)) or '0'}"
+    def _chunk_file(self, position: tuple[int, ...]) -> str:
+        return f"{self.name}/{self._separator.join(map(str, position)) or '0'}"
 
     def check_row(self, row: int) -> None:
         """Checks that there is a chunk with a row, before there is room for all up to it.
@@ -170,37 +172,37 @@ class ZarrArray:
         Raises:
           SourceError: There is none.
         """
-        place = (row // self._chunks[0], *[0] * len(self.row_shape))
-        if not self._fills and not self._files.has(self._chunk_file(place)):
-            raise self._missing(place)
+        position = (row // self._chunks[0], *[0] * len(self.row_shape))
+        if not self._fills and not self._files.has(self._chunk_file(position)):
+            raise self._missing(position)
 
-    def _missing(self, place: tuple[int, ...]) -> SourceError:
+    def _missing(self, position: tuple[int, ...]) -> SourceError:
         what = (
-            f"its chunk {self._chunk_file(place)} is missing; if chunks of nothing but the "
+            f"its chunk {self._chunk_file(position)} is missing; if chunks of nothing but the "
             f"fill_value ({self.described.get('fill_value')!r}) were left out, "
             'missing_chunks="fill" reads them'
         )
-        return self.error(what, place[0] * self._chunks[0] if place else None)
+        return self.error(what, position[0] * self._chunks[0] if position else None)
 
-    def _read(self, place: tuple[int, ...]) -> bytes | None:
-        data = self._files.read(self._chunk_file(place))
+    def _read(self, position: tuple[int, ...]) -> bytes | None:
+        data = self._files.read(self._chunk_file(position))
         if data is None and not self._fills:
-            raise self._missing(place)
+            raise self._missing(position)
         return data
 
-    def _chunk(self, place: tuple[int, ...]) -> np.ndarray:
+    def _chunk(self, position: tuple[int, ...]) -> np.ndarray:
         cached = self._cached
-        if cached is not None and cached[0] == place:
+        if cached is not None and cached[0] == position:
             return cached[1]
-        data = self._read(place)
+        data = self._read(position)
         if data is None:
             # Of one value, which takes no memory.
             return np.broadcast_to(np.array(self._fill_value(), self._native), self._chunks)
-        row = place[0] * self._chunks[0] if place else None
+        row = position[0] * self._chunks[0] if position else None
         with source_errors(self._files.path, field=self.name, row=row):
             chunk = self._decoded(data)
         if chunk.nbytes <= _CACHED_BYTES and self._chunks[:1] != (1,):
-            self._cached = place, chunk
+            self._cached = position, chunk
         return chunk
 
     def _fill_value(self) -> Any:

@@ -66,9 +66,9 @@ class ZarrExport(Export):
     ) -> None:
         super().__init__(episodes)
         self._compressor = COMPRESSORS[compressor]
-        said = episodes.metadata.get(METADATA_KEY)
-        self._said: Mapping[str, Any] = {"images": {}, "attributes": {}, "values": {}}
-        self._said = {**self._said, **(said if isinstance(said, dict) else {})}
+        buffer = episodes.metadata.get(METADATA_KEY)
+        self._buffer: Mapping[str, Any] = {"images": {}, "attributes": {}, "values": {}}
+        self._buffer = {**self._buffer, **(buffer if isinstance(buffer, dict) else {})}
         spec = episodes.spec
         self._steps = dict(leaves_at(spec[rlds.STEPS], None))
         others = {
@@ -106,7 +106,7 @@ class ZarrExport(Export):
         """Whether a field of steps has the files of chunks."""
         return (
             path.startswith(f"{CHUNKS}/")
-            and path.removeprefix(f"{CHUNKS}/") in (self._said["images"])
+            and path.removeprefix(f"{CHUNKS}/") in (self._buffer["images"])
         )
 
     def _name_of(self, path: str) -> str:
@@ -116,7 +116,7 @@ class ZarrExport(Export):
         short = path.removeprefix(f"{rlds.OBSERVATION}/").replace("/", "_")
         names = [short, path.replace("/", "_"), *(f"{short}_{n}" for n in range(len(self._steps)))]
         names = [f"{name}_rows" if is_constant(name) else name for name in names]
-        taken = {*self._columns.values(), *(DATA + name for name in self._said["images"])}
+        taken = {*self._columns.values(), *(DATA + name for name in self._buffer["images"])}
         return next(DATA + name for name in names if DATA + name not in taken)
 
     @override
@@ -142,13 +142,13 @@ class ZarrExport(Export):
 
     @override
     def write(self, path: Path) -> None:
-        attributes = self._said["attributes"]
+        attributes = self._buffer["attributes"]
         if METADATA_KEY in self.episodes.metadata:  # A dataset has them in another order.
             self.order = self.order_of_origin()
         with ZarrWriter(path) as writer:
             for group in ("", "data", "meta", "rlds"):
                 writer.group(group, attributes.get(group))
-            for name, value in self._said["values"].items():
+            for name, value in self._buffer["values"].items():
                 values = np.array(value["values"], value["dtype"])
                 if values.dtype.kind in "biuf":
                     writer.array(name, values, attributes.get(name))
@@ -190,13 +190,13 @@ class ZarrExport(Export):
         name = self._columns[path]
         if not self._is_chunks(path):
             return self._new_array(writer, name, self._steps[path])
-        described = self._said["images"][name.removeprefix(DATA)]
-        return ArrayWriter(writer, name, described, self._said["attributes"].get(name))
+        described = self._buffer["images"][name.removeprefix(DATA)]
+        return ArrayWriter(writer, name, described, self._buffer["attributes"].get(name))
 
     def _new_array(self, writer: ZarrWriter, name: str, field: Field) -> ArrayWriter:
         shape = tuple(map(int, field.shape))  # type: ignore[arg-type]
         described = rows_json(field.column_dtype, shape, self._compressor)
-        return ArrayWriter(writer, name, described, self._said["attributes"].get(name))
+        return ArrayWriter(writer, name, described, self._buffer["attributes"].get(name))
 
 
 def _is_array(field: Any) -> bool:

@@ -2,7 +2,7 @@
 
     data/<name>           a row for each step of all episodes, one after the other
     meta/episode_ends     the row after the last one of each episode
-    meta/<name>           what else is said of the dataset
+    meta/<name>           other values of the dataset
 
 A row holds an observation and the action taken on it. There are no rewards, flags, or final
 observations.
@@ -82,7 +82,7 @@ class ZarrSource(RandomAccessSource):
 
     Raises:
       FileNotFoundError: There is no replay buffer.
-      SourceError: What is said of an array is damaged.
+      SourceError: What describes an array is damaged.
       ValueError: There is no array of a name in `per_episode`.
     """
 

@@ -57,7 +57,7 @@ class ZarrWriter:
         file.write_bytes(data)
 
     def describe(self, name: str, content: Mapping[str, Any], attributes: Any = None) -> None:
-        """Writes what is said of a group or an array: its JSON file, and its attributes."""
+        """Writes the JSON file of a group or an array, and its attributes."""
         self.put(name, json.dumps(content, indent=4).encode())
         if attributes:
             folder = name.removesuffix(ARRAY).removesuffix(GROUP)
@@ -138,8 +138,8 @@ class ArrayWriter:
         self._put(first // self._chunk_rows, bytes(codec.encode(chunk)))
 
     def _put(self, number: int, data: bytes) -> None:
-        place = self._separator.join(map(str, (number, *[0] * len(self._row_shape))))
-        self._writer.put(f"{self._name}/{place}", data)
+        name = self._separator.join(map(str, (number, *[0] * len(self._row_shape))))
+        self._writer.put(f"{self._name}/{name}", data)
 
 
 def _array_json(dtype: np.dtype, chunks: list[int], compressor: Any) -> dict[str, Any]:
