@@ -28,7 +28,6 @@ def run_command(data: Path, size: int, *, command: list[str]) -> Work:
     if found is None:
         raise ImportError(f"the command {program} is not installed")
     environment = {**os.environ, "MINARI_DATASETS_PATH": str(data)}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # What is installed has been compiled.
 
     def work(_: Path) -> int:
         subprocess.run([found, *arguments], env=environment, check=True, capture_output=True)

@@ -116,11 +116,12 @@ def conditions(results: Results) -> str:
     """Returns what it takes to judge the tables."""
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     low, high = results["load"]
-    rounds = max(len(one["cpu"]) for job in results["jobs"] for one in job["contenders"].values())
+    count = max(len(one["cpu"]) for job in results["jobs"] for one in job["contenders"].values())
+    rounds = f"medians of {count} rounds" if count > 1 else "of one round"
     text = (
         f"Measured on {results['date']}, at commit {results['commit']}, on {results['cores']} "
         f"cores of a shared machine ({results['cpu']}), whose load was {low:.1f} to {high:.1f}, "
-        f"with {versions}. All times are processor times, medians of {rounds} rounds. "
+        f"with {versions}. All times are processor times, {rounds}. "
         "Ratios below 1, where this project is slower, are bold."
     )
     return textwrap.fill(text, 130)

@@ -102,8 +102,9 @@ class Process:
           Failed: The process has ended.
         """
         assert self._process.stdin
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # Then the reply says how it has ended.
+            self._process.stdin.write("\n")
+            self._process.stdin.flush()
         return self._reply()
 
     def end(self) -> None:

@@ -17,7 +17,12 @@ BATCH_SIZE = 256
 SHAPES = {"floats": (17,), "images": (64, 64, 3)}
 LENGTHS = {"floats": 1000, "images": 200}
 
-sys.modules["reverb"] = mock.MagicMock()  # The original imports it; nothing here needs it.
+
+def _import_rlds() -> Any:
+    sys.modules["reverb"] = mock.MagicMock()  # The original imports it; nothing here needs it.
+    import rlds
+
+    return rlds
 
 
 def _episodes(size: int, layout: str, kind: str) -> Any:
@@ -60,7 +65,7 @@ def _drained(batches: Any) -> Work:
 def _of_each_episode(
     size: int, layout: str, kind: str, transform: Callable[[Any, Any], Any]
 ) -> Work:
-    import rlds
+    rlds = _import_rlds()
 
     def transformed(episode: Any) -> Any:
         return transform(rlds.transformations, episode["steps"])
@@ -111,7 +116,7 @@ def shuffle(data: Path, size: int, *, layout: str) -> Work:
 
 def shuffle_by_original(data: Path, size: int) -> Work:
     """The same as the documentation of the original has it: 50,000 in a buffer."""
-    import rlds
+    rlds = _import_rlds()
 
     def to_transition(pair: dict[str, Any]) -> dict[str, Any]:
         now = ("observation", "action", "reward", "discount", "is_first")
@@ -145,7 +150,7 @@ def describe(data: Path, size: int, *, layout: str) -> Work:
 
 def describe_by_original(data: Path, size: int) -> Work:
     """The same as the documentation of the original has it."""
-    import rlds
+    rlds = _import_rlds()
 
     def fields(step: dict[str, Any]) -> Any:
         values = {"observation": step["observation"], "action": step["action"]}
