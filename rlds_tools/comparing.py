@@ -12,7 +12,6 @@ import numpy as np
 
 import rlds
 from rlds.formats.tfds.source import FolderSource
-from rlds.sources import reading
 from rlds.sources.episode_fields import ORIGIN, fields_of
 from rlds.sources.episodes import as_values
 from rlds.sources.source import RandomAccessSource, SourceError, files_of
@@ -315,7 +314,8 @@ def _id_of(episodes: Episodes, index: int) -> str:
     if isinstance(source, FolderSource):
         field = rlds.metadata.EPISODE_ID
         if field in source.folder.features:
-            return str(_text(reading.read_metadata(source, *place, [field])[field]))
+            split, number = place
+            return str(_text(source.folder[split].example(number, [field])[field]))
     if isinstance(source, RandomAccessSource):
         return source.key(*place)
     return episodes.peek(index).key

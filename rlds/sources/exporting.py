@@ -109,6 +109,8 @@ class Export(abc.ABC):
       episodes: The episodes.
       is_exact: Whether reading back what was written gives the same episodes, but for the fields
         that change or are lost. If not, they are only counted.
+      unchecked: Paths of fields that reading back may give in another form: a video in another
+        container, say. Their values are not compared.
       order: In which order the episodes are written; None for that in which they are.
       skip_damaged: Whether `each` leaves out episodes that cannot be read.
       left_out: What is wrong with those that it left out.
@@ -117,6 +119,7 @@ class Export(abc.ABC):
     format: ClassVar[str]
     suffixes: tuple[str, ...] = ()
     is_exact: bool = True
+    unchecked: Collection[str] = ()
 
     def __init__(self, episodes: Episodes) -> None:
         self.episodes = episodes
@@ -515,7 +518,8 @@ def _check(
     writer: Export, found: Episodes, placements: Sequence[Placement], bars: Any
 ) -> tuple[int, int]:
     """Compares all episodes with those that were written; returns how many, and their steps."""
-    inexact = {place.field for place in placements if place.how in ("changed", "lost")}
+    other = ("changed", "lost", "renumbered")
+    inexact = {place.field for place in placements if place.how in other} | {*writer.unchecked}
     task = bars.add_task("episodes read back", total=None)
     writer._advance = lambda: bars.advance(task)
     writer.left_out = []

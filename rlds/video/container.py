@@ -2,8 +2,7 @@
 
     with VideoFile("episodes.mp4") as video:
         clips = [video.clip(0, 120), video.clip(120, 300)]
-        skeleton = video.skeleton([(0, 120), (120, 300)])
-    join_clips(clips, "again.mp4", skeleton)  # The same bytes.
+    join_clips(clips, "again.mp4")
 
 A clip is an mp4 file of its own, with untouched packets. It begins with a keyframe, so there may be
 frames before the first one that was asked for; and it ends with the last packet that is needed, so
@@ -32,14 +31,10 @@ from rlds.video.packets import (
     size_of,
     video_errors,
 )
-from rlds.video.skeleton import NotOfSkeletonError, Skeleton
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.stores import PathLike
 
 __all__ = ["Clip", "JoinedClip", "VideoFile", "join_clips"]
-
-# A clip says in this tag, which players show to nobody, which packet of its file is its first one.
-_TAG, _TAG_OF_PACKET = "comment", "rlds: packets from "
 
 
 class Clip(NamedTuple):
@@ -154,35 +149,13 @@ class VideoFile:
                 return Clip(file.read(), begin, end - begin)
             output = io.BytesIO()
             origin = int(packets.pts[start:stop].min())
-            with _new_file(output, stream, {_TAG: f"{_TAG_OF_PACKET}{start}"}) as mux:
+            with _new_file(output, stream) as mux:
                 for packet in self._packets(container, stream, start, stop):
                     packet.pts -= origin
                     packet.dts -= origin
                     mux(packet)
             before = packets.pts[start:stop] < packets.pts[packets.frames[begin]]
             return Clip(output.getvalue(), int(before.sum()), end - begin)
-
-    def skeleton(self, frames: Sequence[tuple[int, int]] | None = None) -> bytes:
-        """Returns the bytes of the file that are not packets of clips.
-
-        With it, `join_clips` makes the same file of the clips. A clip that is the whole file needs
-        no skeleton.
-
-        Args:
-          frames: Of which frames there are clips: ranges as `clip` has them. All by default.
-
-        Raises:
-          SourceError: There are no such frames; or packets are not in the file as they come out.
-        """
-        _, packets = self._indexed()
-        is_in_clips = np.zeros(len(packets), bool)
-        for begin, end in [(0, len(packets.frames))] if frames is None else frames:
-            is_in_clips[slice(*self._range_of(begin, end))] = True
-        with self._open() as (_, _, file):
-            numbers = np.flatnonzero(is_in_clips)
-            return Skeleton.of(
-                file, self.size, numbers, packets.pos[numbers], packets.size[numbers]
-            ).pack()
 
     def _range_of(self, begin: int, end: int) -> tuple[int, int]:
         _, packets = self._indexed()
@@ -226,19 +199,15 @@ class VideoFile:
             packet = next(found, None) if number + 1 < stop else None
 
 
-def join_clips(
-    clips: Sequence[Clip | bytes], path: str | os.PathLike[str], skeleton: bytes | None = None
-) -> list[JoinedClip]:
+def join_clips(clips: Sequence[Clip | bytes], path: str | os.PathLike[str]) -> list[JoinedClip]:
     """Makes one mp4 file of clips, without decoding.
 
-    With the skeleton of the file that all the clips are of, that file comes back, byte by byte.
-    Otherwise the packets are the same, and the clips follow each other in time. A single clip that
-    is a whole file stays what it is.
+    The packets are the same, and the clips follow each other in time. A single clip stays the file
+    that it is.
 
     Args:
-      clips: The clips, in order. They are read one at a time, and may be read twice.
+      clips: The clips, in order. They are read one at a time.
       path: The file to write, on this machine.
-      skeleton: See `VideoFile.skeleton`. One that does not fit the clips is not used.
 
     Returns:
       Where the frames of each clip are.
@@ -247,12 +216,7 @@ def join_clips(
       SourceError: A clip is damaged, or has another codec, size or configuration of the decoder
         than the first one: one file cannot hold both, see `VideoInfo.can_follow`.
     """
-    places = None
-    if skeleton is not None:
-        with contextlib.suppress(NotOfSkeletonError):
-            places = _rebuild(clips, path, Skeleton.unpack(skeleton))
-    if places is None:
-        places = _copy_whole(clips, path) or _append(clips, path)
+    places = _copy(clips[0], path) if len(clips) == 1 else _append(clips, path)
     joined = VideoFile(path)
     info, packets = joined._indexed()
     frame_of = {int(packet): frame for frame, packet in enumerate(packets.frames)}
@@ -264,44 +228,15 @@ def join_clips(
     ]
 
 
-def _rebuild(
-    clips: Sequence[Clip | bytes], path: str | os.PathLike[str], skeleton: Skeleton
-) -> list[tuple[int, int]]:
-    """Fills a skeleton.
-
-    Returns:
-      The packets with the first and the last wanted frame of each clip.
-
-    Raises:
-      NotOfSkeletonError: The clips are not those that it was made with.
-    """
-    places = []
-    with open(path, "w+b") as file, skeleton.filling(file) as put:
-        for clip, video, (container, stream, _) in _each(clips):
-            begin = _first_packet(container) or 0
-            places.append(_place(clip, video, begin))
-            for number, packet in enumerate(demuxed(container, stream), begin):
-                put(number, bytes(packet))
-    return places
-
-
-def _copy_whole(
-    clips: Sequence[Clip | bytes], path: str | os.PathLike[str]
-) -> list[tuple[int, int]] | None:
-    """Writes a clip that is a whole file; None if that is not what there is."""
-    if len(clips) != 1:
-        return None
-    for clip, video, (container, _, _) in _each(clips):
-        if _first_packet(container) is not None:
-            return None
-        with open(path, "wb") as file:
-            file.write(clip.data)
-        return [_place(clip, video, 0)]
-    return None
+def _copy(clip: Clip | bytes, path: str | os.PathLike[str]) -> list[tuple[int, int]]:
+    [(found, video, _)] = _each([clip])
+    with open(path, "wb") as file:
+        file.write(found.data)
+    return [_place(found, video, 0)]
 
 
 def _append(clips: Sequence[Clip | bytes], path: str | os.PathLike[str]) -> list[tuple[int, int]]:
-    """Makes a new file of clips; returns what `_rebuild` does."""
+    """Makes a new file; returns the packets with the first and the last frame of each clip."""
     places: list[tuple[int, int]] = []
     number, now, last = 0, Fraction(0), None
     first: VideoInfo | None = None
@@ -310,7 +245,7 @@ def _append(clips: Sequence[Clip | bytes], path: str | os.PathLike[str]) -> list
         for clip, video, (container, stream, _) in _each(clips):
             info, packets = video._indexed()
             if first is None:
-                first, mux = info, stack.enter_context(_new_file(file, stream, {}))
+                first, mux = info, stack.enter_context(_new_file(file, stream))
             elif not info.can_follow(first):
                 raise SourceError(
                     f"{info}, expected {first}, as in the first clip: one file cannot hold both, "
@@ -361,27 +296,17 @@ def _place(clip: Clip, video: VideoFile, number: int) -> tuple[int, int]:
     return number + int(packets.frames[clip.first]), number + int(packets.frames[end - 1])
 
 
-def _first_packet(container: Any) -> int | None:
-    """Which packet of its file a clip begins with; None if it is none that was cut out."""
-    _, is_clip, number = container.metadata.get(_TAG, "").partition(_TAG_OF_PACKET)
-    return int(number) if is_clip and number.isdecimal() else None
-
-
 @contextlib.contextmanager
-def _new_file(
-    file: BinaryIO, template: Any, metadata: dict[str, str]
-) -> Iterator[Callable[[Any], None]]:
+def _new_file(file: BinaryIO, template: Any) -> Iterator[Callable[[Any], None]]:
     """Yields what puts packets into a new mp4 file.
 
     Args:
       file: The file.
       template: A stream of the kind that it has.
-      metadata: Its tags.
     """
     base = Fraction(template.time_base)
     options = {"fflags": "+bitexact", "video_track_timescale": str(base.denominator)}
     with import_extra("av").open(file, "w", format="mp4", options=options) as container:
-        container.metadata.update(metadata)
         stream = container.add_stream_from_template(template, opaque=True)
 
         def mux(packet: Any) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.feature_statistics import Statistics, Total, of_column
 from rlds.formats.lerobot.tables import TableFiles, column_array, tasks_table
-from rlds.formats.lerobot.video_files import VideoFiles, write_clips
-from rlds.video.container import Clip, JoinedClip
+from rlds.formats.lerobot.video_files import VideoFiles
+from rlds.video.container import Clip, JoinedClip, join_clips
 from rlds_ecosystem import import_extra
 
 __all__ = ["DatasetFiles", "Settings", "Version", "add_line", "dataset_files", "write_json"]
@@ -46,9 +46,8 @@ class Settings:
       split: The name of the split.
       tasks: The texts of tasks, as far as they are known, in order.
       data_files_size_in_mb: How large files of rows become.
-      video_files_size_in_mb: How large videos become.
+      video_files_size_in_mb: How large videos become; with 0, each clip is one, byte by byte.
       chunks_size: How many files (3.0), or episodes (2.1), a folder has.
-      clips_as_they_are: Whether each clip is a video of its own, byte by byte.
       others: What else `info.json` says.
       episode_schema: The types of further columns of the table of episodes (3.0), if known.
     """
@@ -62,7 +61,6 @@ class Settings:
     data_files_size_in_mb: float = 100
     video_files_size_in_mb: float = 200
     chunks_size: int = 1000
-    clips_as_they_are: bool = False
     others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     episode_schema: Any = None
 
@@ -142,9 +140,12 @@ class DatasetFiles(abc.ABC):
           features: What is known of features by now, by name.
         """
         self._finish()
-        fps = self._settings.fps
+        fps, others = self._settings.fps, self._settings.others
+        splits = {self._settings.split: f"0:{self._num_episodes}"}
+        if "splits" in others and others.get("total_episodes") == self._num_episodes:
+            splits = others["splits"]
         info = {
-            **self._settings.others,
+            **others,
             "codebase_version": self.version,
             "robot_type": self._settings.robot_type,
             "total_episodes": self._num_episodes,
@@ -152,7 +153,7 @@ class DatasetFiles(abc.ABC):
             "total_tasks": len(self._tasks),
             "chunks_size": self._settings.chunks_size,
             "fps": int(fps) if fps == int(fps) else fps,
-            "splits": {self._settings.split: f"0:{self._num_episodes}"},
+            "splits": splits,
             **self._said(),
             "features": {
                 name: {**said, **features.get(name, {})}
@@ -205,7 +206,6 @@ class _Files30(DatasetFiles):
                 name,
                 most_megabytes=settings.video_files_size_in_mb,
                 files_per_chunk=per_chunk,
-                as_they_are=settings.clips_as_they_are,
             )
             for name in settings.videos
         }
@@ -285,7 +285,7 @@ class _Files30(DatasetFiles):
     def _said(self) -> dict[str, Any]:
         return {
             "data_files_size_in_mb": self._settings.data_files_size_in_mb,
-            "video_files_size_in_mb": self._settings.video_files_size_in_mb,
+            "video_files_size_in_mb": self._settings.video_files_size_in_mb or 200,
             "data_path": _DATA_30,
             "video_path": _VIDEO_30 if self._videos else None,
         }
@@ -324,7 +324,7 @@ class _Files21(DatasetFiles):
         return path
 
     def _write_video(self, clip: Clip, path: Path, name: str) -> None:
-        [place] = write_clips([clip], path, self._settings.clips_as_they_are)
+        [place] = join_clips([clip], path)
         if place.begin_time * self._settings.fps > 0.5:
             raise ValueError(
                 f"{path.name}, {name}: its frames begin with number {place.begin} of the clip, as "

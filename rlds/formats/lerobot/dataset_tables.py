@@ -131,11 +131,6 @@ class EpisodeTable(abc.ABC):
         del row, video
         return True
 
-    def companions(self, row: EpisodeRow, video: str) -> list[EpisodeRow]:
-        """Returns all episodes of the video of an episode, in order."""
-        del video
-        return [row]
-
 
 def episode_table(root: epath.Path, info: Info) -> EpisodeTable:
     """Reads which episodes there are.
@@ -316,10 +311,6 @@ class ParquetTable(EpisodeTable):
         """See `EpisodeTable`."""
         return len(self._companions(row, video)) == 1
 
-    def companions(self, row: EpisodeRow, video: str) -> list[EpisodeRow]:
-        """See `EpisodeTable`."""
-        return [self.row(place) for place in self._companions(row, video)]
-
     def _companions(self, row: EpisodeRow, video: str) -> list[int]:
         if video not in self._shared:
             chunk, file, begin, _ = (self._columns[name] for name in video_columns(video))
@@ -381,26 +372,23 @@ def _without_line(
     return lost
 
 
-def read_tasks(root: epath.Path, info: Info) -> tuple[list[dict[str, Any]], str | None]:
+def read_tasks(root: epath.Path, info: Info) -> list[Mapping[str, Any]]:
     """Reads the tasks.
 
     Returns:
-      Their rows in the order of the file, each with `task_index` and a text, and the schema of the
-      table (3.0).
+      Their rows in the order of the file, each with `task_index` and a text.
 
     Raises:
       SourceError: They are damaged.
       FileNotFoundError: There are none.
     """
     file = root / (TASKS if info.is_v3 else TASKS_JSONL)
-    schema = None
     if info.is_v3:
         table = ParquetRows(file)
         if table.num_rows > size_of(file):  # No two texts are equal.
             raise SourceError(f"{table.num_rows} tasks, for which it is too small", file=file)
         with source_errors(file):
-            rows = table.read(0, table.num_rows).to_pylist()
-        schema = encoded_schema(table.schema)
+            rows: list[Mapping[str, Any]] = table.read(0, table.num_rows).to_pylist()
     else:
         rows = [raw for _, raw in _lines(file)]
     found: set[int] = set()
@@ -410,7 +398,7 @@ def read_tasks(root: epath.Path, info: Info) -> tuple[list[dict[str, Any]], str 
             what = f"{row!r:.200}, expected a task_index of its own, and the text of a task"
             raise SourceError(what, file=file, row=number)
         found.add(index)
-    return rows, schema
+    return rows
 
 
 def task_text(row: Mapping[str, Any]) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from rlds.formats.lerobot.layout import step_paths
-from rlds.formats.lerobot.original import Original, SameFiles, SameRows, is_whole, order_of
+from rlds.formats.lerobot.lerobot_rows import LeRobotRows, Original, order_of
 from rlds.formats.lerobot.rlds_rows import RldsRows
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, without_transitions
@@ -23,10 +22,9 @@ _RATES = ("fps", "control_freq", "control_frequency", "control_hz")
 class LeRobotExport(Export):
     """Writes a dataset of LeRobot, 3.0 or 2.1.
 
-    Of episodes that came from LeRobot the same comes out: the rows, the tables, the videos, in the
-    same files, with the same names. If they are to be of the other version, are not all, or some
-    are left out as they are damaged, then rows, episodes and tasks are counted anew, and files are
-    others; rows and the packets of videos stay the same.
+    Of episodes that came from LeRobot the same comes out: rows, statistics, packets of videos,
+    tasks, small files beside them. Rows, episodes and tasks are counted anew, and files have the
+    sizes and the names of the version that is written.
 
     Of others, each transition is a row; what belongs to no row, such as the final observation, is
     kept aside in `meta/rlds`.
@@ -71,7 +69,7 @@ class LeRobotExport(Export):
             if size < 1:
                 raise ValueError(f"{name}: got {size}, expected a positive number")
         original = Original.of(episodes)
-        self._made: RldsRows | SameFiles | SameRows
+        self._made: RldsRows | LeRobotRows
         if original is None:
             self._made = RldsRows(
                 episodes,
@@ -87,12 +85,10 @@ class LeRobotExport(Export):
                 "fps, robot_type, task and keep_aside are for other data: what came from LeRobot "
                 "is exported as it was"
             )
-        elif version in (None, original.version) and is_whole(episodes, original):
-            self._made = SameFiles(original)
         else:
-            self._made = SameRows(original, version, episodes.split, sizes)
-        self._original, self._sizes = original, sizes
-        self.is_exact = self._made.is_exact
+            self._made = LeRobotRows(original, version, episodes.split, sizes)
+            self.unchecked = self._made.unchecked
+        self._original = original
 
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
@@ -113,13 +109,6 @@ class LeRobotExport(Export):
         if not isinstance(self._made, RldsRows):
             self.order = order_of(self.episodes)
         self._made.write(path, self)
-        if self.left_out and isinstance(self._made, SameFiles):
-            # Without them it is another dataset, which counts its rows and episodes anew.
-            shutil.rmtree(path)
-            self.left_out, self.is_exact = [], False
-            assert self._original is not None
-            rows = SameRows(self._original, None, self.episodes.split, self._sizes)
-            rows.write(path, self)
 
 
 def _checked_rate(fps: float | None, metadata: Mapping[str, Any], version: str | None) -> float:

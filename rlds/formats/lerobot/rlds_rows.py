@@ -67,8 +67,6 @@ class RldsRows:
       ValueError: An option does not fit.
     """
 
-    is_exact = True
-
     def __init__(
         self,
         episodes: Episodes,
@@ -124,7 +122,7 @@ class RldsRows:
             robot_type,
             episodes.split if episodes.split.isidentifier() else "train",
             data_files_size_in_mb=data_files_size_in_mb,
-            clips_as_they_are=True,
+            video_files_size_in_mb=0,
         )
 
     def placements(self) -> Sequence[Placement]:

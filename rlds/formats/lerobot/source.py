@@ -59,12 +59,11 @@ from rlds_ecosystem.columns import step_flags
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at, nest
 
-__all__ = ["EXTRA_FILES", "IMAGE_FILE", "ROW", "SKELETON", "STATS", "LeRobotSource"]
+__all__ = ["EXTRA_FILES", "IMAGE_FILE", "ROW", "STATS", "LeRobotSource"]
 
 # The fields of an episode, beside `video`: what its row of the tables says, in JSON; its
-# statistics, if they are apart; the files that RoboCasa has of it; the bytes of videos that are not
-# packets.
-ROW, STATS, EXTRA_FILES, SKELETON = "lerobot/row", "lerobot/stats", "extras", "video_file"
+# statistics, if they are apart; the files that RoboCasa has of it.
+ROW, STATS, EXTRA_FILES = "lerobot/row", "lerobot/stats", "extras"
 # The names of image files, which are beside their bytes.
 IMAGE_FILE = "image_file"
 
@@ -92,8 +91,6 @@ class LeRobotSource(RandomAccessSource):
 
     * `lerobot/row`: in JSON, all that the episode table says of it, with its statistics;
     * `lerobot/stats`: in JSON, its line of episodes_stats.jsonl (2.1);
-    * `video_file/...`: of the first episode of a video that several share, what there is in the
-      file beside packets (`VideoFile.skeleton`); nothing for the others;
     * `extras`: the files that RoboCasa keeps of the episode.
 
     The metadata has what else there is: info.json, the tasks, other files in `meta`. A dataset that
@@ -141,7 +138,7 @@ class LeRobotSource(RandomAccessSource):
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {INFO}.")
         self._info = read_info(self._root)
         self._table = episode_table(self._root, self._info)
-        self._tasks, self._tasks_schema = read_tasks(self._root, self._info)
+        self._tasks = read_tasks(self._root, self._info)
         self._texts = {row["task_index"]: task_text(row) for row in self._tasks}
         self._videos = Videos(self._root, self._info, self._table)
         self._rows: dict[tuple[str, ...], ParquetRows] = {}
@@ -254,7 +251,6 @@ class LeRobotSource(RandomAccessSource):
             fields[f"{VIDEO}/{path}/{FIRST}"] = Field(np.int64)
             if self._options["match"] == "timestamp":
                 fields[f"{VIDEO}/{path}/{FRAMES}"] = Field(np.int64, (None,))
-            fields[f"{SKELETON}/{path}"] = Field(bytes)
         fields |= {f"{EXTRA_FILES}/{name}": Field(bytes) for name in self._extras}
         return nest(fields)
 
@@ -266,11 +262,7 @@ class LeRobotSource(RandomAccessSource):
         large; the path in a step of each feature in `fields`.
         """
         files, left_out = other_files(self._root)
-        schemas = {
-            "data": self._schema,
-            "episodes": self._table.schema,
-            "tasks": self._tasks_schema,
-        }
+        schemas = {"data": self._schema, "episodes": self._table.schema}
         return {
             METADATA_KEY: {
                 "info": self._info.raw,
@@ -422,7 +414,6 @@ class LeRobotSource(RandomAccessSource):
             about[f"{VIDEO}/{path}/{FIRST}"] = np.int64(found.first)
             if self._options["match"] == "timestamp":
                 about[f"{VIDEO}/{path}/{FRAMES}"] = found.frames
-            about[f"{SKELETON}/{path}"] = self._videos.skeleton(row, name)
         for name in self._extras:
             about[f"{EXTRA_FILES}/{name}"] = self._extra(row, name)
         return about

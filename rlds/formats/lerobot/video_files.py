@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlds.video.container import Clip, JoinedClip, VideoFile, join_clips
+from rlds.video.container import Clip, JoinedClip, join_clips
 
-__all__ = ["SpooledClips", "VideoFiles", "write_clips"]
+__all__ = ["SpooledClips", "VideoFiles"]
 
 _MEGABYTE = 1 << 20
 
@@ -53,9 +53,9 @@ class VideoFiles:
       directory: The folder that `template` begins in.
       template: Their names, by `video_key`, `chunk_index` and `file_index`.
       feature: The name of the feature.
-      most_megabytes: How large a file becomes; a single clip may be larger.
+      most_megabytes: How large a file becomes; a single clip may be larger. With 0, each clip is
+        a file of its own, byte by byte.
       files_per_chunk: How many files there are in a chunk.
-      as_they_are: Whether each clip is a file of its own, byte by byte.
 
     Attributes:
       clips: The clips that are not written yet.
@@ -69,11 +69,9 @@ class VideoFiles:
         *,
         most_megabytes: float,
         files_per_chunk: int = 1000,
-        as_they_are: bool = False,
     ) -> None:
         self._directory, self._template, self._feature = directory, template, feature
-        self._most = 0 if as_they_are else most_megabytes * _MEGABYTE
-        self._per_chunk, self._as_they_are = files_per_chunk, as_they_are
+        self._most, self._per_chunk = most_megabytes * _MEGABYTE, files_per_chunk
         self._file = 0
         self.clips = SpooledClips()
         self._waiting: list[Callable[[int, int, JoinedClip], None]] = []
@@ -100,27 +98,8 @@ class VideoFiles:
             )
             path = self._directory / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            for when_written, place in zip(
-                self._waiting, write_clips(self.clips, path, self._as_they_are)
-            ):
+            for when_written, place in zip(self._waiting, join_clips(self.clips, path)):
                 when_written(chunk, file, place)
             self._file += 1
         self.clips.clear()
         self._waiting = []
-
-
-def write_clips(clips: Sequence[Clip], path: Path, as_they_are: bool) -> list[JoinedClip]:
-    """Writes a video; returns where the frames of each clip are in it.
-
-    Args:
-      clips: The clips.
-      path: The file.
-      as_they_are: Whether there is one clip, which is to be the file.
-    """
-    if not as_they_are:
-        return join_clips(clips, path)
-    [clip] = clips
-    path.write_bytes(clip.data)
-    times = VideoFile(clip.data).times
-    end = len(times) if clip.num_frames is None else clip.first + clip.num_frames
-    return [JoinedClip(clip.first, end, float(times[clip.first]))]

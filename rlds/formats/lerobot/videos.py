@@ -112,17 +112,6 @@ class Videos:
         frames = wanted - begin + first if by_time else None
         return EpisodeVideo(clip.data, first, frames)
 
-    def skeleton(self, row: EpisodeRow, name: str) -> bytes:
-        """Returns what the file has beside packets, if it is that of the first of its episodes."""
-        companions = self._table.companions(row, name)
-        if len(companions) == 1 or companions[0].index != row.index:
-            return b""
-        file = self._file(row, name)
-        try:
-            return file.skeleton([self._range(other, name) for other in companions])
-        except SourceError:
-            return b""  # Of a damaged file; what is there of it can be read nevertheless.
-
     def _range(self, row: EpisodeRow, name: str) -> tuple[int, int]:
         """The frames from when the episode begins to when it ends."""
         span, times = row.videos[name], self._file(row, name).times

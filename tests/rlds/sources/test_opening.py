@@ -380,4 +380,4 @@ def test_formats_that_a_path_cannot_be_of_are_not_loaded(tmp_path):
         "print(*sorted({m.split('.')[2] for m in sys.modules if m.startswith('rlds.formats.')}))\n"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == ["calvin", "npz", "ogbench", "rlu"]
+    assert run.stdout.split() == ["atari_games", "calvin", "npz", "ogbench", "rlu"]

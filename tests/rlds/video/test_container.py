@@ -12,7 +12,6 @@ from videos import CODECS, decoded, encoded
 
 from rlds.raw_files.untrusted import SourceError
 from rlds.video.container import Clip, VideoFile, join_clips
-from rlds.video.skeleton import NotOfSkeletonError, Skeleton
 
 RANGES = [(0, 7), (7, 21), (21, 40)]
 
@@ -34,7 +33,6 @@ def test_clips_play_alone_and_join(name, tmp_path):
         np.testing.assert_allclose(video.times, np.arange(40) / 30, atol=1e-6)
         # In any order, though the file is read from wherever it was left.
         clips = [video.clip(*frames) for frames in reversed(RANGES)][::-1]
-        skeleton = video.skeleton()
     for (begin, end), clip in zip(RANGES, clips, strict=True):
         own = _packets(clip.data)
         at = next(i for i in range(40) if packets[i : i + len(own)] == own)
@@ -46,11 +44,6 @@ def test_clips_play_alone_and_join(name, tmp_path):
         assert at + len(own) <= 40
 
     again = tmp_path / "again.mp4"
-    joined = join_clips(clips, again, skeleton)
-    assert again.read_bytes() == data
-    assert [(clip.begin, clip.end) for clip in joined] == RANGES
-    assert len(skeleton) < 3000
-
     joined = join_clips(clips, again)
     assert _packets(again.read_bytes()) == [p for clip in clips for p in _packets(clip.data)]
     shown = VideoFile(again)
@@ -61,21 +54,14 @@ def test_clips_play_alone_and_join(name, tmp_path):
 
 
 @pytest.mark.parametrize("movflags", [None, "faststart", "frag_keyframe+empty_moov"])
-def test_the_same_bytes_with_sound_and_fragments(movflags, tmp_path):
-    data = encoded(audio=True, movflags=movflags)
-    video = VideoFile(data)
+def test_clips_of_files_with_sound_and_fragments(movflags, tmp_path):
+    video = VideoFile(encoded(audio=True, movflags=movflags))
     assert video.info.has_audio
-    # Frames 12 to 24 are of no episode: their packets are in the skeleton.
-    ranges = [(0, 12), (24, 40)]
-    clips, skeleton = [video.clip(*frames) for frames in ranges], video.skeleton(ranges)
+    clips = [video.clip(0, 12), video.clip(24, 40)]
     assert not VideoFile(clips[0].data).info.has_audio
-    joined = join_clips(clips, tmp_path / "again.mp4", skeleton)
-    assert (tmp_path / "again.mp4").read_bytes() == data
-    assert [(clip.begin, clip.end) for clip in joined] == ranges
-    # With an episode less, or another one, they are appended.
-    for others in (clips[1:], [video.clip(0, 12), video.clip(0, 12)]):
-        join_clips(others, tmp_path / "again.mp4", skeleton)
-        expected = [packet for clip in others for packet in _packets(clip.data)]
+    for joined in (clips, clips[1:], [clips[0], clips[0]]):
+        join_clips(joined, tmp_path / "again.mp4")
+        expected = [packet for clip in joined for packet in _packets(clip.data)]
         assert _packets((tmp_path / "again.mp4").read_bytes()) == expected
 
 
@@ -96,24 +82,6 @@ def test_what_one_file_cannot_hold(tmp_path):
     assert not info.can_follow(VideoFile(encoded("h264 g=2")).info)  # Other parameters.
     with pytest.raises(SourceError, match="clip 0: frames 30 to 50 are wanted, but there are 40"):
         join_clips([Clip(encoded(), 30, 20)], tmp_path / "short.mp4")
-
-
-def test_a_skeleton_of_another_file(tmp_path):
-    video = VideoFile(encoded())
-    clips = [video.clip(0, 12), video.clip(12, 40)]
-    other = VideoFile(encoded(seed=1)).skeleton()
-    join_clips(clips, tmp_path / "again.mp4", other)
-    np.testing.assert_array_equal(
-        _packets((tmp_path / "again.mp4").read_bytes()), _packets(encoded())
-    )
-    for damaged in (b"", b"skeleton", other[:-9], other[:40] + b"\0" * 9 + other[49:]):
-        with pytest.raises(NotOfSkeletonError):
-            Skeleton.unpack(damaged)
-    # One that says that packets are outside of the file.
-    skeleton = Skeleton.unpack(other)
-    skeleton.pos[-1] = 1 << 60
-    with pytest.raises(NotOfSkeletonError), skeleton.filling(io.BytesIO()):
-        pass
 
 
 def test_a_file_that_was_cut(tmp_path):
@@ -168,11 +136,8 @@ def test_random_damage_is_a_source_error():
             begin = data.index(b"moov") + int(rng.integers(len(data) - data.index(b"moov") - 8))
         data[begin : begin + 4] = rng.bytes(4)
         video = VideoFile(bytes(data))
-        try:
+        with contextlib.suppress(SourceError):
             video.clip(0, min(12, video.info.num_frames))
-            video.skeleton()
-        except SourceError:
-            pass
 
 
 def test_a_beginning_that_is_not_shown():

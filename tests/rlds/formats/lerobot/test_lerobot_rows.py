@@ -1,8 +1,10 @@
-"""Datasets of LeRobot that come from LeRobot: the same tables and videos."""
+"""Datasets of LeRobot that come from LeRobot: the same rows and packets."""
 
+import io
 import itertools
 import json
 
+import av
 import foreign_readers
 import numpy as np
 import pyarrow.parquet as pq
@@ -19,24 +21,47 @@ from rlds_ecosystem.nests import at, leaves_at
 VIDEOS = {raw.TOP: "h264", raw.DEPTH: "depth"}
 
 
-def assert_same_files(one, other):
-    """All files are the same: tables with their schemas, JSON by content, others by bytes."""
-    files = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
-    assert files == sorted(path.relative_to(other) for path in other.rglob("*") if path.is_file())
-    for file in files:
-        if file.suffix == ".parquet":
-            table, again = pq.read_table(one / file), pq.read_table(other / file)
-            assert table.equals(again, check_metadata=True), file
-        elif file.suffix in (".json", ".jsonl"):
-            read = [
-                [json.loads(line) for line in (path / file).read_text().splitlines()]
-                if file.suffix == ".jsonl"
-                else json.loads((path / file).read_text())
-                for path in (one, other)
-            ]
-            assert read[0] == read[1], file
-        else:
-            assert (one / file).read_bytes() == (other / file).read_bytes(), file
+def packets(clip):
+    with av.open(io.BytesIO(clip)) as container:
+        return [bytes(packet) for packet in container.demux(video=0) if packet.size]
+
+
+def statistics(about):
+    """Those of an episode: in its row (3.0), or in a line of their own."""
+    row, line = json.loads(about["lerobot/row"]), about["lerobot/stats"]
+    if line:
+        features = json.loads(line)["stats"].items()
+        return {f"stats/{name}/{kind}": v for name, of in features for kind, v in of.items()}
+    return {name: value for name, value in row.items() if name.startswith("stats/")}
+
+
+def assert_same(one, other):
+    """All values are the same: rows, packets, statistics, tasks, info.json, files beside them."""
+    read = [list(rlds.sources.open(path, "all")) for path in (one, other)]
+    for episode, again in zip(*read, strict=True):
+        for name, column in leaves_at(episode.steps, None):
+            assert np.array_equal(column, at(again.steps, name)), name
+            assert column.dtype == at(again.steps, name).dtype
+        about, about_again = (dict(leaves_at(found.metadata, None)) for found in (episode, again))
+        assert about.keys() == about_again.keys()
+        for name, value in about.items():
+            if name.endswith("/clip"):
+                first, more = (packets(found[name]) for found in (about, about_again))
+                assert first == more
+            elif name not in ("lerobot/row", "lerobot/stats"):
+                assert np.array_equal(value, about_again[name]), name
+        stats, again = statistics(about), statistics(about_again)
+        assert stats == {name: again[name] for name in stats}
+    said = [rlds.sources.open(path, "all").metadata["lerobot"] for path in (one, other)]
+    assert said[0]["fields"] == said[1]["fields"]
+    tasks = [sorted((row["task_index"], row["task"]) for row in found["tasks"]) for found in said]
+    assert tasks[0] == tasks[1]
+    for info in (found["info"] for found in said):
+        assert info.pop("codebase_version")
+        assert info.pop("data_path")
+        info.pop("video_path")
+    assert said[0]["info"].items() <= said[1]["info"].items()
+    check_layout(other)
 
 
 def write_all(path):
@@ -51,8 +76,10 @@ def write_all(path):
 def test_version_3(tmp_path):
     path = write_all(tmp_path / "raw")
     made = export(path, "lerobot", tmp_path / "made")
-    assert_same_files(path, tmp_path / "made")
-    assert {place.how for place in made.placements} == {"exact"}
+    assert_same(path, tmp_path / "made")
+    assert {place.how for place in made.placements} == {"exact", "renumbered"}
+    for name in ("meta/modality.json", "extras/episode_2/states.npz", "README.md"):
+        assert (tmp_path / "made" / name).read_bytes() == (path / name).read_bytes()
     [place] = [place for place in made.placements if place.field.endswith("top/clip")]
     assert place.place == f"videos/{raw.TOP}"
 
@@ -62,13 +89,13 @@ def test_cameras_of_other_paths(tmp_path):
     source = rlds.sources.open(path, flat_cameras=True).source
     assert "top" in source.episode_fields()["video"]["observation"]
     export(source, "lerobot", tmp_path / "made")
-    assert_same_files(path, tmp_path / "made")
+    assert_same(path, tmp_path / "made")
 
 
 def test_video_that_is_cut_between_keyframes(tmp_path):
     path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "unaligned"}, row_groups=False)
     export(path, "lerobot", tmp_path / "made")
-    assert_same_files(path, tmp_path / "made")
+    assert_same(path, tmp_path / "made")
     with pytest.raises(ValueError, match=r"episode_000001\.mp4, .* version 3\.0 has a place"):
         export(path, "lerobot", tmp_path / "cut", version="v2.1")
 
@@ -77,7 +104,7 @@ def test_video_that_is_cut_between_keyframes(tmp_path):
 def test_version_2(tmp_path, version):
     path = raw.write_v2(tmp_path / "raw", version=version, codecs={raw.TOP: "h264"}, tasks=(1, 0))
     export(path, "lerobot", tmp_path / "made")
-    assert_same_files(path, tmp_path / "made")
+    assert_same(path, tmp_path / "made")
 
 
 def rows_and_frames(path, number=None):
@@ -203,7 +230,7 @@ def test_through_a_dataset_of_tfds(tmp_path):
     source = rlds.sources.open(path).source
     builder = tfds_builders.convert(source, name="robots", data_dir=str(tmp_path / "tfds"))
     export(builder.data_path, "lerobot", tmp_path / "made")
-    assert_same_files(path, tmp_path / "made")
+    assert_same(path, tmp_path / "made")
 
 
 _COMPARE = """

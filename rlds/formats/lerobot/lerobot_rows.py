@@ -1,9 +1,8 @@
-"""Episodes that came from LeRobot: the tables and the videos that they were in, again."""
+"""Episodes that came from LeRobot: the same rows and packets, in files of the current layout."""
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import dataclasses
 import functools
 import json
@@ -20,30 +19,25 @@ from rlds.formats.lerobot.dataset_files import (
     DatasetFiles,
     Settings,
     Version,
-    add_line,
     dataset_files,
-    write_json,
 )
 from rlds.formats.lerobot.feature_statistics import Statistics, of_column
-from rlds.formats.lerobot.layout import EpisodeRow, Info
-from rlds.formats.lerobot.source import EXTRA_FILES, IMAGE_FILE, ROW, SKELETON, STATS
+from rlds.formats.lerobot.layout import Info
+from rlds.formats.lerobot.source import EXTRA_FILES, IMAGE_FILE, ROW, STATS
 from rlds.formats.lerobot.tables import column_array, data_schema, image_array
-from rlds.formats.lerobot.video_files import SpooledClips
 from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement
-from rlds.sources.source import SourceEpisode, SourceError, files_of
+from rlds.sources.source import SourceEpisode, files_of
 from rlds.sources.texts import as_text
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
-from rlds.video.container import Clip, join_clips
+from rlds.video.container import Clip
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.nests import leaves_at
 
-__all__ = ["Original", "SameFiles", "SameRows", "is_whole", "order_of"]
+__all__ = ["LeRobotRows", "Original", "order_of"]
 
-# How many rows of the table of episodes are written together.
-_ROWS_AT_ONCE = 100
 # Columns that number what is written.
 _NUMBERS = ("episode_index", "index", "task_index")
 # What info.json says in one version, and not in the other.
@@ -92,11 +86,6 @@ class Original:
             for name in said["files"]:
                 _check_is_below(name)
         return found if expected <= spec.keys() and not others & spec.keys() else None
-
-    @property
-    def version(self) -> str:
-        """The version of the files."""
-        return "v3.0" if self.info.is_v3 else str(self.info.raw["codebase_version"])
 
     def path(self, name: str) -> str:
         """The path of a feature in a step."""
@@ -156,11 +145,6 @@ class Original:
         first = int(_at(episode, f"{place}/{FIRST}"))
         return Clip(bytes(_at(episode, f"{place}/{CLIP}")), first, length)
 
-    def skeleton(self, episode: SourceEpisode, name: str) -> bytes:
-        """Returns what a video file has beside packets, with its first episode."""
-        place = f"{SKELETON}/{self.path(name)}"
-        return bytes(_at(episode, place)) if place in self.spec else b""
-
     def write_beside(self, path: Path, episode: SourceEpisode, index: int) -> None:
         """Writes the files of an episode that are no tables and no videos."""
         for place in self.spec:
@@ -190,8 +174,8 @@ class Original:
             if root == rlds.STEPS:
                 place = names.get(rest.removeprefix(f"{IMAGE_FILE}/"), "")
                 place = layout.TASK if rest == self.task_path else place
-            elif root in (VIDEO, SKELETON):
-                camera = rest.rpartition("/")[0] if root == VIDEO else rest
+            elif root == VIDEO:
+                camera = rest.rpartition("/")[0]
                 place = f"videos/{videos.get(camera, camera)}"
             elif path in (ROW, STATS):
                 place = "meta/episodes"
@@ -201,60 +185,8 @@ class Original:
                 yield Placement(path, place, "exact")
 
 
-class SameFiles:
-    """Writes a dataset as it was: the same rows, tables and videos, in the same files.
-
-    Args:
-      original: What is known of it.
-    """
-
-    is_exact = True
-
-    def __init__(self, original: Original) -> None:
-        self._original = original
-
-    def placements(self) -> Sequence[Placement]:
-        """See `Export`."""
-        return list(self._original.placements())
-
-    def write(self, path: Path, export: Export) -> None:
-        """Writes the episodes of an export."""
-        original = self._original
-        (path / "meta").mkdir(parents=True)
-        write_json(path / layout.INFO, original.info.raw)
-        original.write_files(path)
-        videos = {name: _Video(path, original, name) for name in original.info.videos}
-        schema = original.said["schemas"]["episodes"]
-        rows = _Tables(path, original.schema)
-        about = _Tables(path, schema and decoded_schema(schema))
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(rows)
-            stack.enter_context(about)
-            for video in videos.values():
-                stack.callback(video.clips.clear)
-            for episode in export.each():
-                raw = original.row(episode)
-                row = EpisodeRow.from_json(raw, original.info.videos, is_v3=original.info.is_v3)
-                if row.length != episode.num_steps:
-                    what = f"it has {episode.num_steps} steps, but had {row.length}"
-                    raise SourceError(what, file=path.name, episode=episode.key)
-                rows.add(original.info.data_file(row), original.arrays(episode))
-                if original.info.is_v3:
-                    about.add_row(_place_of(raw), raw)
-                else:
-                    add_line(path / layout.EPISODES_JSONL, raw)
-                if (line := original.statistics_line(episode)) is not None:
-                    add_line(path / layout.EPISODES_STATS, line)
-                for video in videos.values():
-                    video.add(row, episode)
-                original.write_beside(path, episode, row.index)
-            for video in videos.values():
-                video.close()
-        _write_tasks(path, original)
-
-
-class SameRows:
-    """Writes the rows of a dataset in another version, or some of its episodes.
+class LeRobotRows:
+    """Writes the rows of a dataset, or of some of its episodes, in the current layout.
 
     Args:
       original: What is known of it.
@@ -262,8 +194,6 @@ class SameRows:
       split: The name of the split.
       sizes: How large files become: `Settings` has the names.
     """
-
-    is_exact = False  # Rows, episodes and tasks have other numbers.
 
     def __init__(
         self, original: Original, version: Version | None, split: str, sizes: Mapping[str, int]
@@ -292,6 +222,13 @@ class SameRows:
             raise ValueError(
                 f"fps: {original.info.fps}, but readers of version 2.1 take whole numbers only"
             )
+
+    @property
+    def unchecked(self) -> set[str]:
+        """Fields that name places, hold a file, or are made by options of the source."""
+        files = {path for path in self._original.spec if path.startswith(f"{VIDEO}/")}
+        ends = {f"{rlds.STEPS}/{name}" for name in (rlds.IS_TERMINAL, rlds.DISCOUNT)}
+        return {"key", "truncated", ROW, STATS, *files, *ends}
 
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
@@ -352,100 +289,6 @@ class SameRows:
         }
 
 
-class _Tables:
-    """Parquet files with rows in the order in which they come; closes the last one.
-
-    Args:
-      directory: The folder that their names begin in.
-      schema: That of all of them.
-    """
-
-    def __init__(self, directory: Path, schema: Any) -> None:
-        self._directory, self._schema = directory, schema
-        self._name = ""
-        self._writer: Any = None
-        self._rows: list[Mapping[str, Any]] = []
-
-    def add(self, name: str, arrays: Mapping[str, Any]) -> None:
-        """Adds rows to a file, as a group."""
-        self._go_to(name)
-        arrow = import_extra("pyarrow")
-        table = arrow.table([arrays[column] for column in self._schema.names], schema=self._schema)
-        self._writer.write_table(table, row_group_size=table.num_rows)
-
-    def add_row(self, name: str, row: Mapping[str, Any]) -> None:
-        """Adds a row to a file; some rows are a group."""
-        self._go_to(name)
-        self._rows.append(row)
-        if len(self._rows) == _ROWS_AT_ONCE:
-            self._write_rows()
-
-    def _write_rows(self) -> None:
-        if self._rows:
-            table = import_extra("pyarrow").Table.from_pylist(self._rows, self._schema)
-            self._writer.write_table(table)
-            self._rows = []
-
-    def _go_to(self, name: str) -> None:
-        if name == self._name:
-            return
-        self._close()
-        file = self._directory / name
-        if file.exists():
-            raise ValueError(f"{name}: its episodes do not follow each other")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        parquet = import_extra("pyarrow.parquet")
-        self._writer = parquet.ParquetWriter(file, self._schema, compression="snappy")
-        self._name = name
-
-    def _close(self) -> None:
-        if self._writer is not None:
-            self._write_rows()
-            self._writer.close()
-
-    def __enter__(self) -> _Tables:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-
-class _Video:
-    """The files of a video feature."""
-
-    def __init__(self, directory: Path, original: Original, name: str) -> None:
-        self._directory, self._original, self._name = directory, original, name
-        self._path = ""
-        self.clips = SpooledClips()
-        self._skeleton = b""
-
-    def add(self, row: EpisodeRow, episode: SourceEpisode) -> None:
-        """Adds the frames of an episode."""
-        path = self._original.info.video_file(row, self._name)
-        if path != self._path:
-            self.close()
-            if (self._directory / path).exists():
-                raise ValueError(f"{path}: its episodes do not follow each other")
-            self._path = path
-        self.clips.append(self._original.clip(episode, self._name, row.length))
-        self._skeleton = self._skeleton or self._original.skeleton(episode, self._name)
-
-    def close(self) -> None:
-        """Writes the file."""
-        if len(self.clips):
-            file = self._directory / self._path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            join_clips(self.clips, file, self._skeleton or None)
-        self.clips.clear()
-        self._skeleton = b""
-
-
-def _place_of(row: Mapping[str, Any]) -> str:
-    """The file that a row of the table of episodes was in."""
-    names = ("chunk_index", "file_index")
-    return layout.EPISODES.format(**{name: row.get(f"meta/episodes/{name}") or 0 for name in names})
-
-
 def order_of(episodes: Episodes) -> list[int] | None:
     """Returns the indices of episodes in the order that they had; None if they still have it.
 
@@ -462,30 +305,11 @@ def order_of(episodes: Episodes) -> list[int] | None:
     return sorted(range(len(indices)), key=indices.__getitem__)
 
 
-def is_whole(episodes: Episodes, original: Original) -> bool:
-    """Whether episodes are all that the dataset had."""
-    splits = episodes.splits
-    is_all = episodes.split == "all" or [episodes.split] == list(splits)
-    total = original.info.raw.get("total_episodes")
-    return is_all and (not episodes.has_random_access or total in (None, len(episodes)))
-
-
 @functools.cache
 def decoded_schema(text: str) -> Any:
     """Returns the schema that `encoded_schema` returned a text for."""
     arrow = import_extra("pyarrow")
     return import_extra("pyarrow.ipc").read_schema(arrow.py_buffer(base64.b64decode(text)))
-
-
-def _write_tasks(path: Path, original: Original) -> None:
-    arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
-    rows, schema = original.said["tasks"], original.said["schemas"]["tasks"]
-    if schema is not None:
-        table = arrow.Table.from_pylist(rows, decoded_schema(schema))
-        parquet.write_table(table, path / layout.TASKS)
-        return
-    for row in rows:
-        add_line(path / layout.TASKS_JSONL, row)
 
 
 def _readable_by_all(schema: Any, features: Mapping[str, Mapping[str, Any]]) -> Any:
