@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from rlds.raw_files.hdf5_access import Hdf5File
-from rlds.raw_files.hdf5_layout import group_layout, is_ragged, items_of
+from rlds.raw_files.hdf5_access import Hdf5File, is_array
+from rlds.raw_files.hdf5_layout import group_layout, is_ragged
 from rlds.raw_files.image_files import image_field, is_image_file
-from rlds.raw_files.untrusted import SourceError, trusted_bytes
+from rlds.raw_files.untrusted import SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
 
@@ -40,14 +40,8 @@ class EpisodeGroup:
         self._hdf5, self._group, self._repair = hdf5, group, repair or bytes
         self.file = hdf5.path
         self.arrays: dict[str, Any] = {}
-        budget = hdf5.budget(trusted_bytes(hdf5.size))
-        for path, item in items_of(hdf5, group, budget):
-            if not hasattr(item, "dtype"):
-                continue
-            hdf5.check_values(item, path)
-            if item.shape is not None:
-                chunk = np.prod(item.chunks or (0,), dtype=float)
-                budget.take(item.nbytes + int(chunk * item.dtype.itemsize), path)
+        for path, item in hdf5.items(group):
+            if is_array(item) and item.shape is not None:
                 self.arrays[path] = item
 
     def error(self, what: str, path: str, row: int | None = None) -> SourceError:

@@ -15,7 +15,7 @@ Values are kept as bytes (in base64) with dtype and shape, so that not a bit is 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,16 +28,13 @@ __all__ = [
     "Layout",
     "array_layout",
     "attributes_layout",
-    "constant_layout",
     "create_array",
     "create_attributes",
-    "create_constant",
     "decode_dtype",
     "decode_value",
     "encode_data",
     "group_layout",
     "is_ragged",
-    "items_of",
     "layout_changes",
     "make_group",
     "with_changes",
@@ -55,26 +52,6 @@ def is_ragged(dtype: np.dtype) -> bool:
     """Whether rows of a dtype have different lengths."""
     h5py = import_extra("h5py")
     return h5py.check_vlen_dtype(dtype) not in (None, str, bytes)
-
-
-def items_of(
-    hdf5: Hdf5File, group: Any, budget: Budget, prefix: str = "", above: tuple[Any, ...] = ()
-) -> Iterator[tuple[str, Any]]:
-    """Yields all arrays and groups in a group with their paths; an array with two names, by both.
-
-    Raises:
-      SourceError: There are links to elsewhere, or in a circle; more than the budget allows.
-    """
-    above = (*above, group)
-    for name in group:
-        path = f"{prefix}{_text(hdf5, name, prefix)}"
-        budget.enter(len(above), path)
-        item = hdf5.member(group, name, path)
-        if item in above:
-            raise hdf5.error("a link to a group that it is in itself", path)
-        yield path, item
-        if not hasattr(item, "dtype"):
-            yield from items_of(hdf5, item, budget, f"{path}/", above)
 
 
 def _text(hdf5: Hdf5File, name: str | bytes, path: str) -> str:
@@ -96,7 +73,7 @@ def group_layout(hdf5: Hdf5File, group: Any) -> dict[str, dict[str, Any]]:
     h5py = import_extra("h5py")
     budget = hdf5.budget(_MAX_ATTRIBUTE_BYTES)
     layout = {}
-    for path, item in [("", group), *items_of(hdf5, group, budget)]:
+    for path, item in [("", group), *hdf5.items(group)]:
         if hasattr(item, "dtype"):
             facts = array_layout(item.file, path, item, ragged=True)
             if facts.pop("shape") is None:
@@ -202,27 +179,6 @@ def create_array(group: Any, name: str, facts: Mapping[str, Any]) -> Any:
     }
     dtype = decode_dtype(facts["dtype"])
     return group.create_dataset(name, shape=tuple(facts["shape"]), dtype=dtype, **options)
-
-
-def constant_layout(file: Any, path: str, array: Any, budget: Budget) -> dict[str, Any]:
-    """Returns the layout of an array, with its shape and its values.
-
-    Raises:
-      SourceError: It cannot be kept.
-    """
-    facts = array_layout(file, path, array)
-    if array.shape is None:
-        return facts
-    budget.take(array.nbytes, path)
-    return {**facts, "data": encode_data(array[()], facts["dtype"])}
-
-
-def create_constant(group: Any, name: str, facts: Mapping[str, Any]) -> None:
-    """Creates the array of which `constant_layout` returned the layout and the values."""
-    if facts["shape"] is None:
-        group[name] = import_extra("h5py").Empty(decode_dtype(facts["dtype"]))
-    else:
-        create_array(group, name, facts)[...] = decode_value(facts)
 
 
 def attributes_layout(
