@@ -31,8 +31,7 @@ def export_minari(
 ) -> pathlib.Path:
     """Writes the episodes of an RLDS dataset as a Minari dataset.
 
-    If the dataset was converted from Minari (see `MinariSource`), the same comes out. For other
-    datasets, `rlds.formats.minari.export.MinariExport` says what becomes of them.
+    `rlds.formats.minari.export.MinariExport` says what becomes of them.
 
     Args:
       dataset: The directory of a dataset that TFDS has written, or a builder.
@@ -41,8 +40,7 @@ def export_minari(
         absolute or begins with "./") that ends with `<name>-v<number>`.
       data_format: "hdf5", "arrow" or "parquet"; if None, what it was, or "hdf5".
       split: The split, or a part of it, such as "train[:10]".
-      fields: The fields of a step to write, as for `rlds.tfds.load`. Not for a dataset that was
-        converted from Minari.
+      fields: The fields of a step to write, as for `rlds.tfds.load`.
       episode_fields: The fields of an episode to write, likewise.
       unknown_final_observation: What to do with an episode whose final observation is not known,
         which Minari cannot hold: an error, or to leave out its last transition.

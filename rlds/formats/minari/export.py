@@ -1,51 +1,92 @@
-"""Writes Minari datasets: what came from Minari as it was, and any other episodes."""
+"""Writes Minari datasets: what came from Minari, and any other episodes."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+import string
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar, Literal, cast
 
-from rlds.formats.minari.attributes import IRREGULAR
+import numpy as np
+from typing_extensions import override
+
+import rlds
+import tfds_files
+from rlds.formats.minari.attributes import (
+    ATTRIBUTES,
+    IRREGULAR,
+    OPTIONS,
+    absent_infos,
+    attributes_of,
+)
 from rlds.formats.minari.formats import FORMATS, open_writer
 from rlds.formats.minari.places import ASIDE, make_namespaces, new_dataset
-from rlds.formats.minari.recorded_export import MinariEpisodes, RecordedEpisodes
-from rlds.formats.minari.rlds_export import RldsEpisodes
-from rlds.formats.minari.source import METADATA_KEY
-from rlds.formats.minari.storage import REWARDS
-from rlds.sources.aside import AsideWriter
-from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement
-from rlds.sources.source import Outline
+from rlds.formats.minari.source import METADATA_KEY, field_path
+from rlds.formats.minari.spaces import (
+    SMALLEST_IMAGE,
+    Spaces,
+    box,
+    merged,
+    parse_space,
+    tuple_name,
+)
+from rlds.formats.minari.storage import (
+    ACTIONS,
+    INFOS,
+    OBSERVATIONS,
+    REWARDS,
+    SPACES,
+    TERMINATIONS,
+    TRUNCATIONS,
+    Column,
+    RawEpisode,
+)
+from rlds.formats.tfds.source import FolderSource
+from rlds.raw_files.input_files import natural_order
+from rlds.raw_files.jpeg_images import jpeg_shape
+from rlds.sources.aside import Aside, AsideWriter
+from rlds.sources.episode_fields import fields_of
+from rlds.sources.episodes import Episodes, as_values
+from rlds.sources.exporting import (
+    Export,
+    Placement,
+    as_converted,
+    kept_aside,
+    without_transitions,
+)
+from rlds.sources.source import Outline, Source, SourceEpisode, SourceError
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import at, is_in, leaves_at, nest, put, root_of
 
 __all__ = ["MinariExport"]
 
 _COMPUTED = ("total_episodes", "total_steps", "data_format", "dataset_id", "dataset_size")
-_SPACES = ("observation_space", "action_space")
+# The version of Minari whose files are written: the first that says whether images are JPEG.
+_MINARI_VERSION = "0.5.4"
+_EXAMPLE_KEY = "rlds"
+# HDF5 has no place for attributes that are larger.
+_ATTRIBUTE_BYTES = 60_000
 
 
 class MinariExport(Export):
     """Writes a Minari dataset.
 
-    Of episodes that came from Minari the same comes out: every array, with its dtype, every
-    attribute, and metadata.json, but for what is different then: the format, the size of the files,
-    the identifier, and, if not all episodes are written, their numbers. Raw images, which Minari
-    itself can read no more from datasets older than 0.5.3, are declared (`jpeg_encoding`), so that
-    it can; and where HDF5 becomes a table, columns have the same dtypes in all episodes, for the
-    same reason.
+    The spaces are made from the fields: a `Box` without bounds other than those of the dtype,
+    `Discrete` for a class label, `Text`, and a `Dict` for a dict. Images stay JPEG files if that is
+    what all images of observations and actions are that Minari takes for images; otherwise the
+    arrays are written. The discount and all other fields of steps become infos; episode metadata
+    becomes attributes below `rlds`. What Minari has no place for is in `data/rlds`.
 
-    For others, the spaces are made from the fields: a `Box` without bounds other than those of the
-    dtype, `Discrete` for a class label, `Text`, and a `Dict` for a dict. Images stay JPEG files if
-    that is what all images of observations and actions are that Minari takes for images; otherwise
-    the arrays are written. The discount and all other fields of steps become infos; episode
-    metadata becomes attributes below `rlds`. What Minari has no place for is in `data/rlds`.
+    Episodes that came from Minari keep their spaces, their flags, their attributes, and all else
+    that metadata.json said.
 
     Args:
       episodes: The episodes.
       data_format: "hdf5", "arrow" or "parquet"; if None, what it was, or "hdf5".
-      fields: The fields of a step to write; all by default. Not for episodes that came from Minari.
+      fields: The fields of a step to write; all by default.
       episode_fields: The fields of an episode to write, likewise.
       unknown_final_observation: What to do with an episode whose final observation is not known,
         which Minari cannot hold: an error, or to leave out its last transition, which then is in
@@ -60,6 +101,7 @@ class MinariExport(Export):
     """
 
     format = "minari"
+    _GROUPS: ClassVar[dict[str, str]] = {rlds.OBSERVATION: OBSERVATIONS, rlds.ACTION: ACTIONS}
 
     def __init__(
         self,
@@ -80,60 +122,192 @@ class MinariExport(Export):
                 "'drop_last_transition'"
             )
         self._given = dict(metadata or {})
-        for name in sorted(self._given.keys() & {*_COMPUTED, *_SPACES}):
+        for name in sorted(self._given.keys() & {*_COMPUTED, *SPACES.values()}):
             raise ValueError(f"metadata: {name!r} comes from the dataset; leave it out")
-        self._made = self._as_minari(
-            data_format, fields, episode_fields, unknown_final_observation == "drop_last_transition"
-        )
-        self.is_exact = self._made.is_exact
-        self._data_format = data_format or self._made.recorded.get("data_format", "hdf5")
+        spec = episodes.spec
+        # What metadata.json said, of episodes that came from Minari.
+        self._recorded: Mapping[str, Any] = {}
+        if IRREGULAR in spec:
+            self._recorded = episodes.metadata.get(METADATA_KEY, {})
+        self._data_format = data_format or self._recorded.get("data_format", "hdf5")
         self.dataset_id: str | None = None
+        self._source = episodes.source
+        self._drop = unknown_final_observation == "drop_last_transition"
+        self.is_exact = fields is None and episode_fields is None
+        steps = spec.pop(rlds.STEPS)
+        if isinstance(self._source, FolderSource):  # Which may not say all that is known of others.
+            spec = {
+                name: field for name, field in spec.items() if name in self._source.folder.features
+            }
+        self._steps = _chosen(steps, None if fields is None else [*fields, *rlds.STEP_FLAGS])
+        self._others = _chosen(spec, episode_fields)
+        features = _features_of(episodes.source)
+        self._classes = {path: it.num_classes for path, it in features.items() if it.num_classes}
+        self._are_texts = {path for path, it in features.items() if _is_text(it)}
+        self._texts: dict[str, _Texts] = {}
+        self._check_fields()
+        self._paths = self._minari_paths()
+        self._keeps_jpeg = self._can_keep_jpeg()
+        self._spaces = _spaces_of(self._spaces_in_json(steps))
+        self._sidecar = self._made_sidecar() if self.is_exact else None
 
-    def _as_minari(
-        self,
-        data_format: str | None,
-        fields: Sequence[str] | None,
-        episode_fields: Sequence[str] | None,
-        drop: bool,
-    ) -> MinariEpisodes:
-        is_recorded = METADATA_KEY in self.episodes.metadata and IRREGULAR in self.episodes.spec
-        if not is_recorded:
-            return RldsEpisodes(self.episodes, fields, episode_fields, drop=drop)
-        if fields is not None or episode_fields is not None:
-            raise ValueError("fields: a dataset that was converted from Minari is exported whole")
-        return RecordedEpisodes(self.episodes, data_format)
+    def _made_sidecar(self) -> Aside:
+        """What comes back from Minari is taken from there; it has no row for final actions."""
+        places = {path: field_path(there) for path, there in self._paths.items()}
+        if rlds.REWARD in self._steps:
+            places[rlds.REWARD] = rlds.REWARD
+        whole = [
+            path for path, there in self._paths.items() if root_of(there) in (OBSERVATIONS, INFOS)
+        ]
+        return Aside.of(self.episodes, places, whole, cuts_last=self._drop)
 
-    @property
-    def recorded_id(self) -> str:
-        """The identifier that the dataset had; empty if it had none."""
-        return str(self._made.recorded.get("dataset_id", ""))
-
+    @override
     def placements(self) -> Sequence[Placement]:
-        """See `Export`."""
-        return self._made.placements()
+        places = {f"{rlds.STEPS}/{path}": there for path, there in self._paths.items()}
+        if rlds.REWARD in self._steps:
+            places[f"{rlds.STEPS}/{rlds.REWARD}"] = REWARDS
+        attributes = f"attributes of the episode, {_EXAMPLE_KEY}"
+        places |= {path: attributes for path in self._others if self._is_attribute(path)}
+        if self._sidecar is None:  # Of what was not chosen, there is nothing to say.
+            return [Placement(path, place, "exact") for path, place in places.items()]
+        why = {path: f"Minari has no place for {field}" for path, field in self._unfit.items()}
+        if self._drop:
+            cut = "the last transition is aside where no final observation is known"
+            why |= {path: cut for path in self._sidecar.places if path not in self._sidecar.whole}
+        found = [
+            dataclasses.replace(place, place=places.get(place.field, ""))
+            for place in kept_aside(self._sidecar, why)
+        ]
+        if rlds.REWARD not in self._steps:
+            no_reward = "there are no rewards; Minari gets zeros"
+            found.append(Placement(f"{rlds.STEPS}/{rlds.REWARD}", REWARDS, "aside", no_reward))
+        return found
 
+    def _is_attribute(self, path: str) -> bool:
+        """Whether a field of an episode is an attribute; images and lists of texts can be aside."""
+        field = self._others[path]
+        is_plain = not field.encoding and (not field.is_text or field.shape == ())
+        return is_plain or not self.is_exact
+
+    def _check_fields(self) -> None:
+        self._unfit = {path: it for path, it in self._steps.items() if not _fits(path, it)}
+        if self.is_exact:  # They are kept aside.
+            for path in self._unfit:
+                others = self._steps.keys() - self._unfit.keys()
+                if root_of(path) not in self._GROUPS or root_of(path) in map(root_of, others):
+                    del self._steps[path]
+        for name in (rlds.OBSERVATION, rlds.ACTION):
+            if not any(is_in(path, name) for path in self._steps):
+                raise ValueError(f"the steps have no {name!r}, without which Minari has no episode")
+        reward = self._steps.get(rlds.REWARD)
+        has_parts = any(is_in(path, rlds.REWARD) for path in self._steps) and reward is None
+        if has_parts or (reward is not None and _shape_of(reward) != ()):
+            raise ValueError(f"the reward is {reward or 'in parts'}, expected a number")
+        for path in self._steps.keys() & self._unfit.keys():
+            raise ValueError(
+                f"steps/{path}: Minari cannot hold {self._unfit[path]}; leave it out with `fields`"
+            )
+        for path, field in self._others.items():
+            if not isinstance(field, Field) or (field.encoding and not self.is_exact):
+                raise ValueError(
+                    f"{path}: Minari cannot hold {field} as an attribute of an episode; leave "
+                    "it out with `episode_fields`"
+                )
+
+    def _minari_paths(self) -> dict[str, str]:
+        """The paths of the fields of a step in Minari."""
+        recorded_flags = (TERMINATIONS, TRUNCATIONS) if self._recorded else ()
+        paths = {}
+        for path in self._steps:
+            field, *names = path.split("/")
+            if field in self._GROUPS:
+                paths[path] = "/".join([self._GROUPS[field], *names])
+            elif (field == INFOS and names) or path in recorded_flags:  # D4RL has infos, too.
+                paths[path] = path
+            elif self._recorded and path == rlds.DISCOUNT:  # It follows from the flags.
+                continue
+            elif field not in (rlds.REWARD, *rlds.STEP_FLAGS):
+                paths[path] = f"{INFOS}/{path}"
+        doubled = sorted(path for path in paths.values() if list(paths.values()).count(path) > 1)
+        if doubled:
+            raise ValueError(f"two fields of a step become {doubled[0]!r}; choose some of `fields`")
+        return paths
+
+    def _can_keep_jpeg(self) -> bool:
+        """Whether all that Minari takes for images is JPEG with colours, which it decodes alike."""
+        images = [
+            field
+            for path, field in self._steps.items()
+            if root_of(path) in self._GROUPS and _is_image(field)
+        ]
+        return bool(images) and all(
+            field.encoding == "jpeg" and (self._recorded or field.shape[2:] == (3,))
+            for field in images
+        )
+
+    def _spaces_in_json(self, steps: Mapping[str, Any]) -> dict[str, str]:
+        """Returns the spaces of observations and actions: those that they had, or new ones."""
+        known = {name: self._recorded[name] for name in SPACES.values() if name in self._recorded}
+        written = {path for path in self._paths.values() if root_of(path) in SPACES}
+        if known and _spaces_of(known).leaves.keys() == written:
+            return known
+        steps = nest(dict(leaves_at(steps, None)))  # Names of spaces have no slashes.
+        return {
+            f"{name}_space": json.dumps(self._space(steps[name], name))
+            for name in (rlds.OBSERVATION, rlds.ACTION)
+        }
+
+    def _space(self, field: Any, path: str) -> dict[str, Any]:
+        if isinstance(field, Mapping):
+            children = {
+                name: self._space(child, f"{path}/{name}")
+                for name, child in field.items()
+                if any(is_in(leaf, f"{path}/{name}") for leaf in self._steps)
+            }
+            names = [tuple_name(index) for index in range(len(children))]
+            if names and sorted(children) == sorted(names):
+                return {"type": "Tuple", "subspaces": [children[name] for name in names]}
+            return {"type": "Dict", "subspaces": children}
+        if path in self._classes:
+            return {"type": "Discrete", "dtype": "int64", "start": 0, "n": self._classes[path]}
+        field = self._steps.get(path, field)  # A source may declare nothing but a dtype.
+        if field.is_text and not field.encoding and field.shape == ():
+            return self._texts.setdefault(path, _Texts()).space()
+        return box(field.column_dtype, field.shape)
+
+    @override
     def check_target(self, path: str | os.PathLike[str]) -> None:
-        """See `Export`."""
         super().check_target(path)
         if self.dataset_id is None:
             _, self.dataset_id = new_dataset(pathlib.Path(os.path.abspath(path)), self.recorded_id)
 
-    def objection(self, outline: Outline) -> str:
-        """See `Export`."""
-        return self._made.objection(outline)
+    @property
+    def recorded_id(self) -> str:
+        """The identifier that the dataset had; empty if it had none."""
+        return str(self._recorded.get("dataset_id", ""))
 
+    @override
+    def objection(self, outline: Outline) -> str:
+        if not outline.final_observation_known and not self._drop:
+            return (
+                "the final observation is not known; Minari needs it. Leave out the last "
+                "transition of such episodes with unknown_final_observation='drop_last_transition' "
+                "(--to-option on the command line)"
+            )
+        return without_transitions(outline.num_steps - 1, "Minari")
+
+    @override
     def write(self, path: pathlib.Path) -> None:
-        """See `Export`."""
         data = path / "data"
         data.mkdir(parents=True)
-        if self._made.aside is None:
+        if self._sidecar is None:
             numbers = self._write_episodes(data, None)
         else:
             (data / ASIDE).mkdir()
-            with AsideWriter(data / ASIDE, self._made.aside) as aside:
-                numbers = self._write_episodes(data, aside)
+            with AsideWriter(data / ASIDE, self._sidecar) as sidecar:
+                numbers = self._write_episodes(data, sidecar)
         described = {
-            **self._made.metadata(),
+            **self._described(),
             **numbers,
             "data_format": self._data_format,
             "dataset_id": self.dataset_id or path.name,
@@ -142,26 +316,228 @@ class MinariExport(Export):
         described["dataset_size"] = _size_in_megabytes(data)
         (data / "metadata.json").write_text(json.dumps(described))
 
-    def _write_episodes(self, data: pathlib.Path, aside: AsideWriter | None) -> dict[str, int]:
+    def _write_episodes(self, data: pathlib.Path, sidecar: AsideWriter | None) -> dict[str, int]:
         number = total_steps = 0
-        with open_writer(self._data_format, data, self._made.spaces) as writer:
-            for episode in self.each():
-                index, made = self._made.episode(episode, number)
+        order = self._recorded_order() if self._recorded else None
+        with open_writer(self._data_format, data, self._spaces) as writer:
+            for episode in self.each(order):
+                made = self._episode(episode, number)
                 try:
-                    writer.add(index, made)
+                    writer.add(number, made)
                 except ValueError as error:
-                    raise ValueError(f"episode {index}: {error}") from error
-                if aside is not None:
-                    aside.add(episode)
+                    raise ValueError(f"episode {number}: {error}") from error
+                if sidecar is not None:
+                    sidecar.add(episode)
                 total_steps += len(made.columns[REWARDS].values)
                 number += 1
         return {"total_episodes": number, "total_steps": total_steps}
 
+    def _recorded_order(self) -> list[int]:
+        """Returns the episodes in the order in which Minari numbered them."""
+        places = []
+        for index in range(len(self.episodes)):
+            try:
+                places.append(natural_order(as_converted(self.episodes.peek(index)).origin.file))
+            except SourceError:  # Whoever reads it says so.
+                places.append(natural_order(""))
+        return sorted(range(len(places)), key=places.__getitem__)
+
+    @override
     def finish(self, path: str | os.PathLike[str]) -> None:
-        """Makes namespaces of the folders above it, as Minari does."""
         make_namespaces(pathlib.Path(os.path.abspath(path)))
+
+    def _described(self) -> dict[str, Any]:
+        """Returns metadata.json, when all episodes are written."""
+        spaces = self._spaces_in_json(self._source.step_fields())
+        described = {"jpeg_encoding": self._keeps_jpeg, "minari_version": _MINARI_VERSION}
+        if self._recorded:
+            # Without images, it means nothing what they would be.
+            has_images = any(leaf.is_image for leaf in self._spaces.leaves.values())
+            kept = {} if has_images else self._recorded
+            return {**self._recorded, **spaces, **described, **_picked(kept, described)}
+        described |= {**spaces, "description": self._source.description}
+        if metadata := self._source.metadata():
+            described[_EXAMPLE_KEY] = dict(metadata)
+        return described
+
+    # --- One episode.
+
+    def _episode(self, episode: SourceEpisode, number: int) -> RawEpisode:
+        """Returns an episode as Minari has it; `number` counts the episodes."""
+        steps, transitions = episode.steps, episode.num_steps - 1
+        columns = self._flags(episode, transitions)
+        absent = self._fields_of(episode) if self._recorded else {}
+        absent_paths = absent_infos(absent) if absent else []
+        for path, minari_path in self._paths.items():
+            if minari_path in absent_paths:
+                continue
+            in_space = root_of(path) in self._GROUPS
+            try:
+                column = _as_column(
+                    at(steps, path),
+                    self._steps[path],
+                    is_text=path in self._texts or path in self._are_texts,
+                    keeps_jpeg=self._keeps_jpeg and in_space and _is_image(self._steps[path]),
+                )
+            except ValueError as error:
+                raise ValueError(f"episode {number}, steps/{path}: {error}") from error
+            if root_of(minari_path) not in (OBSERVATIONS, INFOS):
+                column = Column(column.kind, column.values[:transitions])
+            if path in self._texts:
+                self._texts[path].add(column.values)
+            columns[minari_path] = column
+        rewards = steps.get(rlds.REWARD, np.zeros(transitions + 1, np.float32))
+        columns[REWARDS] = Column("numbers", rewards[:-1])
+        recorded = attributes_of(absent, transitions) if absent else self._attributes(episode)
+        return RawEpisode(columns, {**recorded, "id": number, "total_steps": transitions})
+
+    def _flags(self, episode: SourceEpisode, transitions: int) -> dict[str, Column]:
+        terminations = np.array(episode.steps[rlds.IS_TERMINAL][1:])
+        terminations[-1] &= episode.final_observation_known
+        truncations = np.zeros(transitions, bool)
+        truncations[-1] = not terminations[-1]
+        return {
+            TERMINATIONS: Column("numbers", terminations),
+            TRUNCATIONS: Column("numbers", truncations),
+        }
+
+    @staticmethod
+    def _fields_of(episode: SourceEpisode) -> dict[str, Any]:
+        """Returns the fields that an episode of Minari has, with texts as `str`."""
+        fields = dict(episode.metadata)
+        fields |= {name: _text(fields[name]) for name in (IRREGULAR, OPTIONS)}
+        attributes = fields.get(ATTRIBUTES, {})
+        return {**fields, ATTRIBUTES: {name: _text(value) for name, value in attributes.items()}}
+
+    def _attributes(self, episode: SourceEpisode) -> dict[str, Any]:
+        fields, attributes = fields_of(episode), dict[str, Any]()
+        for path in filter(self._is_attribute, self._others):
+            value = at(fields, path)
+            try:
+                value = value.decode() if isinstance(value, bytes) else value
+            except UnicodeDecodeError as error:
+                if self._sidecar is None:
+                    raise ValueError(
+                        f"{path}: no text; leave it out with `episode_fields`"
+                    ) from error
+                continue
+            if self._sidecar is None or np.asarray(value).nbytes <= _ATTRIBUTE_BYTES:
+                put(attributes, path, value)
+        return {_EXAMPLE_KEY: attributes} if attributes else {}
+
+
+def _picked(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: values[name] for name in names if name in values}
 
 
 def _size_in_megabytes(data: pathlib.Path) -> float:
     own = (path for path in data.rglob("*") if ASIDE not in path.relative_to(data).parts)
     return round(sum(path.stat().st_size for path in own) / 1_000_000, 1)
+
+
+def _as_column(
+    values: np.ndarray, field: Field, *, is_text: bool = False, keeps_jpeg: bool = True
+) -> Column:
+    """Returns a column of an episode as one of Minari.
+
+    Args:
+      values: The values.
+      field: What one of them is.
+      is_text: Whether strings are text, even if the field does not say so.
+      keeps_jpeg: Whether JPEG images stay files. All other images become arrays.
+
+    Raises:
+      ValueError: An image is not what the field says; a text is not in UTF-8.
+    """
+    if values.dtype.kind == "O" and field.encoding == "jpeg" and keeps_jpeg:
+        for row, image in enumerate(values):
+            shape = jpeg_shape(image)
+            if shape != field.shape[: len(shape)]:
+                raise ValueError(f"step {row}: a JPEG image of shape {shape}, not {field.shape}")
+        return Column("jpeg", values)
+    if field.encoding or not field.is_text:
+        return Column("numbers", as_values(values, field))
+    if field.dtype == str or is_text:
+        texts = np.empty(len(values), object)
+        texts[:] = [_text(value) for value in values]
+        return Column("text", texts)
+    return Column("bytes", values)
+
+
+def _spaces_of(metadata: Mapping[str, Any]) -> Spaces:
+    """Returns the spaces that metadata.json describes."""
+    return merged(
+        parse_space(metadata[name], path) for path, name in SPACES.items() if name in metadata
+    )
+
+
+def _features_of(source: Source) -> dict[str, tfds_files.Tensor]:
+    """Returns the features of the steps of a dataset of TFDS, which say more than fields do."""
+    if not isinstance(source, FolderSource):
+        return {}
+    steps = source.folder.features[rlds.STEPS]
+    assert isinstance(steps, tfds_files.Dataset)
+    leaves = leaves_at(cast(Mapping[str, Any], steps.feature), None)
+    return {path: found for path, found in leaves if isinstance(found, tfds_files.Tensor)}
+
+
+def _is_text(feature: tfds_files.Tensor) -> bool:
+    """Whether strings are text, and not just bytes."""
+    return feature.class_name.rpartition(".")[2] == "Text"
+
+
+def _text(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+class _Texts:
+    """What the texts of a field have in common: their alphabet, and their longest."""
+
+    def __init__(self) -> None:
+        self._characters: set[str] = set()
+        self._longest = 1
+
+    def add(self, texts: np.ndarray) -> None:
+        for text in texts:
+            self._characters.update(text)
+            self._longest = max(self._longest, len(text))
+
+    def space(self) -> dict[str, Any]:
+        """Returns the space that holds all of them."""
+        return {
+            "type": "Text",
+            "max_length": self._longest,
+            "min_length": 0,
+            "charset": "".join(sorted(self._characters)) or string.ascii_letters,
+        }
+
+
+def _chosen(fields: Mapping[str, Any], wanted: Collection[str] | None) -> dict[str, Any]:
+    """The fields at some paths, or below them."""
+    return {
+        path: field
+        for path, field in leaves_at(fields, None)
+        if wanted is None or any(is_in(path, name) for name in wanted)
+    }
+
+
+def _fits(path: str, field: Any) -> bool:
+    """Whether Minari has a place for a field of steps: a space has numbers, or a text."""
+    if not isinstance(field, Field) or None in field.shape:
+        return False
+    in_space = root_of(path) in (rlds.OBSERVATION, rlds.ACTION)
+    is_text = field.is_text and not field.encoding
+    return not in_space or (field.shape == () if is_text else field.column_dtype.kind in "biuf")
+
+
+def _shape_of(field: Any) -> tuple[int | None, ...] | None:
+    """The shape of values; None if they are not arrays of one shape."""
+    return field.shape if isinstance(field, Field) and None not in field.shape else None
+
+
+def _is_image(field: Field) -> bool:
+    """Whether Minari takes values for images, when their space is a `Box` of all of uint8."""
+    shape = field.shape
+    if field.column_dtype != np.uint8 or len(shape) not in (2, 3) or None in shape:
+        return False
+    return min(size or 0 for size in shape[:2]) >= SMALLEST_IMAGE

@@ -13,6 +13,7 @@ from typing_extensions import override
 from rlds.formats.minari.spaces import Spaces
 from rlds.formats.minari.storage import (
     INFOS,
+    SCALARS,
     Column,
     Kind,
     RawEpisode,
@@ -91,20 +92,17 @@ class Hdf5Storage(Storage):
                     yield error
 
     @override
-    def read(
-        self,
-        index: int,
-        wanted: Collection[str] | None = None,
-        rows: slice = slice(None),
-    ) -> RawEpisode:
+    def read(self, index: int, wanted: Collection[str] | None, rows: slice) -> RawEpisode:
         columns = {}
         with self._opened(index) as group:
             stored, attributes = self._look(group, index)
-            for path, array in stored.items():
-                if wanted is None or path in wanted:
-                    with source_errors(self._path(index), episode=index, field=path):
-                        values = self._reader.read(group, path, array, rows)
-                        columns[path] = self._column(path, array, values)
+            for path in stored:
+                if wanted is not None and path not in wanted:
+                    continue
+                part = slice(None) if path in SCALARS else rows
+                with source_errors(self._path(index), episode=index, field=path):
+                    values = self._reader.read(group, path, stored[path], part)
+                    columns[path] = self._column(path, stored[path], values)
         return RawEpisode(columns, attributes)
 
     @contextlib.contextmanager
@@ -175,8 +173,8 @@ class Hdf5Writer(StorageWriter):
     def __exit__(self, *args: object) -> None:
         self._file.close()
 
+    @override
     def add(self, index: int, episode: RawEpisode) -> None:
-        """See `StorageWriter`."""
         group = self._file.create_group(f"{_EPISODE}{index}")
         for name, value in _flat_options(episode.attributes).items():
             try:
@@ -224,7 +222,6 @@ def _flat_options(attributes: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
 
     def add(name: str, value: Any) -> None:
-        """See `StorageWriter`."""
         if isinstance(value, Mapping):
             for key, child in value.items():
                 add(f"{name}/{key}", child)

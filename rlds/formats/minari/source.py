@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
 import rlds
-from rlds.alignment import from_sars
 from rlds.formats.minari.attributes import (
     ATTRIBUTES,
     IRREGULAR,
@@ -28,12 +28,10 @@ from rlds.formats.minari.attributes import (
     SEED,
     SEED_KNOWN,
     TOTAL_STEPS,
-    Irregularities,
     common_attributes,
     metadata_of,
 )
 from rlds.formats.minari.formats import FORMATS, open_storage
-from rlds.formats.minari.hdf5_files import Hdf5Storage
 from rlds.formats.minari.places import ASIDE, dataset_directory
 from rlds.formats.minari.spaces import Leaf, Spaces, merged, parse_space
 from rlds.formats.minari.storage import (
@@ -41,17 +39,18 @@ from rlds.formats.minari.storage import (
     INFOS,
     OBSERVATIONS,
     REWARDS,
+    SCALARS,
     SPACES,
     TERMINATIONS,
     TRUNCATIONS,
     Column,
-    RawEpisode,
     Storage,
 )
 from rlds.raw_files.jpeg_images import black_jpeg, jpeg_shape
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.aside import AsideFolder
 from rlds.sources.source import (
+    ALL_ROWS,
     DamagedEpisode,
     Origin,
     RandomAccessSource,
@@ -59,17 +58,15 @@ from rlds.sources.source import (
     SourceError,
 )
 from rlds_ecosystem import stores
+from rlds_ecosystem.columns import step_flags, with_placeholder
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import Paths, at, excludes, has, leaves_at, nest, root_of
+from rlds_ecosystem.nests import Paths, excludes, has, nest, root_of
 
-__all__ = ["COLUMNS_KEY", "METADATA_KEY", "MinariSource", "field_path"]
+__all__ = ["METADATA_KEY", "MinariSource", "field_path"]
 
 # Under this name, the metadata of a dataset holds what Minari's metadata.json says.
 METADATA_KEY = "minari"
-# And under this one the paths of all columns, in the order of the files.
-COLUMNS_KEY = "minari_columns"
 
-_SCALARS = (REWARDS, TERMINATIONS, TRUNCATIONS)
 _FLAGS = (TERMINATIONS, TRUNCATIONS)
 _OF_OBSERVATIONS = (OBSERVATIONS, INFOS)
 # The fields of a step that columns become. Others keep their names.
@@ -87,14 +84,8 @@ class MinariSource(RandomAccessSource):
     * `recorded_episode_id`: the attribute `id`;
     * `seed` and `seed_known`, `options` (in JSON) and `options_known`;
     * `attributes`: the other attributes, such as `rewards_sum`, if all episodes have them;
-    * `irregular`: in JSON, whatever was recorded of this episode in another form than the features
-      can show: other attributes, dtypes that are narrower than those of other episodes, infos that
-      are missing (zeros stand in for them).
-
-    `tfds_builders.export.minari` makes the same Minari dataset of all that.
-
-    The look at all episodes beforehand keeps what it finds in HDF5 files, in 64 MiB at most: small
-    values too, until they are read. Processes that get a copy of the source look for themselves.
+    * `irregular`: in JSON, what the other fields cannot show: attributes that not all episodes
+      have, and infos that are missing (zeros stand in for them).
 
     Args:
       path: See `dataset_directory`.
@@ -110,6 +101,7 @@ class MinariSource(RandomAccessSource):
 
     description = "Episodes of a Minari dataset."
     homepage = "https://minari.farama.org"
+    reads_rows = True
 
     def __init__(self, path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
         self._directory = dataset_directory(path)
@@ -117,14 +109,13 @@ class MinariSource(RandomAccessSource):
         self._metadata = _read_metadata(self._metadata_file)
         self._spaces = self._read_spaces()
         self._storage = self._open()
-        self.reads_spans = isinstance(self._storage, Hdf5Storage)
         with source_errors(self._directory), self._storage:
             self._indices = self._check_indices()
             self._columns, self._attributes = self._scan()
 
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         return bool(dataset_directory(path))
 
     @property
@@ -181,16 +172,12 @@ class MinariSource(RandomAccessSource):
         found: Paths[Column] = Paths()
         attributes: dict[str, np.ndarray] | None = None
         damage: SourceError | None = None
-        last: Mapping[str, Column] | None = None
         for structure in self._storage.structures(self._indices):
             if isinstance(structure, SourceError):
                 damage = damage or structure
                 continue
-            # Those of the last episode have been looked at.
-            columns = {} if structure.columns is last else structure.columns
-            last = structure.columns
-            for path, column in columns.items():
-                if self._objection(path, column) is None and not excludes(found, path):
+            for path, column in structure.columns.items():
+                if self._why_wrong(path, column) is None and not excludes(found, path):
                     if path in _FLAGS:  # Some writers store numbers.
                         column = Column(column.kind, column.values.astype(np.bool_))
                     found[path] = _merge(found.get(path), column)
@@ -202,17 +189,17 @@ class MinariSource(RandomAccessSource):
 
     def _required(self) -> Iterator[str]:
         """The paths of what every episode has to have."""
-        yield from _SCALARS
+        yield from SCALARS
         for group, name in SPACES.items():
             if name not in self._metadata:
                 yield group
         yield from self._spaces.leaves
 
-    def _objection(self, path: str, column: Column) -> str | None:
+    def _why_wrong(self, path: str, column: Column) -> str | None:
         """Says what is wrong with a column, whatever those of other episodes are like."""
         group = root_of(path)
         dtype, shape = column.values.dtype, column.values.shape[1:]
-        if group in _SCALARS:
+        if group in SCALARS:
             wanted = "bfiu" if group == REWARDS else "biu"
             if dtype.kind in wanted and column.kind == "numbers" and not set(shape) - {1}:
                 return None
@@ -230,8 +217,8 @@ class MinariSource(RandomAccessSource):
 
     # --- What it becomes.
 
+    @override
     def kept_aside(self) -> AsideFolder | None:
-        """See `Source`."""
         place = self._directory / "data" / ASIDE
         folder = AsideFolder(place) if AsideFolder.exists(place) else None
         # Minari may have added episodes to those that were exported.
@@ -250,7 +237,7 @@ class MinariSource(RandomAccessSource):
 
     def _field(self, path: str) -> Field:
         column = self._columns[path]
-        shape = () if path in _SCALARS else column.values.shape[1:]
+        shape = () if path in SCALARS else column.values.shape[1:]
         if column.kind == "jpeg":
             shape = self._spaces.leaves[path].shape
             channels = shape[2:] or (1,)
@@ -276,8 +263,8 @@ class MinariSource(RandomAccessSource):
         }
 
     def metadata(self) -> Mapping[str, Any]:
-        """Returns all that metadata.json says, as it says it, and the order of the columns."""
-        return {METADATA_KEY: self._metadata, COLUMNS_KEY: list(self._columns)}
+        """Returns all that metadata.json says, as it says it."""
+        return {METADATA_KEY: self._metadata}
 
     def inputs(self) -> Sequence[epath.Path]:
         """Returns metadata.json and all files with episodes."""
@@ -304,110 +291,85 @@ class MinariSource(RandomAccessSource):
 
     # --- One episode.
 
+    @override
     def episodes(
         self, split: str, part: str, after: str | None = None
     ) -> Iterator[SourceEpisode | DamagedEpisode]:
-        """Yields the episodes of a range, all of files that stay open; see `Source.episodes`."""
-        with self._storage:
+        with self._storage:  # Its files are opened once.
             yield from super().episodes(split, part, after)
 
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """Reads an episode; see `RandomAccessSource`."""
-        return self._episode(split, index, self._storage.read(index), self._columns)
-
-    def peek(self, split: str, index: int) -> SourceEpisode:
-        """Reads rewards and flags; `irregular` says nothing of other columns."""
-        return self._episode(split, index, self._storage.read(index, _SCALARS), _SCALARS)
-
-    def _episode(
-        self, split: str, index: int, raw: RawEpisode, wanted: Collection[str]
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        irregular = Irregularities(raw)
-        steps = self._steps(index, raw, irregular, wanted)
-        terminated = bool(steps[rlds.IS_TERMINAL][-1])
-        truncated = bool(steps[TRUNCATIONS][-2:].any())  # The last row is a placeholder.
-        num_transitions = len(steps[rlds.REWARD]) - 1
+        wanted, metadata = self.step_paths(fields), self.episode_paths(fields)
+        paths = [path for path in self._columns if field_path(path) in wanted]
+        with self._storage:
+            raw = self._storage.read(index, None if fields is None else {*paths, *SCALARS}, rows)
+            absent = self._absent_infos(index, raw.columns) if IRREGULAR in metadata else []
+        columns = {
+            path: self._fit(path, column, index, 0 if path in SCALARS else rows.start or 0)
+            for path, column in raw.columns.items()
+        }
+        number = self._check_lengths(columns, index, rows)
+        recorded = raw.attributes.get(TOTAL_STEPS, number)
+        if not np.array_equal(recorded, number):
+            what = f"{recorded!r}, but there are {number} rewards"
+            raise self._storage.error(what, index, TOTAL_STEPS)
+        terminated = bool(columns[TERMINATIONS][-1:].any())
+        truncated = bool(columns[TRUNCATIONS][-1:].any())
+        steps = self._steps(index, columns, paths, rows)
+        others = {
+            **step_flags([number + 1], [terminated]),
+            rlds.DISCOUNT: _discount(number, terminated),
+        }
+        steps |= {name: column[rows] for name, column in others.items() if name in wanted}
         return SourceEpisode(
             key=self.key(split, index),
-            steps=steps,
-            origin=Origin(self._storage.place(index), 0, num_transitions + 1),
+            steps=nest(steps),
+            origin=Origin(self._storage.place(index), 0, number + 1),
             truncated=not terminated,
             complete=terminated or truncated,
-            metadata=metadata_of(
-                raw.attributes,
-                self._attributes,
-                irregular,
-                index=index,
-                transitions=num_transitions,
-            ),
-            counts={"total_episodes": 1, "total_steps": num_transitions},
+            metadata=metadata_of(raw.attributes, self._attributes, absent, index)
+            if metadata
+            else {},
+            counts={"total_episodes": 1, "total_steps": number},
         )
 
-    def read_steps(
-        self, split: str, index: int, fields: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        """Reads the steps of an episode: the wanted columns, and those that say how it ended."""
-        del split
-        wanted = self._step_paths(fields)
-        paths = {path for path in self._columns if field_path(path) in wanted}
-        raw = self._storage.read(index, paths | {REWARDS, TERMINATIONS})
-        steps = self._steps(index, raw, Irregularities(raw), paths)
-        return nest(dict(leaves_at(steps, wanted)))
-
-    def read_span(
-        self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
-    ) -> Mapping[str, Any]:
-        """Reads consecutive steps; only of observations and infos in HDF5 files no others."""
-        wanted = self._step_paths(fields)
-        paths = {field_path(path): path for path in self._columns if field_path(path) in wanted}
-        roots = {root_of(path) for path in paths.values()}
-        has_rows = len(paths) == len(wanted) and roots <= {*_OF_OBSERVATIONS}
-        if not (isinstance(self._storage, Hdf5Storage) and has_rows):
-            return super().read_span(split, index, fields, begin, end)
-        raw = self._storage.read(index, {*paths.values()}, slice(begin, end))
-        if raw.columns.keys() != {*paths.values()}:  # Of which zeros are made.
-            return super().read_span(split, index, fields, begin, end)
-        irregular = Irregularities(raw)
-        columns = {
-            name: self._fit(path, raw.columns[path], index, irregular)
-            for name, path in paths.items()
-        }
-        return nest(columns)
+    def _absent_infos(self, index: int, read: Collection[str]) -> list[str]:
+        """Returns the infos that an episode lacks, given the columns that were read of it."""
+        others = [path for path in self._columns if root_of(path) == INFOS and path not in read]
+        found = self._storage.read(index, others, slice(0)).columns if others else {}
+        return [path for path in others if path not in found]
 
     def _steps(
-        self, index: int, raw: RawEpisode, irregular: Irregularities, wanted: Collection[str]
+        self, index: int, columns: Mapping[str, np.ndarray], paths: Collection[str], rows: slice
     ) -> dict[str, Any]:
-        """Returns the columns of the steps; those that are not wanted have no elements."""
-        columns = {
-            path: self._fit(path, column, index, irregular) for path, column in raw.columns.items()
-        }
-        num_steps = self._check_lengths(columns, raw, index)
-        for path, column in self._columns.items():
+        """Returns the wanted columns, by the paths of their fields."""
+        number = len(columns[REWARDS])
+        num_steps = len(range(*rows.indices(number + 1)))
+        steps = {}
+        for path in paths:
             if path in columns:
-                continue
-            if path not in wanted:
-                columns[path] = np.empty((num_steps - (root_of(path) not in _OF_OBSERVATIONS), 0))
+                column = columns[path][rows] if path in SCALARS else columns[path]
             elif root_of(path) == INFOS:
-                irregular.absent.append(path)
-                columns[path] = _stand_in(column, num_steps)
+                column = _stand_in(self._columns[path], num_steps)
             else:
                 raise self._storage.error("missing", index, path)
-        nested = nest({path: columns[path] for path in self._columns})
-        terminated = bool(nested[TERMINATIONS][-1:].any())
-        steps = from_sars(
-            observation=nested[OBSERVATIONS],
-            action=nested[ACTIONS],
-            reward=nested[REWARDS],
-            terminal=terminated,
-            transition_metadata={name: nested[name] for name in _FLAGS},
-            observation_metadata={INFOS: nested[INFOS]} if INFOS in nested else None,
-        )
-        self._fill_last_images(steps, wanted)
+            if len(column) < num_steps:
+                column = with_placeholder(column)
+                if self._columns[path].kind == "jpeg":  # Bytes of no image cannot be decoded.
+                    column[-1] = black_jpeg(self._spaces.leaves[path].shape)
+            steps[field_path(path)] = column
         return steps
 
-    def _fit(self, path: str, column: Column, index: int, irregular: Irregularities) -> np.ndarray:
+    def _fit(self, path: str, column: Column, index: int, first: int) -> np.ndarray:
         """Returns the values of a column as the features have them."""
-        what = self._objection(path, column)
+        what = self._why_wrong(path, column)
         if what is not None:
             raise self._storage.error(what, index, path)
         values, expected = column.values, self._columns.get(path)
@@ -418,17 +380,15 @@ class MinariSource(RandomAccessSource):
             what = f"{column.kind}, but the episodes before have {expected.kind}"
             raise self._storage.error(what, index, path)
         shape, known = values.shape[1:], expected.values.shape[1:]
-        if path not in _SCALARS and shape != known:
+        if path not in SCALARS and shape != known:
             what = f"shape {shape}, but the episodes before have {known}"
             raise self._storage.error(what, index, path)
         if column.kind == "jpeg":
-            self._check_images(values, self._spaces.leaves[path], index, path)
+            self._check_images(values, index, path, first)
             return values
-        if path in _SCALARS and values.ndim > 1:
-            irregular.shapes[path] = list(values.shape[1:])
+        if path in SCALARS and values.ndim > 1:
             values = values.reshape(len(values))
         if values.dtype != expected.values.dtype:
-            irregular.dtypes[path] = values.dtype.str
             converted = values.astype(expected.values.dtype)
             changed = ~_equal(converted.astype(values.dtype), values)
             if changed.any():
@@ -438,13 +398,14 @@ class MinariSource(RandomAccessSource):
                     "episodes, cannot hold",
                     file=self._directory / self._storage.place(index),
                     episode=index,
-                    row=row,
+                    row=first + row,
                     field=path,
                 )
             values = converted
         return values
 
-    def _check_images(self, images: np.ndarray, leaf: Leaf, index: int, path: str) -> None:
+    def _check_images(self, images: np.ndarray, index: int, path: str, first: int) -> None:
+        leaf = self._spaces.leaves[path]
         for row, image in enumerate(images):
             try:
                 shape = jpeg_shape(image)
@@ -455,32 +416,24 @@ class MinariSource(RandomAccessSource):
                     str(error),
                     file=self._directory / self._storage.place(index),
                     episode=index,
-                    row=row,
+                    row=first + row,
                     field=path,
                 ) from error
 
-    def _check_lengths(self, columns: Mapping[str, np.ndarray], raw: RawEpisode, index: int) -> int:
-        """Returns how many observations there are."""
-        if REWARDS not in columns:
-            raise self._storage.error("missing", index, REWARDS)
-        transitions = len(columns[REWARDS])
+    def _check_lengths(self, columns: Mapping[str, np.ndarray], index: int, rows: slice) -> int:
+        """Returns how many transitions there are."""
+        for path in SCALARS:
+            if path not in columns:
+                raise self._storage.error("missing", index, path)
+        number = len(columns[REWARDS])
         for path, values in columns.items():
-            expected = transitions + (root_of(path) in _OF_OBSERVATIONS)
+            expected = number + (root_of(path) in _OF_OBSERVATIONS)
+            if path not in SCALARS:
+                expected = len(range(*rows.indices(expected)))
             if len(values) != expected:
-                what = f"{len(values)} rows, expected {expected}: there are {transitions} rewards"
+                what = f"{len(values)} rows, expected {expected}: there are {number} rewards"
                 raise self._storage.error(what, index, path)
-        recorded = raw.attributes.get(TOTAL_STEPS, transitions)
-        if not np.array_equal(recorded, transitions):
-            what = f"{recorded!r}, but there are {transitions} rewards"
-            raise self._storage.error(what, index, TOTAL_STEPS)
-        return transitions + 1
-
-    def _fill_last_images(self, steps: dict[str, Any], wanted: Collection[str]) -> None:
-        """Puts a black image where there is no action, as bytes of no image cannot be decoded."""
-        for path, column in self._columns.items():
-            if column.kind == "jpeg" and root_of(path) == ACTIONS and path in wanted:
-                values = at({ACTIONS: steps["action"]}, path)
-                values[-1] = black_jpeg(self._spaces.leaves[path].shape)
+        return number
 
 
 def _read_metadata(file: Any) -> dict[str, Any]:
@@ -498,6 +451,13 @@ def field_path(path: str) -> str:
     """Returns the path that a column has in a step."""
     root = root_of(path)
     return _FIELDS.get(root, root) + path.removeprefix(root)
+
+
+def _discount(number: int, terminated: bool) -> np.ndarray:
+    """The discounts of transitions, and the placeholder of the last step."""
+    discount = np.ones(number + 1, np.float32)
+    discount[max(number - terminated, 0) :] = 0
+    return discount
 
 
 def _mismatch(leaf: Leaf, column: Column) -> str | None:

@@ -26,6 +26,7 @@ __all__ = [
     "INFOS",
     "OBSERVATIONS",
     "REWARDS",
+    "SCALARS",
     "SPACES",
     "TERMINATIONS",
     "TRUNCATIONS",
@@ -40,6 +41,8 @@ __all__ = [
 # The columns of an episode. OBSERVATIONS and INFOS have a row more than the others.
 OBSERVATIONS, ACTIONS, REWARDS, INFOS = "observations", "actions", "rewards", "infos"
 TERMINATIONS, TRUNCATIONS = "terminations", "truncations"
+# A number for each transition, which says how long the episode is, and how it ended.
+SCALARS = (REWARDS, TERMINATIONS, TRUNCATIONS)
 # Where metadata.json has the spaces of their values.
 SPACES = {OBSERVATIONS: "observation_space", ACTIONS: "action_space"}
 
@@ -64,14 +67,12 @@ class RawEpisode:
     """An episode as it is stored.
 
     Attributes:
-      columns: The columns by their paths.
+      columns: The columns by their paths; maybe only some.
       attributes: What is said of the episode as a whole. Options are nested, as they were given.
-      empty: The paths of groups with nothing in them.
     """
 
     columns: Mapping[str, Column]
     attributes: Mapping[str, Any]
-    empty: Sequence[str] = ()
 
 
 class Storage(abc.ABC):
@@ -110,18 +111,16 @@ class Storage(abc.ABC):
 
     @abc.abstractmethod
     def structures(self, indices: Sequence[int]) -> Iterator[RawEpisode | SourceError]:
-        """Yields episodes, their columns without rows, or what is wrong with one.
-
-        Episodes with the same structure may have the same `columns`, which saves looking at them.
-        """
+        """Yields episodes, their columns without rows, or what is wrong with one."""
 
     @abc.abstractmethod
-    def read(self, index: int, wanted: Collection[str] | None = None) -> RawEpisode:
+    def read(self, index: int, wanted: Collection[str] | None, rows: slice) -> RawEpisode:
         """Reads an episode.
 
         Args:
           index: Which one.
-          wanted: The paths of the columns that are needed; all by default.
+          wanted: The paths of the columns that are needed; all if None.
+          rows: Which rows are needed of those that are not in `SCALARS`; these are read as a whole.
 
         Raises:
           SourceError: It cannot be read.

@@ -8,11 +8,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from rlds.formats.minari.spaces import Leaf, Spaces, tuple_name
 from rlds.formats.minari.storage import (
     ACTIONS,
     REWARDS,
+    SCALARS,
     TERMINATIONS,
     TRUNCATIONS,
     Column,
@@ -42,36 +44,31 @@ class TableStorage(Storage):
         super().__init__(directory, spaces)
         self._format = data_format
 
+    @override
     def files(self) -> list[pathlib.Path]:
-        """See `Storage`."""
         directories = [self._directory / str(index) for index in self.indices()]
         tables = [file for path in directories for file in sorted(path.glob(f"*.{self._format}"))]
         return [*tables, *(path / _METADATA for path in directories)]
 
+    @override
     def place(self, index: int) -> str:
-        """See `Storage`."""
         return f"data/{index}/part-0.{self._format}"
 
+    @override
     def indices(self) -> list[int]:
-        """See `Storage`."""
         directories = [path for path in self._directory.iterdir() if path.is_dir()]
         return sorted(int(path.name) for path in directories if path.name.isdecimal())
 
+    @override
     def structures(self, indices: Sequence[int]) -> Iterator[RawEpisode | SourceError]:
-        """See `Storage`."""
         for index in indices:
             try:
-                yield self._episode(index, structure_only=True, wanted=None)
+                yield self.read(index, None, slice(0))
             except SourceError as error:
                 yield error
 
-    def read(self, index: int, wanted: Collection[str] | None = None) -> RawEpisode:
-        """See `Storage`."""
-        return self._episode(index, structure_only=False, wanted=wanted)
-
-    def _episode(
-        self, index: int, *, structure_only: bool, wanted: Collection[str] | None
-    ) -> RawEpisode:
+    @override
+    def read(self, index: int, wanted: Collection[str] | None, rows: slice) -> RawEpisode:
         arrow = import_extra("pyarrow")
         file = self._directory.parent / self.place(index)
         for path in (file, file.parent / _METADATA):
@@ -79,7 +76,7 @@ class TableStorage(Storage):
                 check_is_file(path)
         try:
             with file.open("rb") as opened:
-                table = self._table(opened, structure_only, wanted)
+                table = self._table(opened, wanted, is_empty=rows == slice(0))
             attributes = json.loads((file.parent / _METADATA).read_text())
         except (OSError, ValueError, arrow.ArrowException) as error:
             raise self.error(f"cannot be read: {error}", index) from error
@@ -90,26 +87,26 @@ class TableStorage(Storage):
             array = table[field.name].combine_chunks()
             if field.name in _PADDED:
                 array = array.slice(0, max(len(array) - 1, 0))
+            if field.name not in SCALARS:
+                array = array[rows]
             self._flatten(array, field, field.name, index, columns, wanted)
         return RawEpisode(columns, attributes)
 
-    def _table(self, file: Any, structure_only: bool, wanted: Collection[str] | None) -> Any:
+    def _table(self, file: Any, wanted: Collection[str] | None, *, is_empty: bool) -> Any:
         """Reads a table, of all columns that have something wanted in them."""
         roots = None if wanted is None else {root_of(path) for path in wanted}
         if self._format == "parquet":
             parquet = import_extra("pyarrow.parquet").ParquetFile(file)
-            schema = parquet.schema_arrow
-            if structure_only:
-                return schema.empty_table()
-            return parquet.read(None if roots is None else [n for n in schema.names if n in roots])
+            names = [n for n in parquet.schema_arrow.names if roots is None or n in roots]
+            if is_empty:
+                return parquet.schema_arrow.empty_table().select(names)
+            return parquet.read(names)
         ipc = import_extra("pyarrow.ipc")
-        reader = ipc.open_file(file)
-        if structure_only:
-            return reader.schema.empty_table()
-        if roots is not None:
-            included = [i for i, name in enumerate(reader.schema.names) if name in roots]
-            reader = ipc.open_file(file, options=ipc.IpcReadOptions(included_fields=included))
-        return reader.read_all()
+        schema = ipc.open_file(file).schema
+        included = [i for i, n in enumerate(schema.names) if roots is None or n in roots]
+        if is_empty:
+            return schema.empty_table().select(included)
+        return ipc.open_file(file, options=ipc.IpcReadOptions(included_fields=included)).read_all()
 
     def _flatten(
         self,
@@ -181,8 +178,8 @@ class TableWriter(StorageWriter):
         self._spaces = spaces
         self._format = data_format
 
+    @override
     def add(self, index: int, episode: RawEpisode) -> None:
-        """See `StorageWriter`."""
         arrow = import_extra("pyarrow")
         columns = nest(episode.columns)
         fields = [self._field(name, child, name) for name, child in columns.items()]
