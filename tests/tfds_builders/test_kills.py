@@ -16,66 +16,11 @@ import traceback
 from pathlib import Path
 
 import conversions
-import dm_env
-import numpy as np
 import pytest
-import raw_agibot
-import raw_aloha
-import raw_atari_dqn_replay
-import raw_bags
-import raw_calvin
-import raw_d3rlpy
-import raw_d4rl
-import raw_d4rl_pybullet
-import raw_droid
-import raw_imitation
-import raw_lerobot
-import raw_maniskill
-import raw_minari
-import raw_npz
-import raw_ogbench
-import raw_rlds_creator
-import raw_rlu
-import raw_robomimic
-import raw_robomind
-import raw_sb3
-import raw_webdataset
-import raw_zarr
 import tensorflow_datasets as tfds
+from hostile_sources import FORMATS, NAMES
 
-import envlogger
 import tfds_builders
-from rlds.formats.agibot.source import AgiBotSource
-from rlds.formats.aloha.source import AlohaSource
-from rlds.formats.atari_dqn_replay.source import AtariDqnReplaySource
-from rlds.formats.bags.source import McapSource, RosbagSource
-from rlds.formats.calvin.source import CalvinSource
-from rlds.formats.creator.source import RldsCreatorSource
-from rlds.formats.d3rlpy.source import D3rlpySource
-from rlds.formats.d4rl.pybullet import D4rlPybulletSource
-from rlds.formats.d4rl.source import D4rlSource
-from rlds.formats.droid.source import DroidSource
-from rlds.formats.imitation.source import ImitationSource
-from rlds.formats.lerobot.source import LeRobotSource
-from rlds.formats.maniskill.source import ManiSkillSource
-from rlds.formats.minari.source import MinariSource
-from rlds.formats.npz.source import NpzSource
-from rlds.formats.ogbench.source import OGBenchSource
-from rlds.formats.rlu.atari import RluAtariSource
-from rlds.formats.rlu.atari_transitions import RluAtariTransitionsSource
-from rlds.formats.rlu.bsuite import RluBsuiteSource
-from rlds.formats.rlu.control_suite import RluControlSuiteSource
-from rlds.formats.rlu.control_suite_windows import RluControlSuiteWindowsSource
-from rlds.formats.rlu.dmlab import RluDmlabSource
-from rlds.formats.rlu.locomotion import RluLocomotionSource
-from rlds.formats.rlu.locomotion_windows import RluLocomotionWindowsSource
-from rlds.formats.rlu.rwrl import RluRwrlSource
-from rlds.formats.robomimic.source import RobomimicSource
-from rlds.formats.robomind.source import RoboMindSource
-from rlds.formats.sb3.source import Sb3Source
-from rlds.formats.tfds.source import FolderSource
-from rlds.formats.webdataset.source import WebdatasetSource
-from rlds.formats.zarr_buffers.source import ZarrSource
 from rlds.sources.source import Source
 
 pytestmark = pytest.mark.slow
@@ -83,251 +28,18 @@ pytestmark = pytest.mark.slow
 MAX_KILLS = 6
 
 
-class Countdown(dm_env.Environment):
-    """An environment whose episodes get longer."""
-
-    length = left = 0
-
-    def reset(self):
-        self.length += 1
-        self.left = self.length
-        return dm_env.restart(np.float32(self.left))
-
-    def step(self, action):
-        self.left -= 1
-        end = dm_env.termination if self.length % 2 else dm_env.truncation
-        reward, observation = float(action), np.float32(self.left)
-        return dm_env.transition(reward, observation) if self.left else end(reward, observation)
-
-    def observation_spec(self):
-        return dm_env.specs.Array((), np.float32)
-
-    def action_spec(self):
-        return dm_env.specs.DiscreteArray(3)
-
-
-def d4rl(directory):
-    return D4rlSource(raw_d4rl.write_family(directory, "halfcheetah_medium_replay-v1"))
-
-
-def d4rl_pybullet(directory):
-    path = directory / "hopper-bullet-mixed-v0.hdf5"
-    return D4rlPybulletSource(raw_d4rl_pybullet.write_pybullet(path, [4, 1000, 3, 7], cut=True))
-
-
-def minari(directory):
-    os.environ["MINARI_DATASETS_PATH"] = str(directory)
-    return MinariSource(raw_minari.write_buffers("all-v1"))
-
-
-def aloha(directory):
-    return AlohaSource(raw_aloha.write_folder(directory, images="padded"))
-
-
-def maniskill(directory):
-    return ManiSkillSource(raw_maniskill.write(directory / "t.h5"))
-
-
-def droid(directory):
-    raw_droid.write_folder(directory)
-    return DroidSource(directory)
-
-
-def agibot(directory):
-    raw_agibot.write_sound(directory)
-    return AgiBotSource(directory)
-
-
-def robomind(directory):
-    return RoboMindSource(raw_robomind.write_folder(directory))
-
-
-def mcap(directory):
-    for number in range(3):
-        rows = raw_bags.sample(4 + number, seed=number)
-        raw_bags.write_mcap(directory / f"{number}.mcap", rows)
-    return McapSource(directory, bag_config=raw_bags.CONFIG)
-
-
-def rosbag(directory):
-    for number in range(3):
-        rows = raw_bags.sample(4 + number, seed=number, ros1=True)
-        raw_bags.write_ros1(directory / f"{number}.bag", rows)
-    return RosbagSource(directory, bag_config=raw_bags.CONFIG)
-
-
-def npz(directory):
-    raw_npz.write_folder(directory, raw_npz.sample())
-    return NpzSource(directory)
-
-
-def ogbench(directory):
-    return OGBenchSource(raw_ogbench.write(directory))
-
-
-def calvin(directory):
-    return CalvinSource(raw_calvin.write(directory))
-
-
-def lerobot(directory):
-    codecs = {raw_lerobot.TOP: "h264"}
-    return LeRobotSource(raw_lerobot.write_v3(directory, codecs=codecs))
-
-
-def webdataset(directory):
-    return WebdatasetSource(raw_webdataset.write_episodes(directory))
-
-
-def d3rlpy(directory):
-    return D3rlpySource(raw_d3rlpy.write(directory / "a.h5"))
-
-
-def imitation(directory):
-    return ImitationSource(raw_imitation.write(directory))
-
-
-def sb3(directory):
-    return Sb3Source(raw_sb3.write(directory / "a.pkl"))
-
-
-def zarr(directory):
-    return ZarrSource(raw_zarr.write_umi(directory / "dataset.zarr.zip"))
-
-
-def robomimic(directory):
-    raw_robomimic.libero_folder(directory / "libero")
-    return RobomimicSource(directory / "libero", alignment="shift")
-
-
-def rlu_atari(directory):
-    raw_rlu.write_files(directory, "run_1", raw_rlu.atari_episodes(shape=(6, 4)))
-    return RluAtariSource(directory)
-
-
-def rlu_dmlab(directory):
-    raw_rlu.write_files(directory, "tfrecord", raw_rlu.dmlab_episodes(shape=(6, 4)))
-    return RluDmlabSource(directory)
-
-
-def rlu_rwrl(directory):
-    raw_rlu.write_files(directory, "episodes.tfrecord", raw_rlu.rwrl_episodes(), compression="")
-    return RluRwrlSource(directory)
-
-
-def rlu_control_suite(directory):
-    raw_rlu.write_files(directory, "train", raw_rlu.control_suite_episodes())
-    return RluControlSuiteSource(directory)
-
-
-def rlu_locomotion(directory):
-    raw_rlu.write_files(directory, "train", raw_rlu.locomotion_episodes())
-    return RluLocomotionSource(directory)
-
-
-def rlu_atari_transitions(directory):
-    raw_rlu.write_files(directory, "run_1", raw_rlu.atari_transitions(shape=(6, 4)))
-    return RluAtariTransitionsSource(directory)
-
-
-def rlu_control_suite_windows(directory):
-    raw_rlu.write_files(directory, "train", raw_rlu.control_suite_windows())
-    return RluControlSuiteWindowsSource(directory)
-
-
-def rlu_locomotion_windows(directory):
-    raw_rlu.write_files(directory, "train", raw_rlu.locomotion_windows())
-    return RluLocomotionWindowsSource(directory)
-
-
-def rlu_bsuite(directory):
-    raw_rlu.write_files(directory, "0_full", raw_rlu.bsuite_windows())
-    return RluBsuiteSource(directory)
-
-
-def atari_dqn_replay(directory):
-    episodes = [
-        raw_atari_dqn_replay.episode(length, terminal=length % 2 == 0, seed=length)
-        for length in (5, 8, 6, 11)
-    ]
-    for run in ("1", "2"):
-        rows = raw_atari_dqn_replay.record(episodes)
-        raw_atari_dqn_replay.write_run(directory / "Pong" / run / "replay_logs", rows, capacity=20)
-    return AtariDqnReplaySource(directory)
-
-
-def rlds_creator(directory):
-    return RldsCreatorSource(
-        raw_rlds_creator.write_zip(directory / "download.zip", raw_rlds_creator.sample())
-    )
-
-
-def folder(directory):
-    copied = tfds_builders.convert(
-        d4rl(directory),
-        name="copied",
-        data_dir=directory,
-        download_config=tfds.download.DownloadConfig(num_shards=3),
-    )
-    return FolderSource(copied.data_path)
-
-
-def logs(directory):
-    with envlogger.EnvLogger(Countdown(), data_directory=directory) as env:
-        for _ in range(6):
-            timestep = env.reset()
-            while not timestep.last():
-                timestep = env.step(1)
-    return tfds_builders.EnvLoggerSource(directory)
-
-
-SOURCES = {
-    write.__name__: write
-    for write in (
-        d4rl,
-        d4rl_pybullet,
-        minari,
-        aloha,
-        maniskill,
-        droid,
-        agibot,
-        robomind,
-        mcap,
-        rosbag,
-        npz,
-        sb3,
-        imitation,
-        d3rlpy,
-        ogbench,
-        calvin,
-        lerobot,
-        webdataset,
-        zarr,
-        robomimic,
-        rlu_atari,
-        rlu_dmlab,
-        rlu_rwrl,
-        rlu_control_suite,
-        rlu_locomotion,
-        rlu_atari_transitions,
-        rlu_control_suite_windows,
-        rlu_locomotion_windows,
-        rlu_bsuite,
-        atari_dqn_replay,
-        rlds_creator,
-        folder,
-        logs,
-    )
-}
-
-
 @pytest.fixture(scope="module")
 def sources(request, tmp_path_factory):
     """The sources of the tests that were chosen."""
     items = [item for item in request.session.items if item.path == Path(__file__)]
     chosen = {item.callspec.params["name"] for item in items}
-    return {
-        name: SOURCES[name](tmp_path_factory.mktemp(name)) for name in SOURCES if name in chosen
-    }
+    return {name: written(name, tmp_path_factory.mktemp(name)) for name in NAMES if name in chosen}
+
+
+def written(name, directory):
+    """Writes small raw data of a format, and returns its source."""
+    FORMATS[name].write(directory)
+    return FORMATS[name].source(directory)
 
 
 @pytest.fixture(scope="module")
@@ -340,7 +52,7 @@ def killed(sources, tmp_path_factory):
     return json.loads((directory / "results").read_text())
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", NAMES)
 def test_killed_and_resumed(killed, name):
     result = killed[name]
     assert result["num_kills"]
@@ -348,7 +60,7 @@ def test_killed_and_resumed(killed, name):
     assert result["left"] == ["1.0.0"]
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", NAMES)
 def test_goes_on_after_any_episode(sources, name):
     source = sources[name]
     for split in source.splits:
@@ -368,7 +80,7 @@ def digest(episode):
 
 
 @pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", NAMES)
 def test_pipeline_gives_the_same_bytes(sources, killed, tmp_path, name):
     made = tfds_builders.convert(
         sources[name],

@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 
 import dm_env
 import forked
@@ -10,10 +8,6 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from dm_env import specs
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
-from random_episodes import few_examples
 from tensorflow_datasets.rlds import rlds_base
 
 import envlogger
@@ -179,17 +173,6 @@ def test_steps_can_be_read_as_columns(tmp_path):
     assert example["steps"]["is_last"].numpy().tolist() == [False, True]
 
 
-def test_names_stay_out_of_the_registry_of_tfds(tmp_path):
-    before = tfds.core.registered.list_imported_builders()
-    build_from_logs(numbered(1), name="numbers", data_dir=tmp_path)
-    assert tfds.core.registered.list_imported_builders() == before
-
-
-def test_importing_the_package_needs_no_tensorflow():
-    code = "import sys, tfds_builders; dir(tfds_builders); sys.exit('tensorflow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 # --- Values --------------------------------------------------------------------------------------
 
 
@@ -244,27 +227,6 @@ def test_values_come_back_bit_by_bit(tmp_path):
         assert_same_bits(stack([example["metadata"][name]]), expected["observation"][name][:1])
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(NUMBERS).filter(lambda name: name != "uint32"),
-            hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
-        ),
-        min_size=1,
-        max_size=4,
-    ),
-    st.data(),
-)
-@settings(few_examples, max_examples=2 * few_examples.max_examples)
-def test_any_numbers_come_back(tmp_path_factory, fields, data):
-    rows = [
-        {str(i): data.draw(hnp.arrays(*field)) for i, field in enumerate(fields)} for _ in range(3)
-    ]
-    steps = episode(*rows)
-    builder = build_from_logs(reader(steps), name="any", data_dir=tmp_path_factory.mktemp("any"))
-    assert_same_bits(read(builder)[0]["steps"], to_rlds_episode(steps))
-
-
 def test_sequences_become_dicts(tmp_path):
     builder = build_from_logs(
         reader(episode((1, [2.0]), (3, [4.0]))), name="nested", data_dir=tmp_path
@@ -313,17 +275,6 @@ def test_order_is_kept_over_shards(tmp_path):
     for episode in dataset:
         first = next(iter(episode["steps"]))
         assert first["observation"].numpy() == int(episode["episode_id"].numpy())
-
-
-def test_files_can_be_shuffled(tmp_path):
-    builder = build_from_logs(
-        numbered(*range(20)),
-        name="numbers",
-        data_dir=tmp_path,
-        download_config=tfds.download.DownloadConfig(num_shards=10),
-    )
-    dataset = builder.as_dataset(split="train", shuffle_files=True)
-    assert sorted(int(episode["episode_id"].numpy()) for episode in dataset) == list(range(20))
 
 
 def test_ids_count_over_all_logs_and_splits(tmp_path):
@@ -403,19 +354,6 @@ def test_metadata_becomes_json(tmp_path):
         "bytes": "é",
         "nested": {"tuple": [1, None], "3": [True]},
     }
-
-
-def test_logs_with_different_metadata_keep_theirs(tmp_path):
-    logs = [numbered(1, metadata={"seed": 1}), numbered(2, metadata={"seed": 2})]
-    builder = build_from_logs(logs, name="numbers", data_dir=tmp_path)
-    assert metadata_of(builder) == {"logs": [{"seed": 1}, {"seed": 2}]}
-
-    alike = [
-        numbered(1, metadata={"a": np.nan, "b": 1}),
-        numbered(2, metadata={"b": 1, "a": np.nan}),
-    ]
-    builder = build_from_logs(alike, name="alike", data_dir=tmp_path)
-    assert metadata_of(builder).keys() == {"a", "b"}
 
 
 @pytest.mark.parametrize("value", [b"\xff", 1j, {1, 2}])

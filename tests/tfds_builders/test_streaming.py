@@ -1,8 +1,6 @@
-import functools
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
-import conversions
 import dm_env
 import hostile_sources
 import ml_dtypes
@@ -18,7 +16,7 @@ from envlogger.backends.in_memory_backend import InMemoryBackendReader, InMemory
 from envlogger.converters import spec_codec
 from rlds.sources import Episodes
 from rlds.sources.source import SourceError
-from tfds_builders import build_from_logs, streaming
+from tfds_builders import streaming
 from tfds_builders.builder import convert
 from tfds_builders.logs import EnvLoggerSource
 from tfds_builders.streaming import episodes_from_logs, episodes_from_source
@@ -165,16 +163,6 @@ def test_streaming_gives_what_a_conversion_gives(tmp_path):
         assert_same(got, expected)
 
 
-def test_the_builder_of_logs_gives_the_same_steps(tmp_path):
-    log = record_rich(tmp_path / "log")
-    built = build_from_logs(log, name="ticks", data_dir=tmp_path).as_dataset(split="train")
-    streamed = episodes_from_logs(log)
-    assert streamed.element_spec["steps"] == built.element_spec["steps"]
-    for got, expected in zip(as_columns(streamed), as_columns(built), strict=True):
-        assert_same(got["steps"], expected["steps"])
-        assert_same(got["nested"], expected["nested"])
-
-
 def test_both_layouts_hold_the_same(tmp_path):
     log = record_rich(tmp_path / "log")
     batched = episodes_from_logs(log, layout="batched")
@@ -186,15 +174,6 @@ def test_both_layouts_hold_the_same(tmp_path):
     )
     for got, expected in zip(as_columns(episodes_from_logs(log)), batched, strict=True):
         assert_same(got, expected)
-
-
-@pytest.mark.parametrize("dtype", [np.complex64, np.float16, ml_dtypes.bfloat16, np.uint32])
-def test_dtypes_that_tensors_are_seldom_of(dtype):
-    values = np.arange(6).reshape(3, 2).astype(dtype)
-    [one] = episodes_from_logs(reader(episode(*values)), layout="batched")
-    observation = one["steps"]["observation"].numpy()
-    assert observation.dtype == dtype
-    np.testing.assert_array_equal(observation, values)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float64, np.complex64, ml_dtypes.bfloat16, bool])
@@ -211,17 +190,6 @@ def test_values_that_are_large(dtype):
         assert observation.dtype == dtype
         np.testing.assert_array_equal(observation, values)
         assert steps["is_last"].numpy().tolist() == [False, False, True]
-
-
-def test_logs_convert_like_any_source(tmp_path):
-    for name in ("a", "b"):
-        record_rich(tmp_path / "logs" / name)
-    builder = conversions.check_conversion(
-        functools.partial(EnvLoggerSource, tmp_path / "logs"), tmp_path / "data"
-    )
-    assert builder.info.metadata["conversion"]["splits"]["train"]["raw"] == {
-        "steps": 2 * (2 + 3 + 4 + 5)
-    }
 
 
 def test_splits_and_metadata(tmp_path):
@@ -271,13 +239,6 @@ def test_names_of_logs_do_not_depend_on_the_machine(tmp_path):
         record(tmp_path / "logs" / name, episodes=1)
     files = [one["source"]["file"].numpy() for one in episodes_from_logs(tmp_path / "logs")]
     assert files == [b"logs/a/c", b"logs/b"]
-
-
-def test_what_was_recorded_under_names_of_the_dataset(tmp_path):
-    for index, one in enumerate(episodes_from_logs(record_rich(tmp_path / "log"))):
-        assert one["episode_id"] == str(index).encode()
-        assert one["recorded_episode_id"] == f"run-{index}".encode()
-        assert (one["complete"], one["recorded_complete"]) == (True, 0.25)
 
 
 def test_an_episode_of_a_single_step_without_specs():
@@ -391,43 +352,6 @@ def test_wrong_arguments(tmp_path, arguments, message):
 def test_splits_are_no_logs(tmp_path):
     with pytest.raises(ValueError, match=r"logs has splits \['train'\]; pass the logs of one"):
         episodes_from_logs({"train": tmp_path})
-
-
-def test_no_logs(tmp_path):
-    with pytest.raises(FileNotFoundError, match="missing' is not a directory"):
-        episodes_from_logs(tmp_path / "missing")
-    with pytest.raises(FileNotFoundError, match="holds no EnvLogger log"):
-        episodes_from_logs(tmp_path)
-    record(tmp_path / "empty", episodes=0)
-    with pytest.raises(SourceError, match="empty: the log holds no episodes"):
-        episodes_from_logs(tmp_path)
-
-
-def test_logs_with_different_specs(tmp_path):
-    record(tmp_path / "a")
-    record(tmp_path / "b", rich=True)
-    with pytest.raises(SourceError, match=r"b, field 'observation': the spec describes (.|\n)*a "):
-        episodes_from_logs(tmp_path)
-
-
-def test_metadata_that_some_episodes_lack():
-    log = reader(episode(1, 2), episode(3, 4), metadata=[{"won": True}, {}])
-    marked = [(bool(one["won"]), bool(one["won_known"])) for one in episodes_from_logs(log)]
-    assert marked == [(True, True), (False, False)]
-    episodes = episodes_from_logs(log, episode_metadata_defaults={"won": False})
-    assert [bool(one["won"]) for one in episodes] == [True, False]
-
-
-def test_steps_that_are_not_alike():
-    log = reader(episode(1, 2), episode(3, np.zeros(2), 5))
-    with pytest.raises(tf.errors.OpError, match=r"episode 1: observation: step 1 holds float64"):
-        list(episodes_from_logs(log))
-
-
-def test_values_that_do_not_fit_those_before():
-    log = reader(episode(1, 2), episode(3.5, 4.5))
-    with pytest.raises(tf.errors.OpError, match=r"observation: got float64.*expected int64"):
-        list(episodes_from_logs(log))
 
 
 def test_what_is_damaged_is_told_with_its_place(tmp_path):

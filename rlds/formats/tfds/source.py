@@ -23,7 +23,7 @@ import tfds_files
 from rlds.raw_files.example_files import read_examples
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.robotics.registry import DatasetMeaning, find_meaning
-from rlds.sources.episode_fields import COMPLETE, RESERVED, TRUNCATED
+from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, RESERVED, TRUNCATED
 from rlds.sources.source import (
     ALL_ROWS,
     DamagedEpisode,
@@ -40,9 +40,8 @@ from rlds_ecosystem.nests import leaves_at, map_named_leaves
 
 __all__ = ["FolderSource"]
 
-# What `SourceEpisode` has attributes for, and what these depend on.
+# What `SourceEpisode` has attributes for.
 _FLAGS = (rlds.FINAL_OBSERVATION_KNOWN, TRUNCATED, COMPLETE)
-_ALWAYS_READ = (*_FLAGS, f"{rlds.STEPS}/{rlds.IS_TERMINAL}")
 
 
 class FolderSource(StoredSource, RandomAccessSource):
@@ -237,8 +236,7 @@ class FolderSource(StoredSource, RandomAccessSource):
     ) -> SourceEpisode:
         wanted = None
         if fields is not None:
-            paths = self._paths
-            wanted = [path for path in paths if path in fields or path in _ALWAYS_READ]
+            wanted = [path for path in self._paths if path in fields or _is_about_episode(path)]
         found = self._folder[split].example(index, wanted)
         steps = found.pop(rlds.STEPS, {})
         flags = {name: found.pop(name, None) for name in _FLAGS}
@@ -264,6 +262,11 @@ class FolderSource(StoredSource, RandomAccessSource):
     def folder(self) -> tfds_files.DatasetFolder:
         """The files."""
         return self._folder
+
+
+def _is_about_episode(path: str) -> bool:
+    """Whether a field says what any episode has, such as its key and its flags."""
+    return path.partition("/")[0] in EPISODE_FIELDS or path == f"{rlds.STEPS}/{rlds.IS_TERMINAL}"
 
 
 def _or(value: Any, otherwise: bool) -> bool:

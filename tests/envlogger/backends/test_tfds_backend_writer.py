@@ -166,31 +166,6 @@ def test_shards(tmp_path, max_episodes, lengths):
     assert files(tmp_path) == [*shards, "dataset_info.json", "features.json"]
 
 
-def test_opening_a_directory_again_adds_to_it(tmp_path):
-    for begin in (0, 10, 20):
-        with TFDSBackendWriter(tmp_path, CONFIG) as writer:
-            record_episode(writer, begin)
-    assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12], [20, 21, 22]]
-    with TFDSBackendWriter(tmp_path, CONFIG, split_name="test") as writer:
-        record_episode(writer, 30)
-    assert counts(tmp_path, "test") == [[30, 31, 32]]
-    assert len(counts(tmp_path)) == 3
-
-
-def test_two_writers_in_one_directory(tmp_path):
-    with (
-        TFDSBackendWriter(tmp_path, CONFIG, max_episodes_per_file=1) as one,
-        TFDSBackendWriter(tmp_path, CONFIG) as two,
-        TFDSBackendWriter(tmp_path, CONFIG, split_name="test") as test,
-    ):
-        for begin in (0, 100, 200):
-            record_episode(one, begin)
-            record_episode(two, begin + 10)
-            record_episode(test, begin + 20)
-    assert sorted(episode[0] for episode in counts(tmp_path)) == [0, 10, 100, 110, 200, 210]
-    assert [episode[0] for episode in counts(tmp_path, "test")] == [20, 120, 220]
-
-
 def test_flush_makes_finished_episodes_visible(tmp_path):
     with TFDSBackendWriter(tmp_path, CONFIG) as writer:
         for begin in (0, 10, 20):
@@ -380,38 +355,6 @@ def test_metadata_that_json_cannot_hold(tmp_path, metadata):
         TFDSBackendWriter(tmp_path, CONFIG, metadata=metadata, store_ds_metadata=True)
 
 
-@pytest.mark.parametrize(
-    ("config", "version", "message"),
-    [
-        (DatasetConfig(name="other"), "0.0.1", "of another name: counting, not other"),
-        (CONFIG, "0.0.2", r"of another version: 0\.0\.1, not 0\.0\.2"),
-        (WITH_METADATA, "0.0.1", "other features"),
-    ],
-)
-def test_another_dataset_in_the_directory(tmp_path, config, version, message):
-    with TFDSBackendWriter(tmp_path, CONFIG) as writer:
-        record_episode(writer, 0)
-    before = files(tmp_path)
-    with pytest.raises(StorageError, match=message):
-        TFDSBackendWriter(tmp_path, config, version=version)
-    assert files(tmp_path) == before
-
-
-def test_a_dataset_that_cannot_be_read(tmp_path):
-    TFDSBackendWriter(tmp_path, CONFIG).close()
-    (tmp_path / "dataset_info.json").write_text("{")
-    with pytest.raises(StorageError, match="has a dataset that cannot be read"):
-        TFDSBackendWriter(tmp_path, CONFIG)
-
-
-def test_a_dataset_whose_files_say_how_many_they_are(tmp_path):
-    TFDSBackendWriter(tmp_path, CONFIG).close()
-    info = tmp_path / "dataset_info.json"
-    info.write_text(info.read_text().replace("{SHARD_INDEX}", "{SHARD_X_OF_Y}"))
-    with pytest.raises(StorageError, match="has a dataset that is complete"):
-        TFDSBackendWriter(tmp_path, CONFIG)
-
-
 def test_wrong_arguments(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="file is not a directory"):
@@ -581,15 +524,6 @@ def test_a_torn_shard_is_mended(tmp_path, num_bytes):
     assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12]]
     (torn,) = tmp_path.glob(".*.torn")
     assert shard.read_bytes() + torn.read_bytes() == content[:-num_bytes]
-
-
-def test_drafts_of_living_writers_are_left_alone(tmp_path):
-    with TFDSBackendWriter(tmp_path, CONFIG) as writer:
-        for begin in (0, 10):
-            record_episode(writer, begin)
-        rlds_utils.maybe_recover_last_shard(tfds.builder_from_directory(tmp_path))
-        assert shard_lengths(tmp_path) == []
-    assert len(counts(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("as_instance", [False, True])
