@@ -159,9 +159,7 @@ class Episodes(Sequence[SourceEpisode]):
         split, number = self.place(self._checked(index))
         if isinstance(self.source, RandomAccessSource):
             flags = [f"{rlds.STEPS}/{name}" for name in self.source.step_flags]
-            # Examples of a converted dataset say where they came from.
-            of_all = [path for path, _ in leaves_at(EPISODE_FIELDS, None)]
-            fields = [*flags, *of_all, *self.source.episode_paths()]
+            fields = [*flags, *self.source.episode_paths()]
             return reading.read(self.source, split, number, fields)
         return self.episode(index)
 
