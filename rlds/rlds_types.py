@@ -1,6 +1,6 @@
 """The vocabulary of RLDS: the fields of a step and of an episode, and how to build them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -29,6 +29,7 @@ __all__ = [
     "StepFilterFn",
     "StepMapFn",
     "StepsToStepsFn",
+    "are_flags_right",
     "build_episode",
     "build_step",
     "is_valid_rlds_dataset",
@@ -187,8 +188,6 @@ def is_valid_rlds_dataset(dataset: "tf.data.Dataset") -> bool:
     ):
         return False
 
-    from rlds.validation import are_flags_right  # It imports this module.
-
     def select(step: Step) -> Step:
         return {name: step[name] for name in names}
 
@@ -206,3 +205,26 @@ def is_valid_rlds_dataset(dataset: "tf.data.Dataset") -> bool:
         return all(map(are_right, flags))
     flags = dataset.map(lambda episode: select(episode[STEPS]))
     return all(are_right([batch]) for batch in flags)
+
+
+def are_flags_right(columns: Mapping[str, Any], ends: Sequence[int] | np.ndarray) -> bool:
+    """Says whether the flags of steps keep the rules of RLDS.
+
+    Args:
+      columns: the columns of the steps of some episodes, one after the other.
+      ends: how many steps there are up to the end of each episode.
+
+    >>> are_flags_right({"is_first": [True, False, True], "is_last": [False, True, True]}, [2, 3])
+    True
+    """
+    flags = [np.asarray(columns[name]) for name in STEP_FLAGS if name in columns]
+    if any(column.dtype != np.bool_ or column.ndim != 1 for column in flags) or not ends[-1]:
+        return False
+    is_last = np.zeros(ends[-1], np.bool_)
+    is_last[np.asarray(ends) - 1] = True
+    is_first, found_last, *is_terminal = flags
+    return bool(
+        np.array_equal(found_last, is_last)
+        and np.array_equal(is_first, np.roll(is_last, 1))
+        and not any(np.any(column & ~is_last) for column in is_terminal)
+    )

@@ -14,7 +14,6 @@ import numpy as np
 
 from rlds import rlds_types
 from rlds._quantile_sketch import QuantileSketch
-from rlds._statistics_table import rows_of, table
 from rlds_ecosystem.nests import named_leaves
 
 __all__ = [
@@ -36,6 +35,8 @@ _PLACEHOLDERS = (rlds_types.ACTION, rlds_types.REWARD, rlds_types.DISCOUNT)
 _BATCH_SIZE = 4096
 # From which share of the episodes on last actions that are not zero are no accident.
 _NOTICEABLE = 0.1
+# A table that is printed: its width, how many elements of a field it shows, how short names get.
+_WIDTH, _MAX_ELEMENTS, _MIN_NAME = 100, 8, 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +80,7 @@ class FieldStatistics:
         return f"FieldStatistics(shape={self.mean.shape}, count={count}, ddof={self.ddof})"
 
     def __str__(self) -> str:
-        return table({"": self})
+        return _table({"": self})
 
     def merge(self, other: "FieldStatistics") -> "FieldStatistics":
         """The statistics of the values of both.
@@ -147,14 +148,14 @@ class Statistics:
         return f"Statistics({self._sizes()}, {list(self.fields)})"
 
     def __str__(self) -> str:
-        return f"{self._sizes()}\n{table(self.fields)}"
+        return f"{self._sizes()}\n{_table(self.fields)}"
 
     def rows(self) -> list[list[str]]:
         """The cells of the table that is printed: the headings, then a row for each element.
 
         A row that stands for several has one cell.
         """
-        return rows_of(self.fields)
+        return _rows_of(self.fields)
 
     def _sizes(self) -> str:
         return f"{self.num_transitions} transitions, {self.num_trajectories} trajectories"
@@ -746,3 +747,55 @@ def _from_plain(plain: Mapping[str, Any], num_transitions: int) -> FieldStatisti
         quantile_error=float(plain.get("quantile_error", 0.0)),
         ddof=ddof,
     )
+
+
+def _table(fields: Mapping[str, FieldStatistics]) -> str:
+    """The statistics as aligned text, at most 100 characters wide; see `_rows_of`."""
+    rows = _rows_of(fields)
+    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(rows[0]))]
+    widths[0] = min(widths[0], max(_MIN_NAME, _WIDTH - sum(width + 2 for width in widths[1:])))
+    return "\n".join("  ".join(_padded(row, widths)).rstrip() for row in rows)
+
+
+def _rows_of(fields: Mapping[str, FieldStatistics]) -> list[list[str]]:
+    """The cells of the table, the headings first.
+
+    Of fields with many elements it has the first and the last, of many quantiles the outermost.
+    """
+    quantiles = sorted({q for field in fields.values() for q in field.quantiles})
+    shown = [q for q in quantiles if q in (quantiles[0], quantiles[-1])]
+    rows = [["", "count", "mean", "std", "min", *(f"q{100 * q:g}" for q in shown), "max"]]
+    for name, field in fields.items():
+        rows.extend(_rows_of_field(name, field, shown))
+    return rows
+
+
+def _rows_of_field(
+    name: str, field: FieldStatistics, quantiles: list[float]
+) -> Iterator[list[str]]:
+    missing = np.full(field.mean.shape, np.nan)
+    columns = [field.mean, field.std, field.min]
+    columns += [field.quantiles.get(q, missing) for q in quantiles]
+    columns += [field.max]
+    indices = list(np.ndindex(field.mean.shape))
+    if not indices:
+        yield [f"{name}: no elements"]
+    num_left_out = max(0, len(indices) - _MAX_ELEMENTS)
+    last_shown = indices[_MAX_ELEMENTS - 1 + num_left_out :]
+    for index in [*indices[: _MAX_ELEMENTS - 1], *last_shown]:
+        if num_left_out and index == indices[-1]:
+            yield [f"{name}: {num_left_out} more"]
+        element = f"{name}[{', '.join(map(str, index))}]" if index else name
+        yield [
+            element,
+            str(field.count[index]),
+            *(f"{column[index] + 0.0:.4g}" for column in columns),
+        ]
+
+
+def _padded(row: list[str], widths: list[int]) -> Iterator[str]:
+    name, *numbers = row
+    if len(name) > widths[0]:  # The end of a path says more than its beginning.
+        name = "…" + name[len(name) - widths[0] + 1 :]
+    yield name.ljust(widths[0])
+    yield from (number.rjust(width) for number, width in zip(numbers, widths[1:]))

@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -345,7 +345,7 @@ class Validator:
             and len(set(ids)) == len(ids)
             and self._episode_of_id.keys().isdisjoint(ids)
             and next(self._check_fields(0, columns), None) is None
-            and are_flags_right(columns, ends)
+            and rlds_types.are_flags_right(columns, ends)
         )
         if is_right:
             is_valid[ends - 1] = ~known
@@ -572,24 +572,6 @@ def _as_text(leaf: Any) -> str:
 
 def _describe(value: np.ndarray) -> str:
     return str(_Field.of(value[np.newaxis]))
-
-
-def are_flags_right(columns: Columns, ends: Sequence[int] | np.ndarray) -> bool:
-    """Whether the flags of episodes, which end before these steps, keep the rules."""
-    flags = [columns[name] for name in rlds_types.STEP_FLAGS if name in columns]
-    if not all(map(_are_booleans, flags)):
-        return False
-    ends = np.asarray(ends)
-    if not ends[-1]:
-        return False
-    is_last = np.zeros(ends[-1], np.bool_)
-    is_last[ends - 1] = True
-    is_first, found_last, *is_terminal = flags
-    return bool(
-        np.array_equal(found_last, is_last)
-        and np.array_equal(is_first, np.roll(is_last, 1))
-        and not any(np.any(column & ~is_last) for column in is_terminal)
-    )
 
 
 def _check_flags(start: int, batch: Columns, is_end: bool) -> Iterator[_Finding]:

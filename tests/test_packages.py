@@ -3,7 +3,9 @@
 import ast
 import doctest
 import functools
+import graphlib
 import importlib
+import importlib.util
 import pkgutil
 import subprocess
 import sys
@@ -130,6 +132,29 @@ def test_each_room_of_rlds_knows_only_what_it_needs(room):
             own = file.relative_to(root / room).parts[0]
             if room == other == "formats" and below and (root / room / below[0]).is_dir():
                 assert is_tfds or below[0] == own, f"{file} imports {name}"
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_no_modules_of_a_package_need_each_other(package):
+    """Wherever a module imports others, unless it does so for annotations only."""
+    needed = {}
+    for module in modules_of(package):
+        file = Path(importlib.util.find_spec(module).origin)
+        if file.suffix == ".py":  # Others are compiled.
+            names = set(modules_needed_by(ast.parse(file.read_text())))
+            needed[module] = names.intersection(MODULES) - {module}
+    graphlib.TopologicalSorter(needed).prepare()  # Raises an error that names a circle.
+
+
+def modules_needed_by(node):
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (name.name for name in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            names = (f"{child.module}.{name.name}" for name in child.names)
+            yield from (name if name in MODULES else child.module for name in names)
+        elif not (isinstance(child, ast.If) and getattr(child.test, "id", "") == "TYPE_CHECKING"):
+            yield from modules_needed_by(child)
 
 
 def test_what_needs_tensorflow_is_imported_by_nothing_else_on_its_floor():

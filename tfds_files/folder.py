@@ -94,7 +94,7 @@ class DatasetFolder(Mapping[str, Split]):
         except ValueError as e:
             raise ValueError(f"{self.directory}: {e}") from None
         pieces = [piece for name, *bounds in ranges for piece in self._splits[name].cut(*bounds)]
-        return Split(split, pieces, self.decoder)
+        return Split(split, pieces, self)
 
     def __contains__(self, split: object) -> bool:
         return split in self._splits
@@ -157,7 +157,7 @@ def _splits(folder: DatasetFolder) -> Iterator[Split]:
                     str(template), folder.name, name, folder.file_format, index, len(lengths)
                 )
                 pieces.append(Piece(file, open_record_file(file, folder.file_format), 0, length))
-            yield Split(name, pieces, folder.decoder)
+            yield Split(name, pieces, folder)
     except (AttributeError, KeyError, TypeError, ValueError) as e:
         if isinstance(e, UnsupportedFileError):
             raise

@@ -49,8 +49,6 @@ def open_indexes(
         `dataset_info.json` says.
       OSError: A file cannot be read.
     """
-    from tfds_files.folder import open_folder
-
     pieces = list(split.cut(0, len(split)))
     if not pieces:
         return []
@@ -59,7 +57,7 @@ def open_indexes(
             f"{pieces[0].path}: it is not on this machine, and reading single steps of it would "
             "fetch each of them; copy the dataset"
         )
-    folder = open_folder(pieces[0].path.parent)
+    folder = split.folder
     if folder.file_format != "tfrecord":
         raise UnsupportedFileError(
             f"{folder.directory}: its files have the format {folder.file_format!r}, whose records "

@@ -15,14 +15,16 @@ from __future__ import annotations
 import bisect
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etils import epath
 
 from tfds_files.errors import DamagedFileError, TfdsFilesError
-from tfds_files.examples import ExampleDecoder
 from tfds_files.record_files import RecordFile
+
+if TYPE_CHECKING:
+    from tfds_files.folder import DatasetFolder
 
 __all__ = ["Piece", "Split", "ranges_of"]
 
@@ -52,26 +54,21 @@ class Split:
     Args:
       name: How it is called.
       pieces: Where its examples are.
-      decoder: Gives the decoder of some fields, or of all for None.
+      folder: The dataset that it is of.
 
     Attributes:
       name: How it is called.
+      folder: The dataset that it is of.
       shard_lengths: How many examples it has in each file.
       paths: The files.
     """
 
-    def __init__(
-        self,
-        name: str,
-        pieces: Iterable[Piece],
-        decoder: Callable[[tuple[str, ...] | None], ExampleDecoder],
-    ) -> None:
-        self.name = name
+    def __init__(self, name: str, pieces: Iterable[Piece], folder: DatasetFolder) -> None:
+        self.name, self.folder = name, folder
         self._pieces = tuple(pieces)
         self.shard_lengths = tuple(piece.end - piece.begin for piece in self._pieces)
         self.paths = tuple(piece.path for piece in self._pieces)
         self._ends = list(itertools.accumulate(self.shard_lengths))
-        self._decoder = decoder
 
     def __repr__(self) -> str:
         return f"Split({self.name!r}, {len(self)} examples in {len(self.paths)} shards)"
@@ -98,7 +95,7 @@ class Split:
           DamagedFileError: It cannot be read; says which file, record and field.
         """
         piece, record = self._place_of(index)
-        decoder = self._decoder(None if fields is None else tuple(fields))
+        decoder = self.folder.decoder(None if fields is None else tuple(fields))
         data = _read(piece, record)
         try:
             return decoder.decode(data)

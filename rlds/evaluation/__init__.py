@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 from rlds_ecosystem.lazy import lazy_package as _lazy_package
 
 if TYPE_CHECKING:
-    from rlds.evaluation.estimates import Estimate
+    from rlds.evaluation.estimates import Estimate, Interval
     from rlds.evaluation.evaluation_set import EvaluationSet, collect
     from rlds.evaluation.features import Features, OneHot, Quadratic, Sampled
     from rlds.evaluation.importance import importance_sampling
-    from rlds.evaluation.intervals import Interval
     from rlds.evaluation.linear_q import LinearQ, fitted_q
     from rlds.evaluation.metrics import Comparison, Score, compare
     from rlds.evaluation.policies import (
@@ -68,11 +67,10 @@ __all__ = [
 
 # Its names are loaded when they are used: some of its modules are of use alone.
 _HOMES = {
-    "rlds.evaluation.estimates": ["Estimate"],
+    "rlds.evaluation.estimates": ["Estimate", "Interval"],
     "rlds.evaluation.evaluation_set": ["EvaluationSet", "collect"],
     "rlds.evaluation.features": ["Features", "OneHot", "Quadratic", "Sampled"],
     "rlds.evaluation.importance": ["importance_sampling"],
-    "rlds.evaluation.intervals": ["Interval"],
     "rlds.evaluation.linear_q": ["LinearQ", "fitted_q"],
     "rlds.evaluation.metrics": ["Comparison", "Score", "compare"],
     "rlds.evaluation.policies": [

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
+import math
 import textwrap
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from rlds.evaluation.intervals import Interval
+__all__ = [
+    "Ends",
+    "Estimate",
+    "Interval",
+    "Mean",
+    "RatioSum",
+    "Statistic",
+    "WeightReport",
+    "student_quantile",
+]
 
-__all__ = ["Ends", "Estimate", "Mean", "RatioSum", "Statistic", "WeightReport"]
+# How many episodes are drawn at once.
+_BLOCK_DRAWS = 1 << 22
+# Below that many episodes, or what weights leave of them, intervals of every method but
+# Bernstein's are too narrow.
+_FEW_EPISODES = 30
 
 
 class Statistic(abc.ABC):
@@ -122,6 +135,29 @@ class Ends:
     left_out: int = 0
 
 
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """A range that holds the true value in most data sets such as this one.
+
+    Attributes:
+      lower: Its lower end.
+      upper: Its upper end.
+      level: In which share of data sets it holds the true value.
+      method: How it was computed.
+      warnings: What speaks against believing it, in sentences.
+    """
+
+    lower: float
+    upper: float
+    level: float
+    method: str
+    warnings: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        found = f"{self.lower:.5g} to {self.upper:.5g} ({self.level * 100:g} %, {self.method})"
+        return "\n  ".join([found, *(f"warning: {warning}" for warning in self.warnings)])
+
+
 @dataclasses.dataclass(frozen=True, repr=False)
 class Estimate:
     """What a policy is worth, as estimated.
@@ -178,9 +214,35 @@ class Estimate:
         Raises:
           ValueError: There is no interval; says why, and what to do.
         """
-        from rlds.evaluation.intervals import interval
-
-        return interval(self, level, method, num_samples, seed, value_range)
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"level must be between 0 and 1, such as 0.95, got {level}")
+        if (value_range is None) == (method == "bernstein"):
+            raise ValueError(
+                "value_range goes with method 'bernstein', which needs it: how much the numbers of "
+                "two episodes can differ at most, with the largest weight that can be"
+            )
+        weights = _weights(self)
+        if method == "bootstrap":
+            lower, upper, warnings = _bootstrap(self.statistic, weights, level, num_samples, seed)
+        elif method not in ("t", "bernstein"):
+            raise ValueError(f"method must be 'bootstrap', 't' or 'bernstein', got {method!r}")
+        elif not isinstance(self.statistic, Mean):
+            raise ValueError(
+                f"method {method!r} is for the mean of one number per episode. {self.estimator} is "
+                "computed from all episodes together: use method 'bootstrap'"
+            )
+        else:
+            counted = weights > 0
+            terms, weights = self.statistic.terms[counted], weights[counted]
+            half = (
+                _student_half(terms, weights, level)
+                if value_range is None
+                else _bernstein_half(terms, weights, level, value_range)
+            )
+            lower, upper, warnings = self.value - half, self.value + half, []
+        if method != "bernstein":
+            warnings += _warnings(self, weights)
+        return Interval(lower, upper, level, method, (*self.interval_warnings, *warnings))
 
     def __repr__(self) -> str:
         parts = [f"{self.value:.5g}", self.estimator, _counted(self.num_episodes, "episode")]
@@ -234,3 +296,131 @@ class Estimate:
 
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _weights(estimate: Estimate) -> np.ndarray:
+    """How often each episode counts, `[N]`; at least two do."""
+    number = estimate.num_episodes
+    given = estimate.episode_weights
+    weights = np.ones(number) if given is None else np.asarray(given, np.float64)
+    if weights.shape != (number,):
+        raise ValueError(f"episode_weights must have shape ({number},), got {weights.shape}")
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise ValueError("episode_weights must be finite, and not negative")
+    counted = int(np.count_nonzero(weights))
+    report = estimate.weights
+    if not number:
+        reason = "there are no episodes"
+    elif not counted:
+        reason = "the weights of all episodes are 0"
+    elif counted == 1:
+        only = "there is only one episode" if number == 1 else "only one episode has a weight"
+        reason = f"{only}, which cannot say how much episodes differ; collect more"
+    elif report is not None and not report.effective_sample_size > 0:
+        reason = "the policy never does what was recorded, so all weights are 0"
+    elif not math.isfinite(estimate.value):
+        reason = f"the estimate is {estimate.value}"
+    else:
+        return weights
+    raise ValueError(f"there is no interval: {reason}")
+
+
+def _warnings(estimate: Estimate, weights: np.ndarray) -> list[str]:
+    """What speaks against an interval from so few episodes."""
+    counted, worth = np.count_nonzero(weights), weights.sum() ** 2 / (weights @ weights)
+    if estimate.weights is not None:
+        worth = min(worth, estimate.weights.effective_sample_size)
+    if counted < _FEW_EPISODES:
+        few = f"there are only {counted} episodes"
+    elif worth < _FEW_EPISODES:
+        few = f"the weights leave no more than {worth:.1f} episodes"
+    else:
+        return []
+    return [f"{few}: intervals from so few are mostly too narrow"]
+
+
+def _bootstrap(
+    statistic: Statistic, weights: np.ndarray, level: float, num_samples: int, seed: int
+) -> tuple[float, float, list[str]]:
+    """The ends between which the estimates from resampled episodes are."""
+    least = math.ceil(round(2 / (1 - level), 6))
+    if num_samples < least:
+        raise ValueError(f"num_samples must be at least {least} for level {level}: {num_samples}")
+    values = _resampled(statistic, weights, num_samples, np.random.default_rng(seed))
+    found = values[~np.isnan(values)]
+    missing = num_samples - len(found)
+    if 2 * missing > num_samples:
+        raise ValueError(
+            f"there is no interval: {missing} of {num_samples} samples of the episodes have no "
+            "estimate, so too few episodes say anything about the policy; collect more"
+        )
+    lower, upper = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    warnings = [f"{missing} of {num_samples} samples have no estimate, and were left out"]
+    return float(lower), float(upper), warnings[: bool(missing)]
+
+
+def _resampled(
+    statistic: Statistic, weights: np.ndarray, num_samples: int, rng: np.random.Generator
+) -> np.ndarray:
+    """The estimate from each sample of the episodes that count, drawn with replacement."""
+    episodes, number = np.flatnonzero(weights), len(weights)
+    block, values = max(1, _BLOCK_DRAWS // number), []
+    for first in range(0, num_samples, block):
+        rows = min(block, num_samples - first)
+        drawn = episodes[rng.integers(len(episodes), size=(rows, len(episodes)))]
+        if isinstance(statistic, Mean):  # Sums of what was drawn are faster than counts.
+            sums = (weights * statistic.terms)[drawn].sum(axis=1)
+            values.append(sums / weights[drawn].sum(axis=1))
+        else:
+            drawn += number * np.arange(rows)[:, None]
+            counts = np.bincount(drawn.ravel(), minlength=rows * number).reshape(rows, number)
+            values.append(statistic.values(counts * weights))
+    return np.concatenate(values)
+
+
+def _student_half(terms: np.ndarray, weights: np.ndarray, level: float) -> float:
+    """Half the width of Student's interval around a mean."""
+    number, shares = len(terms), weights / weights.sum()
+    deviations = shares * (terms - shares @ terms)
+    error = math.sqrt(number / (number - 1) * float(deviations @ deviations))
+    return student_quantile(level, number - 1) * error
+
+
+@functools.lru_cache
+def student_quantile(level: float, degrees_of_freedom: int) -> float:
+    """Returns what the absolute value of Student's t is below, with a probability.
+
+    The probability is an integral of a power of a cosine, over the arc tangent of t / sqrt(degrees
+    of freedom). Newton's method comes to it from below, as the cosine falls.
+
+    >>> round(student_quantile(0.95, 1), 9)
+    12.706204736
+    """
+    nodes, node_weights = np.polynomial.legendre.leggauss(64)
+    power = degrees_of_freedom - 1
+    scale = 2 / math.sqrt(math.pi)
+    scale *= math.exp(math.lgamma((power + 2) / 2) - math.lgamma((power + 1) / 2))
+    angle = 0.0
+    for _ in range(100):
+        inside = scale * angle / 2 * node_weights @ np.cos(angle / 2 * (nodes + 1)) ** power
+        step = (level - inside) / (scale * math.cos(angle) ** power)
+        angle += step
+        if step < 1e-14 * angle:
+            break
+    return math.sqrt(degrees_of_freedom) * math.tan(angle)
+
+
+def _bernstein_half(
+    terms: np.ndarray, weights: np.ndarray, level: float, value_range: float
+) -> float:
+    """Half the width of the empirical Bernstein interval around a mean."""
+    if (weights != weights[0]).any():
+        raise ValueError(
+            "method 'bernstein' is for episodes that all count the same: leave out episode_weights,"
+            " or use method 'bootstrap'"
+        )
+    if (spread := np.ptp(terms)) > value_range:
+        raise ValueError(f"value_range is {value_range}, but episodes differ by {spread:.5g}")
+    number, log_term = len(terms), math.log(4 / (1 - level))
+    spread_part = math.sqrt(2 * float(terms.var(ddof=1)) * log_term / number)
+    return spread_part + 7 * value_range * log_term / (3 * (number - 1))

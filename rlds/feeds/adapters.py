@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlds.feeds.feed import Feed
-from rlds.feeds.samples import Batch
 from rlds_ecosystem import import_extra
+
+if TYPE_CHECKING:
+    from rlds.feeds.feed import Feed
+    from rlds.feeds.samples import Batch
 
 __all__ = ["grain_dataset", "torch_loader"]
 

@@ -6,7 +6,7 @@ import collections
 import math
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,16 @@ import numpy.typing as npt
 import tfds_files
 from rlds_ecosystem.forking import begin_anew_in_forks
 
-__all__ = ["ALIGNMENT", "as_bytes", "empty", "joined", "listed", "zero_out"]
+__all__ = [
+    "ALIGNMENT",
+    "as_bytes",
+    "as_numbers",
+    "empty",
+    "joined",
+    "listed",
+    "paths_of",
+    "zero_out",
+]
 
 ALIGNMENT = 64
 """Where the memory of a new array begins: JAX takes such arrays over without copying them."""
@@ -146,3 +155,20 @@ def zero_out(column: np.ndarray, rows: np.ndarray) -> None:
     for place in zip(*np.nonzero(rows)):
         value = column[place]
         column[place] = np.zeros_like(value) if isinstance(value, np.ndarray) else b""
+
+
+def as_numbers(values: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Returns numbers of samples or episodes, int64 of shape `[n]`.
+
+    Raises:
+      TypeError: They are no integers; a mask is none either.
+    """
+    numbers = np.asarray(values).reshape(-1)
+    if numbers.size and numbers.dtype.kind not in "iu":
+        raise TypeError(f"expected integers, got an array of {numbers.dtype}")
+    return numbers.astype(np.int64)
+
+
+def paths_of(fields: str | Iterable[str]) -> tuple[str, ...]:
+    """Returns the paths of fields, of which one may be given by itself."""
+    return (fields,) if isinstance(fields, str) else tuple(fields)

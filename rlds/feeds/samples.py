@@ -15,19 +15,21 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 import rlds
 from rlds import normalization
 from rlds.feeds._core import locate
-from rlds.feeds.arrays import joined, zero_out
+from rlds.feeds.arrays import as_numbers, joined, paths_of, zero_out
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.storage import Rows, hash_of
-from rlds.feeds.table import Table, as_numbers, paths_of
 from rlds.statistics import FieldType, Statistics
 from rlds_ecosystem.nests import is_in, nest, root_of
+
+if TYPE_CHECKING:
+    from rlds.feeds.table import Table
 
 __all__ = [
     "Batch",

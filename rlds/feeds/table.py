@@ -8,13 +8,15 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 import rlds
 import tfds_files
+from rlds.feeds.arrays import as_numbers, paths_of
 from rlds.feeds.mapped import MappedStorage
+from rlds.feeds.samples import Samples, Segments, Steps, Transitions, Windows
 from rlds.feeds.storage import (
     CachedStorage,
     Outlines,
@@ -29,19 +31,23 @@ from rlds.feeds.video import VideoStorage
 from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.episodes import Episodes
+from rlds.sources.opening import format_of
 from rlds.sources.opening import open as open_episodes
-from rlds.sources.source import Source, SourceEpisode, SourceError, files_of
+from rlds.sources.source import (
+    RandomAccessSource,
+    Source,
+    SourceEpisode,
+    SourceError,
+    files_of,
+)
 from rlds.sources.video_frames import FramesSource
+from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at, nest, root_of
 from rlds_ecosystem.progress import show_progress
 from tfds_files.features import leaves_of
 
-if TYPE_CHECKING:
-    import rlds.statistics
-    from rlds.feeds.samples import Samples
-
-__all__ = ["Table", "as_numbers", "open"]
+__all__ = ["Table", "open"]
 
 _CACHE_BYTES = 512 << 20
 _MOST_NAMES = 4
@@ -105,6 +111,9 @@ def open(
     if isinstance(path, Episodes):
         episodes = path
     else:
+        format = format_of(path) if format is None else format
+        if format == "tfds":
+            options = {**options, "decode_images": False}
         episodes = open_episodes(path, split, format=format, **options)
     source = _with_image_files(episodes.source)
     if source is not episodes.source:
@@ -124,13 +133,12 @@ def open(
 
 def _with_image_files(source: Source) -> Source:
     """The same source with the files of images, which are decoded into batches."""
-    if isinstance(source, FolderSource):
+    if not isinstance(source, FramesSource):
         return source.with_image_files()
-    if isinstance(source, FramesSource) and isinstance(source.source, FolderSource):
-        return FramesSource(
-            FolderSource(source.source.directory, decode_images=False), source.cameras
-        )
-    return source
+    stored = source.source.with_image_files()
+    if stored is source.source or not isinstance(stored, RandomAccessSource):
+        return source
+    return FramesSource(stored, source.cameras)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -359,7 +367,7 @@ class Table:
         *,
         masks: Mapping[str, Any] | None = None,
         include_last_action: bool | None = None,
-    ) -> rlds.statistics.Statistics:
+    ) -> Statistics:
         """Computes the statistics of fields, for `Samples.normalize`; reads all steps once.
 
         Args:
@@ -374,8 +382,6 @@ class Table:
           TypeError: A field is not numeric.
           ValueError: There are no episodes, or a mask does not fit.
         """
-        from rlds.statistics import compute_statistics
-
         if fields is None:
             roots = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD)
             fields = [
@@ -421,8 +427,6 @@ class Table:
           only_real: Whether to leave out the last steps of episodes whose final observation is
             known: their actions are placeholders.
         """
-        from rlds.feeds.samples import Steps
-
         return Steps(self, only_real)
 
     def transitions(self, n: int = 1, gamma: float = 1.0) -> Samples:
@@ -439,8 +443,6 @@ class Table:
           KeyError: There is no `observation`, or neither `is_terminal` nor `discount`.
           ValueError: `n` is not positive, or `gamma` not in [0, 1].
         """
-        from rlds.feeds.samples import Transitions
-
         return Transitions(self, n, gamma)
 
     def windows(
@@ -470,8 +472,6 @@ class Table:
           KeyError: A field is missing.
           ValueError: A length is not positive, or the padding is unknown.
         """
-        from rlds.feeds.samples import Windows
-
         return Windows(self, history, horizon, history_fields, horizon_fields, padding, only_real)
 
     def segments(
@@ -491,8 +491,6 @@ class Table:
         Raises:
           ValueError: A number is not positive.
         """
-        from rlds.feeds.samples import Segments
-
         return Segments(self, length, length if shift is None else shift, drop_remainder)
 
     def fingerprint(self) -> str:
@@ -545,23 +543,6 @@ class _Metadata(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._episode._whole.metadata)
-
-
-def as_numbers(values: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Returns numbers of samples or episodes, int64 of shape `[n]`.
-
-    Raises:
-      TypeError: They are no integers; a mask is none either.
-    """
-    numbers = np.asarray(values).reshape(-1)
-    if numbers.size and numbers.dtype.kind not in "iu":
-        raise TypeError(f"expected integers, got an array of {numbers.dtype}")
-    return numbers.astype(np.int64)
-
-
-def paths_of(fields: str | Iterable[str]) -> tuple[str, ...]:
-    """Returns the paths of fields, of which one may be given by itself."""
-    return (fields,) if isinstance(fields, str) else tuple(fields)
 
 
 def in_words(names: Sequence[str]) -> str:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from rlds.sources.source import SourceEpisode
-from rlds.sources.video_frames import FramesSource
 from rlds.sources.wrapped import WrappedSource
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at, nest
 from tfds_files.png import encode_png
+
+if TYPE_CHECKING:
+    from rlds.sources.video_frames import FramesSource
 
 __all__ = ["EncodedFrames"]
 

@@ -155,7 +155,7 @@ def test_errors_say_where(folder):
 def test_spoilt_examples_raise_nothing_else(folder):
     rng = random.Random(3)
     split = open_folder(folder)["train"]
-    decoder, examples = split._decoder(None), [split.example_bytes(i) for i in range(3)]
+    decoder, examples = split.folder.decoder(), [split.example_bytes(i) for i in range(3)]
     num_refused = 0
     for _ in range(300):
         data = bytearray(rng.choice(examples))

@@ -98,7 +98,9 @@ class FolderSource(StoredSource, RandomAccessSource):
 
     @override
     def with_image_files(self) -> FolderSource:
-        return FolderSource(self.directory, decode_images=False)
+        if not self._decode_images:
+            return self
+        return FolderSource(self.directory, self._splits, decode_images=False)
 
     @classmethod
     @override

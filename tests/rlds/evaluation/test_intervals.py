@@ -11,12 +11,19 @@ from rlds.evaluation import (
     OneHot,
     TabularQ,
     doubly_robust,
+    estimates,
     fitted_q,
     importance_sampling,
-    intervals,
 )
-from rlds.evaluation.estimates import Ends, Estimate, Mean, RatioSum, WeightReport
-from rlds.evaluation.intervals import Interval, student_quantile
+from rlds.evaluation.estimates import (
+    Ends,
+    Estimate,
+    Interval,
+    Mean,
+    RatioSum,
+    WeightReport,
+    student_quantile,
+)
 
 
 def estimate_of(statistic, weights_of_episodes=None, **others):
@@ -73,7 +80,7 @@ def test_bootstrap_computes_the_whole_estimate_again(monkeypatch):
     estimate = estimate_of(statistic)
     found = estimate.interval(0.9, num_samples=200, seed=5)
     assert ends_of(found) == pytest.approx(tuple(expected), rel=1e-12)
-    monkeypatch.setattr(intervals, "_BLOCK_DRAWS", 7 * 30)  # The last block has 20 samples.
+    monkeypatch.setattr(estimates, "_BLOCK_DRAWS", 7 * 30)  # The last block has 20 samples.
     assert estimate.interval(0.9, num_samples=200, seed=5) == found
     assert estimate.interval(0.9, num_samples=200, seed=6) != found
 

@@ -298,10 +298,6 @@ def test_a_shard_with_other_fields_is_an_error_where_it_is_read(tmp_path, kind, 
     shard = f"it-train.{file_format}-00001"
     shutil.copy(other / shard, directory / shard)
     where = rf"{shard}.*(field 'x'|steps/x): "
-    if file_format == "array_record" and kind != "missing":  # All episodes are read to be counted.
-        with pytest.raises(SourceError, match=where):
-            rlds.feeds.open(directory)
-        return
     table = rlds.feeds.open(directory)
     samples = table.steps()
     for episode, first in ((0, 0), (2, 7)):
@@ -312,7 +308,8 @@ def test_a_shard_with_other_fields_is_an_error_where_it_is_read(tmp_path, kind, 
             samples.batch([0, number])
     with pytest.raises(SourceError, match=where):
         table.read(1, fields=["x"])
-    assert_equal(table.read(1, fields=["action"]), {"action": steps["action"]})
+    if file_format == "tfrecord":  # Others are read with all fields that were wanted before.
+        assert_equal(table.read(1, fields=["action"]), {"action": steps["action"]})
     with pytest.raises(SourceError, match=where):
         list(Feed(samples, 4, epochs=1))
 
