@@ -219,7 +219,6 @@ class Hdf5File:
         path: str,
         *,
         link_type: int | None = None,
-        maybe_array: bool = False,
     ) -> Any:
         """Returns what is in a group, as `member` does, but in the low-level types of h5py.
 
@@ -231,7 +230,6 @@ class Hdf5File:
           name: The name in the group.
           path: What to call it in an error.
           link_type: The type of the link, if it is known.
-          maybe_array: Has no effect.
 
         Returns:
           A `GroupID` or `DatasetID`.
@@ -369,7 +367,7 @@ class Hdf5File:
             self.other_files.update(place for place in places if os.path.isfile(place))
         self.other_files.discard(self.path)
 
-    # --- What will go.
+    # --- For formats that count what they read.
 
     def budget(self, max_bytes: int | None = None) -> Budget:
         """Returns what reading may cost: without end, if the values may be in other files."""

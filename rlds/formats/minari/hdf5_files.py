@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -94,13 +95,17 @@ class Hdf5Storage(Storage):
     @override
     def read(self, index: int, wanted: Collection[str] | None, rows: slice) -> RawEpisode:
         columns = {}
+
+        def where() -> str:
+            return self._path(index)
+
         with self._opened(index) as group:
             stored, attributes = self._look(group, index)
             for path in stored:
                 if wanted is not None and path not in wanted:
                     continue
                 part = slice(None) if path in SCALARS else rows
-                with source_errors(self._path(index), episode=index, field=path):
+                with source_errors(where, episode=index, field=path):
                     values = self._reader.read(group, path, stored[path], part)
                     columns[path] = self._column(path, stored[path], values)
         return RawEpisode(columns, attributes)
@@ -108,14 +113,14 @@ class Hdf5Storage(Storage):
     @contextlib.contextmanager
     def _opened(self, index: int) -> Iterator[Any]:
         name = f"{_EPISODE}{index}"
-        with self._file.read() as file, source_errors(self._path(index), episode=index):
+        with self._file.read() as file, source_errors(lambda: self._path(index), episode=index):
             group = self._file.open(file.id, name.encode(), self.place(index))
             if is_array(group):
                 raise self.error("an array, expected a group", index)
             yield group
 
-    def _path(self, index: int) -> pathlib.Path:
-        return self._directory.parent / self.place(index)
+    def _path(self, index: int) -> str:
+        return os.fspath(self._directory.parent / self.place(index))
 
     def _look(self, group: Any, index: int) -> tuple[Mapping[str, StoredArray], Mapping[str, Any]]:
         """Returns the arrays of an episode, checked, and its attributes."""

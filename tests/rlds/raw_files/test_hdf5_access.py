@@ -336,6 +336,12 @@ def test_it_stays_open_for_a_part(path):
     watch.close()
 
 
+def test_values_that_are_beyond_the_end(path):
+    file = Hdf5File(path)
+    with pytest.raises(SourceError, match=r"one.*'x': cut short: 8 b"), file.read("one"):
+        file.read_at(file.size - 8, np.zeros((2, 1)), "x")
+
+
 @pytest.mark.parametrize("replace", [True, False], ids=["replaced", "written to"])
 def test_another_file_in_its_place(tmp_path, path, replace):
     source = D4rlSource(path)

@@ -1,0 +1,38 @@
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+
+from rlds.raw_files.hdf5_values import decode_value, encode_value
+
+NUMBERS = st_numpy.boolean_dtypes() | st_numpy.integer_dtypes() | st_numpy.floating_dtypes()
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.binary()
+    | st_numpy.arrays(NUMBERS, st_numpy.array_shapes())
+    | st.lists(st.text()).map(lambda texts: np.array([*texts, None], object)[:-1]),
+    lambda children: st.dictionaries(st.text(), children, max_size=3),
+    max_leaves=4,
+)
+
+
+@given(VALUES)
+def test_any_value_comes_back_from_json(value):
+    found = decode_value(json.loads(json.dumps(encode_value(value))))
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        assert (found.dtype, found.shape) == (value.dtype, value.shape)
+        assert found.tobytes() == value.tobytes()
+    else:
+        assert repr(found) == repr(value)
+
+
+def test_what_is_no_value():
+    with pytest.raises(ValueError, match="not supported"):
+        encode_value(np.zeros(2, [("a", "f4"), ("b", "i4")]))
