@@ -9,6 +9,7 @@ import math
 import textwrap
 
 import numpy as np
+from typing_extensions import override
 
 __all__ = [
     "Ends",
@@ -63,12 +64,12 @@ class Mean(Statistic):
     terms: np.ndarray
 
     @property
+    @override
     def num_episodes(self) -> int:
-        """See `Statistic`."""
         return len(self.terms)
 
+    @override
     def values(self, counts: np.ndarray) -> np.ndarray:
-        """See `Statistic`."""
         with np.errstate(invalid="ignore", divide="ignore"):
             found: np.ndarray = (counts @ self.terms) / counts.sum(axis=1)
             return found
@@ -88,12 +89,12 @@ class RatioSum(Statistic):
     denominators: np.ndarray
 
     @property
+    @override
     def num_episodes(self) -> int:
-        """See `Statistic`."""
         return len(self.numerators)
 
+    @override
     def values(self, counts: np.ndarray) -> np.ndarray:
-        """See `Statistic`."""
         above, below = counts @ self.numerators, counts @ self.denominators
         ratios = np.divide(above, below, out=np.zeros_like(above), where=below != 0)
         found: np.ndarray = np.where((below != 0).any(axis=1), ratios.sum(axis=1), np.nan)

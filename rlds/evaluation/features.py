@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from rlds.evaluation.policies import (
     CategoricalPolicy,
@@ -101,18 +102,18 @@ class OneHot(Features):
     def __post_init__(self) -> None:
         _check_number(self.num_states * self.num_actions, "states and actions")
 
+    @override
     def __call__(self, observations: Any, actions: Any) -> np.ndarray:
-        """See `Features`."""
         states = _indices(observations, self.num_states, "observation")
         chosen = _indices(actions, self.num_actions, "action")
         found = np.zeros((len(states), self.num_states * self.num_actions))
         found[np.arange(len(states)), states * self.num_actions + chosen] = 1
         return found
 
+    @override
     def expected(
         self, observations: Any, policy: Policy, rng: np.random.Generator | None = None
     ) -> np.ndarray:
-        """See `Features`."""
         if not isinstance(policy, CategoricalPolicy):
             return super().expected(observations, policy, rng)
         states = _indices(observations, self.num_states, "observation")
@@ -125,8 +126,8 @@ class OneHot(Features):
         found[np.arange(len(states)), states] = probabilities
         return found.reshape(len(states), self.num_states * self.num_actions)
 
+    @override
     def name(self, column: int, observations: Any, actions: Any) -> str:
-        """See `Features`."""
         state, action = divmod(column, self.num_actions)
         return f"state {state} with action {action}"
 
@@ -169,18 +170,18 @@ class Quadratic(Features):
     def __post_init__(self) -> None:
         _check_samples(self.num_samples)
 
+    @override
     def __call__(self, observations: Any, actions: Any) -> np.ndarray:
-        """See `Features`."""
         x = np.concatenate(
             [as_vectors(observations, "observation"), as_vectors(actions, "action")], axis=1
         )
         first, second = _pairs(x.shape[1])
         return np.concatenate([np.ones((len(x), 1)), x, x[:, first] * x[:, second]], axis=1)
 
+    @override
     def expected(
         self, observations: Any, policy: Policy, rng: np.random.Generator | None = None
     ) -> np.ndarray:
-        """See `Features`."""
         if isinstance(policy, CategoricalPolicy | DeterministicPolicy):
             return super().expected(observations, policy, rng)
         # What derives from it may change its actions, by tanh for example.
@@ -202,8 +203,8 @@ class Quadratic(Features):
         found[:, 1 + size + pairs] += covariances[:, first[pairs] - action, second[pairs] - action]
         return found
 
+    @override
     def name(self, column: int, observations: Any, actions: Any) -> str:
-        """See `Features`."""
         sizes = [as_vectors(observations, "observation").shape[1]]
         sizes.append(as_vectors(actions, "action").shape[1])
         names = [
@@ -247,8 +248,8 @@ class Sampled(Features):
     def __post_init__(self) -> None:
         _check_samples(self.num_samples)
 
+    @override
     def __call__(self, observations: Any, actions: Any) -> np.ndarray:
-        """See `Features`."""
         found = np.asarray(self.function(observations, actions), np.float64)
         if found.ndim != 2 or len(found) != len(actions):
             raise ValueError(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from rlds.evaluation.estimates import Estimate, Statistic
 from rlds.evaluation.evaluation_set import EvaluationSet, check_episode_weights
@@ -332,12 +333,12 @@ class _Refit(Statistic):
     q: LinearQ
 
     @property
+    @override
     def num_episodes(self) -> int:
-        """See `Statistic`."""
         return self.q.data.num_episodes
 
+    @override
     def values(self, counts: np.ndarray) -> np.ndarray:
-        """See `Statistic`."""
         coefficients, starts = self.q.refits(counts)
         found: np.ndarray = (coefficients * starts).sum(axis=1)
         return found

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
+from typing_extensions import override
 
 from rlds_ecosystem.nests import named_leaves
 
@@ -200,20 +201,20 @@ class CategoricalPolicy(Policy):
         found: np.ndarray = np.exp(self.log_probs(observations))
         return found
 
+    @override
     def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
-        """See `Policy`."""
         bounds = np.cumsum(self.probs(observations), axis=-1)
         drawn = rng.random((len(bounds), 1)) * bounds[:, -1:]
         found: np.ndarray = (drawn >= bounds).sum(axis=-1)
         return found
 
+    @override
     def mode(self, observations: Any) -> np.ndarray:
-        """See `Policy`."""
         found: np.ndarray = self.log_probs(observations).argmax(axis=-1)
         return found
 
+    @override
     def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
-        """See `Policy`."""
         logs = self.log_probs(observations)
         chosen = whole_numbers(actions, logs.shape[1], "action")
         _check_shape(chosen, (len(logs),))
@@ -294,20 +295,20 @@ class GaussianPolicy(_PolicyOfNormals):
     [[-0.3]]
     """
 
+    @override
     def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
-        """See `Policy`."""
         return self._drawn(observations, rng)
 
+    @override
     def mode(self, observations: Any) -> np.ndarray:
-        """See `Policy`."""
         return self.parameters(observations)[0]
 
+    @override
     def mean(self, observations: Any) -> np.ndarray:
-        """See `Policy`."""
         return self.parameters(observations)[0]
 
+    @override
     def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
-        """See `Policy`."""
         return self._normal(observations, _finite(actions))
 
 
@@ -344,8 +345,8 @@ class TanhGaussianPolicy(_PolicyOfNormals):
             raise ValueError(f"clamp must be between 0 and 1, got {clamp}")
         self._clamp = clamp
 
+    @override
     def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
-        """See `Policy`."""
         found: np.ndarray = np.tanh(self._drawn(observations, rng))
         return found
 
@@ -354,12 +355,12 @@ class TanhGaussianPolicy(_PolicyOfNormals):
         found: np.ndarray = np.tanh(self.parameters(observations)[0])
         return found
 
+    @override
     def mean(self, observations: Any) -> np.ndarray:
-        """See `Policy`."""
         return _expected_tanh(*self.parameters(observations))
 
+    @override
     def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
-        """See `Policy`."""
         z = _before_tanh(actions, self._clamp)
         # log(1 - tanh(z)²), without a difference of what is nearly equal.
         log_slope = 2.0 * (np.log(2.0) - z - np.logaddexp(0.0, -2.0 * z))
@@ -414,17 +415,17 @@ class DeterministicPolicy(Policy):
     def __init__(self, function: Callable[[Any], np.ndarray]) -> None:
         self._function = function
 
+    @override
     def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
-        """See `Policy`."""
         del rng
         return self.mode(observations)
 
+    @override
     def mode(self, observations: Any) -> np.ndarray:
-        """See `Policy`."""
         return np.asarray(self._function(observations))
 
+    @override
     def mean(self, observations: Any) -> np.ndarray:
-        """See `Policy`."""
         return self.mode(observations)
 
 
@@ -438,12 +439,12 @@ class SamplerPolicy(Policy):
     def __init__(self, function: Callable[[Any, np.random.Generator], np.ndarray]) -> None:
         self._function = function
 
+    @override
     def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
-        """See `Policy`."""
         return np.asarray(self._function(observations, rng))
 
+    @override
     def mode(self, observations: Any) -> np.ndarray:
-        """See `Policy`."""
         raise TypeError(f"{type(self).__name__} only draws actions: the mode is not known")
 
 
@@ -469,20 +470,20 @@ class UniformPolicy(Policy):
             raise ValueError(f"bounds {self._low} and {self._high}, expected low < high")
         self._log_density = -np.log(widths).sum()
 
+    @override
     def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
-        """See `Policy`."""
         return rng.uniform(self._low, self._high, (_length(observations), len(self._low)))
 
     def mode(self, observations: Any) -> np.ndarray:
         """Returns the middle between the bounds."""
         return np.tile((self._low + self._high) / 2, (_length(observations), 1))
 
+    @override
     def mean(self, observations: Any) -> np.ndarray:
-        """See `Policy`."""
         return self.mode(observations)
 
+    @override
     def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
-        """See `Policy`."""
         found = _finite(actions)
         _check_shape(found, (_length(observations), len(self._low)))
         is_inside = ((found >= self._low) & (found <= self._high)).all(axis=-1)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from rlds.evaluation.estimates import Statistic, WeightReport
 from rlds.evaluation.evaluation_set import EvaluationSet, check_gamma
@@ -358,12 +359,12 @@ class StepRatios(Statistic):
     num_without_weight: int
 
     @property
+    @override
     def num_episodes(self) -> int:
-        """See `Statistic`."""
         return self.number
 
+    @override
     def values(self, counts: np.ndarray) -> np.ndarray:
-        """See `Statistic`."""
         found = np.zeros(len(counts))
         for number, (above, below, has_lost) in enumerate(self._sums(counts)):
             has_weight = below != 0

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeGuard
 
 import numpy as np
+from typing_extensions import override
 
 from rlds.evaluation.estimates import Estimate, Mean, Statistic
 from rlds.evaluation.evaluation_set import EvaluationSet, check_episode_weights, check_gamma
@@ -188,12 +189,12 @@ class _Corrected(Statistic):
     corrections: StepRatios
 
     @property
+    @override
     def num_episodes(self) -> int:
-        """See `Statistic`."""
         return self.starts.num_episodes
 
+    @override
     def values(self, counts: np.ndarray) -> np.ndarray:
-        """See `Statistic`."""
         found: np.ndarray = self.starts.values(counts) + self.corrections.values(counts)
         return found
 
@@ -206,8 +207,8 @@ class _Refitted(Statistic):
     corrections: _Corrections
 
     @property
+    @override
     def num_episodes(self) -> int:
-        """See `Statistic`."""
         return self.q.data.num_episodes
 
     @functools.cached_property
@@ -220,8 +221,8 @@ class _Refitted(Statistic):
         found[follows] -= data.step_discounts(q.gamma)[follows, None] * after
         return found
 
+    @override
     def values(self, counts: np.ndarray) -> np.ndarray:
-        """See `Statistic`."""
         coefficients, starts = self.q.refits(counts)
         found = self.corrections.values(self.q.data.rewards, counts)
         for by_sample, start, feature in zip(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 import rlds
 import tfds_files
@@ -229,21 +230,21 @@ class MappedStorage(Storage):
         self._episode_fields = episodes.source.episode_fields()
         self._others = CachedStorage(episodes, fields, decoders, max_bytes, outlines=self.outlines)
 
+    @override
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
-        """See `Storage`."""
         return _MappedRows(
             self, episodes, steps, [path for path in paths if not self.is_random(path)]
         )
 
+    @override
     def check(self, episodes: np.ndarray) -> None:
-        """See `Storage`."""
         if self.num_files <= _FEW_FILES:
             self.files.check(range(self.num_files))
         else:
             self.files.check(np.flatnonzero(np.bincount(self._shards[episodes])).tolist())
 
+    @override
     def metadata_column(self, name: str) -> np.ndarray | None:
-        """See `Storage`."""
         field = self._episode_fields.get(name)
         if not isinstance(field, Field) or field.encoding:
             return None
@@ -268,8 +269,8 @@ class MappedStorage(Storage):
             *((index.checksum, len(index), index.offsets[:1].tolist()) for index in self._indexes)
         )
 
+    @override
     def bytes_of_step(self, path: str) -> float:
-        """See `Storage`."""
         name = f"{rlds.STEPS}/{path}"
         sizes = [
             int(index.sizes[:, index.fields.index(name)].sum(dtype=np.int64))

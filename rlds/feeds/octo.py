@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from rlds.feeds.policy_samples import NormalizedPolicySamples, padded
 from rlds.feeds.roles import ACTION, STATE
@@ -107,10 +108,10 @@ class OctoSamples(NormalizedPolicySamples):
     max_action_dim: int | None = None
     max_proprio_dim: int | None = None
 
+    @override
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
-        """See `Samples`."""
         ends = self._num_steps(episodes)
         times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
         last = ends if self.max_goal_distance is None else steps + self.max_goal_distance

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from rlds.feeds.policy_samples import PolicySamples
 from rlds.feeds.roles import ACTION, STATE, Roles, joined
@@ -130,10 +131,10 @@ class OpenpiSamples(PolicySamples):
     _: dataclasses.KW_ONLY
     action_horizon: int = 16
 
+    @override
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
-        """See `Samples`."""
         del numbers, epoch
         last = self._num_steps(episodes)[:, np.newaxis] - 1
         ahead = np.minimum(steps[:, np.newaxis] + np.arange(self.action_horizon), last)

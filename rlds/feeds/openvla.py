@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from rlds.feeds.policy_samples import NormalizedPolicySamples
 from rlds.feeds.roles import ACTION, STATE
@@ -101,10 +102,10 @@ class OpenVLASamples(NormalizedPolicySamples):
     future_action_window_size: int = 0
     absolute_action_mask: Sequence[bool] | None = None
 
+    @override
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
-        """See `Samples`."""
         last = self._num_steps(episodes) - 1
         times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
         goals = self._drawn(numbers, epoch, np.minimum(steps + 1, last), last + 1)

@@ -10,6 +10,7 @@ import abc
 import dataclasses
 
 import numpy as np
+from typing_extensions import override
 
 from rlds.feeds._core import locate
 from rlds.feeds.permutation import Permutation, key_of
@@ -44,8 +45,8 @@ class InOrder(Order):
     array([0, 2])
     """
 
+    @override
     def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """See `Order`."""
         del epoch
         return places
 
@@ -65,8 +66,8 @@ class Shuffled(Order):
         super().__init__(size)
         self._seed = seed
 
+    @override
     def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """See `Order`."""
         return Permutation(self.size, key_of("samples", self._seed, epoch))[places]
 
 
@@ -106,8 +107,8 @@ class Segmented(Order):
         """How many segments there are."""
         return len(self._begins)
 
+    @override
     def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """See `Order`."""
         order, ends = self._segments(epoch)
         windows = locate(places, ends) // self.window
         shuffled = np.empty_like(places)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
+from typing_extensions import override
 
 from rlds import normalization
 from rlds.feeds.permutation import key_of, uniform_of
@@ -58,8 +59,8 @@ class PolicySamples(Samples):
         self.table = self.table.select(self.roles.fields)
         _ = self.spec  # Raises for what does not fit.
 
+    @override
     def describe(self) -> str:
-        """See `Samples`."""
         words = []
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -69,8 +70,8 @@ class PolicySamples(Samples):
                 words.append(f"{field.name}={value!r}")
         return f"{type(self).__name__}({', '.join(words)})"
 
+    @override
     def counts(self) -> np.ndarray:
-        """See `Samples`."""
         return self._num_steps(np.arange(self.table.num_episodes))
 
     def _num_steps(self, episodes: np.ndarray) -> np.ndarray:

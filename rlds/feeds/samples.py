@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from typing_extensions import override
 
 import rlds
 from rlds import normalization
@@ -261,22 +262,22 @@ class Steps(Samples):
     def __init__(self, table: Table, only_real: bool) -> None:
         self.table, self._only_real = table, only_real
 
+    @override
     def describe(self) -> str:
-        """See `Samples`."""
         return "steps(only_real=True)" if self._only_real else "steps()"
 
+    @override
     def counts(self) -> np.ndarray:
-        """See `Samples`."""
         outlines = self.table.outlines
         if not self._only_real:
             return outlines.num_steps
         counts: np.ndarray = np.maximum(outlines.num_steps - outlines.final_observation_known, 0)
         return counts
 
+    @override
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
-        """See `Samples`."""
         del numbers, epoch
         paths = list(self.table.fields)
         rows = self.table.rows(episodes, steps, paths)
@@ -302,18 +303,18 @@ class Transitions(Samples):
         if not _below(table.fields, rlds.OBSERVATION):
             raise KeyError(f"no field {rlds.OBSERVATION!r}; there are {', '.join(table.fields)}")
 
+    @override
     def describe(self) -> str:
-        """See `Samples`."""
         return f"transitions(n={self._n}, gamma={self._gamma})"
 
+    @override
     def counts(self) -> np.ndarray:
-        """See `Samples`."""
         return self.table.outlines.num_transitions
 
+    @override
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
-        """See `Samples`."""
         del numbers, epoch
         fields, outlines = self.table.fields, self.table.outlines
         own = [path for path in fields if path not in (rlds.IS_LAST, rlds.IS_TERMINAL)]
@@ -432,16 +433,16 @@ class Windows(Samples):
             if not _below(table.fields, name):
                 raise KeyError(f"no field {name!r}; there are {', '.join(table.fields)}")
 
+    @override
     def describe(self) -> str:
-        """See `Samples`."""
         return (
             f"windows(history={self._history}, horizon={self._horizon}, "
             f"history_fields={self._history_fields}, horizon_fields={self._horizon_fields}, "
             f"padding={self._padding!r}, only_real={self._only_real})"
         )
 
+    @override
     def counts(self) -> np.ndarray:
-        """See `Samples`."""
         outlines = self.table.outlines
         return (
             self._num_real(np.arange(self.table.num_episodes))
@@ -456,10 +457,10 @@ class Windows(Samples):
         num_real: np.ndarray = np.maximum(outlines.num_steps[episodes] - known, 0)
         return num_real
 
+    @override
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
-        """See `Samples`."""
         del numbers, epoch
         past = steps[:, np.newaxis] + np.arange(1 - self._history, 1)
         past_mask, past = past >= 0, np.maximum(past, 0)
@@ -506,27 +507,27 @@ class Segments(Samples):
         self.table, self._length, self._shift = table, length, shift
         self._drop_remainder = drop_remainder
 
+    @override
     def describe(self) -> str:
-        """See `Samples`."""
         rest = f"shift={self._shift}, drop_remainder={self._drop_remainder}"
         return f"segments({self._length}, {rest})"
 
+    @override
     def counts(self) -> np.ndarray:
-        """See `Samples`."""
         num_steps = self.table.outlines.num_steps
         if not self._drop_remainder:
             return -(-num_steps // self._shift)
         counts: np.ndarray = (num_steps - self._length) // self._shift + 1
         return np.where(num_steps < self._length, 0, counts)
 
+    @override
     def steps_of(self, places: np.ndarray) -> np.ndarray:
-        """See `Samples`."""
         return places * self._shift
 
+    @override
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
-        """See `Samples`."""
         del numbers, epoch
         num_steps = self.table.outlines.num_steps[episodes][:, np.newaxis]
         places = steps[:, np.newaxis] + np.arange(self._length)
@@ -553,16 +554,16 @@ class _DerivedSamples(Samples):
     def __len__(self) -> int:
         return len(self._samples)
 
+    @override
     def counts(self) -> np.ndarray:
-        """See `Samples`."""
         return self._samples.counts()
 
+    @override
     def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `Samples`."""
         return self._samples.locate(numbers)
 
+    @override
     def on(self, table: Table) -> Samples:
-        """See `Samples`."""
         other = copy.copy(self)
         other.table, other._samples = table, self._samples.on(table)
         return other
@@ -594,18 +595,18 @@ class GoalSamples(_DerivedSamples):
             if root_of(name) != rlds.OBSERVATION or not _below(self.table.storage.fields, name):
                 raise KeyError(f"no field {name!r} of observations")
 
+    @override
     def describe(self) -> str:
-        """See `Samples`."""
         return (
             f"{self._samples.describe()}.with_goals(seed={self._seed}, "
             f"strategy={self._strategy!r}, max_distance={self._max_distance}, "
             f"gamma={self._gamma}, fields={self._fields})"
         )
 
+    @override
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
-        """See `Samples`."""
         farthest = self.table.outlines.num_steps[episodes] - 1 - steps
         if self._max_distance is not None:
             farthest = np.minimum(farthest, self._max_distance)
@@ -657,17 +658,17 @@ class NormalizedSamples(_DerivedSamples):
         none = np.zeros(0, np.int64)
         self._normalized(samples.columns(none, none, none, 0))  # Raises for what does not fit.
 
+    @override
     def describe(self) -> str:
-        """See `Samples`."""
         kind, fields, clip, floor = self._options
         made_of = hash_of(self._statistics.to_json())
         options = f"kind={kind!r}, fields={fields}, clip={clip}, floor={floor}"
         return f"{self._samples.describe()}.normalize({made_of}, {options})"
 
+    @override
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
-        """See `Samples`."""
         return self._normalized(self._samples.columns(numbers, episodes, steps, epoch))
 
     def _normalized(self, columns: Columns) -> Columns:
@@ -715,27 +716,27 @@ class FilteredSamples(_DerivedSamples):
             kept.append(numbers[mask])
         self._kept = np.concatenate(kept) if kept else np.zeros(0, np.int64)
 
+    @override
     def describe(self) -> str:
-        """See `Samples`."""
         return f"{self._samples.describe()}.filter({len(self)}: {hash_of(self._kept.tobytes())})"
 
     def __len__(self) -> int:
         return len(self._kept)
 
+    @override
     def counts(self) -> np.ndarray:
-        """See `Samples`."""
         episodes, _ = self._samples.locate(self._kept)
         return np.bincount(episodes, minlength=self.table.num_episodes)
 
+    @override
     def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `Samples`."""
         self._check(numbers)
         return self._samples.locate(self._kept[numbers])
 
+    @override
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
-        """See `Samples`."""
         return self._samples.columns(self._kept[numbers], episodes, steps, epoch)
 
 

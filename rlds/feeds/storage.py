@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 import tfds_files
 from rlds.feeds import arrays
@@ -306,8 +307,8 @@ class CachedStorage(Storage):
         self._episodes = episodes
         self.outlines = _outlines(episodes, progress) if outlines is None else outlines
 
+    @override
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
-        """See `Storage`."""
         return _CachedRows(self, episodes, steps, paths)
 
     def is_random(self, path: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from typing_extensions import override
 
 from rlds.feeds import arrays
 from rlds.feeds.images import for_all_rows
@@ -35,33 +36,33 @@ class VideoStorage(Storage):
         self.outlines, self.why_cached = others.outlines, others.why_cached
         self.num_files = others.num_files
 
+    @override
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
-        """See `Storage`."""
         stored = [path for path in paths if path not in self.source.cameras]
         return _VideoRows(self, episodes, steps, self._others.rows(episodes, steps, stored))
 
+    @override
     def check(self, episodes: np.ndarray) -> None:
-        """See `Storage`."""
         self._others.check(episodes)
 
+    @override
     def metadata_column(self, name: str) -> np.ndarray | None:
-        """See `Storage`."""
         return self._others.metadata_column(name)
 
     def is_random(self, path: str) -> bool:
         """A frame costs no more than those from its keyframe on, wherever it is."""
         return path in self.source.cameras or self._others.is_random(path)
 
+    @override
     def is_image(self, path: str) -> bool:
-        """See `Storage`."""
         return path in self.source.cameras or self._others.is_image(path)
 
+    @override
     def fingerprint(self) -> str:
-        """See `Storage`."""
         return hash_of(self._others.fingerprint(), *self.source.cameras)
 
+    @override
     def bytes_of_step(self, path: str) -> float:
-        """See `Storage`."""
         return self._others.bytes_of_step(path)
 
     def place(self, episode: int) -> tuple[str, int]:
