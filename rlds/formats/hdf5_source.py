@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 import rlds
 from rlds.alignment import from_sars
@@ -18,6 +19,7 @@ from rlds.raw_files.hdf5_layout import encode_data, layout_changes
 from rlds.raw_files.untrusted import SourceChangedError, source_errors
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import (
+    ALL_ROWS,
     Origin,
     Outline,
     RandomAccessSource,
@@ -71,7 +73,7 @@ class Hdf5EpisodesSource(RandomAccessSource):
       keeps_layout: Whether the episodes say how they are stored, so that they can be restored.
     """
 
-    reads_spans = True
+    reads_rows = True
     unread: Collection[str] = ()
     keeps_layout = True
 
@@ -105,9 +107,9 @@ class Hdf5EpisodesSource(RandomAccessSource):
         del split, index, num_transitions
         return True
 
-    def _others(self, split: str, index: int) -> Mapping[str, Any]:
-        """Returns fields of an episode that are not in its group."""
-        del split, index
+    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
+        """Returns fields of an episode that are not in its group, at least those wanted."""
+        del split, index, wanted
         return {}
 
     def _other_fields(self) -> Mapping[str, Field]:
@@ -204,56 +206,45 @@ class Hdf5EpisodesSource(RandomAccessSource):
 
     # --- One episode.
 
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """Reads an episode; see `RandomAccessSource`."""
-        return self._episode(split, index, None)
-
-    def peek(self, split: str, index: int) -> SourceEpisode:
-        """Reads all but the steps, of which it has the flags."""
-        return self._episode(split, index, list(rlds.STEP_FLAGS))
-
-    def _episode(self, split: str, index: int, fields: Sequence[str] | None) -> SourceEpisode:
+    @override
+    def outline(self, split: str, index: int) -> Outline:
         with self._opened(split, index) as group:
-            self._check(group)
+            return self._outline(group)
+
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        with self._opened(split, index) as group:
+            wanted = self.episode_paths(fields)
+            if wanted or fields is None:
+                self._check(group)
             outline = self._outline(group)
             if not outline.num_steps:
                 raise SourceError("no rows", file=group.file)
             has_final = outline.final_observation_known
+            attributes = [path for path in wanted if path in self._attributes]
             metadata = {
-                **self._attribute_values(group),
-                **{path: group.value(path) for path in self._values},
-                **self._others(split, index),
+                **(self._attribute_values(group) if attributes else {}),
+                **{path: group.value(path) for path in self._values if path in wanted},
+                **self._others(split, index, wanted),
             }
-            if self.keeps_layout:
+            if self.keeps_layout and LAYOUT in wanted:
                 changes = layout_changes(self._layout(group), self._first_layout)
                 metadata[LAYOUT] = json.dumps(changes) if changes else ""
             return SourceEpisode(
                 key=self.key(split, index),
-                steps=self._steps(group, split, index, fields),
+                steps=self._steps(group, split, index, self.step_paths(fields), rows),
                 origin=Origin(self._origin(split, index), 0, outline.num_steps),
                 truncated=not self._is_terminal(group),
                 final_observation_known=has_final,
                 complete=self._is_complete(split, index, outline.num_steps - has_final),
                 metadata=nest(metadata),
             )
-
-    def read_steps(
-        self, split: str, index: int, fields: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        """Reads steps, and of no arrays but those of the wanted fields."""
-        return self.read_span(split, index, fields, 0, 1 << 62)
-
-    def read_span(
-        self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
-    ) -> Mapping[str, Any]:
-        """Reads consecutive steps, and of no arrays but those of the wanted fields."""
-        with self._opened(split, index) as group:
-            return self._steps(group, split, index, fields, begin, end)
-
-    def outline(self, split: str, index: int) -> Outline:
-        """Looks at how many actions there are."""
-        with self._opened(split, index) as group:
-            return self._outline(group)
 
     def _has_final(self, group: EpisodeGroup, num_transitions: int) -> bool:
         """Whether there is an observation more than there are actions."""
@@ -303,14 +294,12 @@ class Hdf5EpisodesSource(RandomAccessSource):
         group: EpisodeGroup,
         split: str,
         index: int,
-        fields: Sequence[str] | None,
-        begin: int = 0,
-        end: int = 1 << 62,
+        wanted: Collection[str],
+        rows: slice,
     ) -> dict[str, Any]:
-        """Returns columns of steps from `begin` to before `end`."""
-        wanted = set(self._step_paths(fields))
+        """Returns the wanted columns of some steps."""
         number, num_steps = self._check_rows(group)
-        begin, end, _ = slice(begin, end).indices(num_steps)
+        begin, end, _ = rows.indices(num_steps)
         steps = {}
         for path, (name, field, whole) in self._columns.items():
             group.check(path, field)
@@ -328,6 +317,6 @@ class Hdf5EpisodesSource(RandomAccessSource):
         )
         for name, value in self._constants(split, index, group).items():
             others[name] = np.full(num_steps, value, object)
-        for name in wanted & others.keys() - steps.keys():
+        for name in {*wanted} & others.keys() - steps.keys():
             steps[name] = others[name][begin:end]
         return nest(steps)

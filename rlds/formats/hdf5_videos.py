@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from rlds.video import VIDEO
 from rlds.video.container import VideoFile
 from rlds.video.fields import clip_fields, clip_values
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at, nest
 
 __all__ = ["Hdf5VideosSource"]
 
@@ -42,13 +41,13 @@ class Hdf5VideosSource(Hdf5EpisodesSource):
             for name, field in clip_fields(has_frames=True).items()
         }
 
-    def _clips(
-        self, split: str, index: int, cameras: Collection[str] | None = None
-    ) -> dict[str, Any]:
-        """Returns the values of the fields of all cameras, or of some."""
+    def _clips(self, split: str, index: int, wanted: Collection[str]) -> dict[str, Any]:
+        """Returns the values of the fields of the wanted cameras."""
         found: dict[str, Any] = {}
-        for camera in self._cameras_seen() if cameras is None else cameras:
+        for camera in self._cameras_seen():
             file, path = self._video_file(index, camera), f"{VIDEO}/{camera}"
+            if not any(field.startswith(f"{path}/") for field in wanted):
+                continue
             if not file.exists():
                 raise SourceError("the video is missing", file=file, field=path)
             with source_errors(file, field=path), VideoFile(file) as video:
@@ -60,13 +59,3 @@ class Hdf5VideosSource(Hdf5EpisodesSource):
             values = clip_values(clip, np.where(steps < number, steps, -1))
             found.update({f"{path}/{name}": value for name, value in values.items()})
         return found
-
-    def read_episode_fields(
-        self, split: str, index: int, fields: Sequence[str]
-    ) -> Mapping[str, Any]:
-        """Reads some of the fields of an episode, and no videos but those that are wanted."""
-        cameras = {f"{VIDEO}/{camera}": camera for camera in self._cameras_seen()}
-        if not all(path in cameras for path in fields):
-            return super().read_episode_fields(split, index, fields)
-        found = self._clips(split, index, [cameras[path] for path in fields])
-        return nest(dict(leaves_at(nest(found), fields)))

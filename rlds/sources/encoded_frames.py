@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
-from rlds.sources.source import SourceEpisode
+from rlds.sources import reading
+from rlds.sources.source import ALL_ROWS, SourceEpisode
 from rlds.sources.wrapped import WrappedSource
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
@@ -55,22 +57,16 @@ class EncodedFrames(WrappedSource):
         }
         return nest({**dict(leaves_at(self.source.step_fields(), None)), **files})
 
-    def read(self, split: str, index: int) -> SourceEpisode:  # type: ignore[override]
-        """Reads an episode, and encodes all its frames."""
-        episode = self.source.read(split, index)
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        episode = reading.read(self.source, split, index, fields, rows)
         return dataclasses.replace(episode, steps=self._encoded(episode.steps))
-
-    def read_steps(
-        self, split: str, index: int, fields: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        """Reads the steps of an episode, and encodes the frames that are asked for."""
-        return self._encoded(self.source.read_steps(split, index, fields))
-
-    def read_span(
-        self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
-    ) -> Mapping[str, Any]:
-        """Reads consecutive steps, and encodes their frames."""
-        return self._encoded(self.source.read_span(split, index, fields, begin, end))
 
     def _encoded(self, steps: Mapping[str, Any]) -> Mapping[str, Any]:
         columns = dict(leaves_at(steps, None))

@@ -6,13 +6,23 @@ import collections
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
+import rlds
+from rlds.sources import reading
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import RandomAccessSource, Source, SourceEpisode, SourceError, files_of
+from rlds.sources.source import (
+    ALL_ROWS,
+    RandomAccessSource,
+    Source,
+    SourceEpisode,
+    SourceError,
+    files_of,
+)
 from rlds.sources.wrapped import WrappedSource
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.decoding import ClipIndex, ClipReader
@@ -84,7 +94,7 @@ class FramesSource(WrappedSource):
 
     def __init__(self, source: RandomAccessSource, cameras: Iterable[str] | None = None) -> None:
         super().__init__(source)
-        self.reads_spans = True
+        self.reads_rows = True
         known = cameras_of(source.episode_fields())
         wanted = known if cameras is None else list(dict.fromkeys(cameras))
         for camera in wanted:
@@ -128,47 +138,28 @@ class FramesSource(WrappedSource):
         """Returns those of the source, and which cameras are decoded."""
         return {**self.source.options(), VIDEO: list(self.cameras)}
 
-    def peek(self, split: str, index: int) -> SourceEpisode:
-        """Returns what the source says, without the clips."""
-        episode = self.source.peek(split, index)
-        return dataclasses.replace(episode, metadata=self._without_clips(episode.metadata))
-
-    def read(self, split: str, index: int) -> SourceEpisode:  # type: ignore[override]
-        """Reads an episode, and decodes all its frames."""
-        episode = self.source.read(split, index)
-        pixels = {}
-        for camera in self.cameras:
-            with self._opened(split, index, camera, episode.metadata) as clip:
-                pixels[camera] = self._decoded(clip, camera, 0, episode.num_steps)
-        return dataclasses.replace(
-            episode,
-            steps=nest({**dict(leaves_at(episode.steps, None)), **pixels}),
-            metadata=self._without_clips(episode.metadata),
-        )
-
-    def read_steps(
-        self, split: str, index: int, fields: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        """Reads the steps of an episode, and decodes the frames that are asked for."""
-        return self.read_span(split, index, fields, 0, self.outline(split, index).num_steps)
-
-    def read_span(
-        self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
-    ) -> Mapping[str, Any]:
-        """Reads consecutive steps, and decodes their frames."""
-        wanted = self._step_paths(fields)
-        others = [path for path in wanted if path not in self.cameras]
-        found: dict[str, Any] = {}
-        if others:
-            steps = self.source.read_span(split, index, others, begin, end)
-            found.update(leaves_at(steps, others))
-        if len(others) < len(wanted):
-            end = min(end, self.outline(split, index).num_steps)
-        for camera in wanted:
-            if camera in self.cameras:
-                with self._opened(split, index, camera) as clip:
-                    found[camera] = self._decoded(clip, camera, begin, max(begin, end))
-        return nest(found)
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        wanted = self.step_paths(fields)
+        cameras = [path for path in wanted if path in self.cameras]
+        others = None if fields is None else {*fields} - {_in_steps(path) for path in cameras}
+        episode = reading.read(self.source, split, index, others, rows)
+        steps = dict(leaves_at(episode.steps, None))
+        if cameras:
+            length = reading.outline(self.source, split, index).num_steps
+            begin, end, _ = rows.indices(length)
+            values = episode.metadata if fields is None else None
+            for camera in cameras:
+                with self._opened(split, index, camera, values) as clip:
+                    steps[camera] = self._decoded(clip, camera, begin, max(begin, end))
+        metadata = self._without_clips(episode.metadata)
+        return dataclasses.replace(episode, steps=nest(steps), metadata=metadata)
 
     def read_frames(
         self, split: str, index: int, camera: str, steps: np.ndarray, images: Sequence[np.ndarray]
@@ -233,7 +224,7 @@ class FramesSource(WrappedSource):
         if clip is None:
             path = f"{VIDEO}/{camera}"
             if metadata is None:
-                metadata = self.source.read_episode_fields(split, index, [path])
+                metadata = reading.read_metadata(self.source, split, index, [path])
             clip = _OpenClip.of(at(metadata, path), path, self._readers.indexes.get(key))
             self._readers.indexes.put(key, clip.reader.index, clip.reader.index.nbytes)
         try:
@@ -250,6 +241,10 @@ class FramesSource(WrappedSource):
         return nest(
             {path: value for path, value in leaves if not any(is_in(path, name) for name in gone)}
         )
+
+
+def _in_steps(path: str) -> str:
+    return f"{rlds.STEPS}/{path}"
 
 
 class _OpenClip:

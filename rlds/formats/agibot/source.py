@@ -17,7 +17,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -181,7 +181,7 @@ class AgiBotSource(Hdf5VideosSource):
     def _constant_fields(self) -> Sequence[str]:
         return ("language_instruction",)
 
-    def _others(self, split: str, index: int) -> Mapping[str, Any]:
+    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
         info = self._info(index)
         task, _ = self._episodes[index]
         with source_errors(self._info_file(task), episode=self.key(split, index)):
@@ -200,7 +200,7 @@ class AgiBotSource(Hdf5VideosSource):
         return {
             **{f"annotations/{name}": column for name, column in columns.items()},
             "metadata": json.dumps(info) if info else "",
-            **self._clips(split, index),
+            **self._clips(split, index, wanted),
         }
 
     def _other_fields(self) -> Mapping[str, Field]:

@@ -17,11 +17,12 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
 import rlds
 from rlds.raw_files.npz_arrays import NpzFile, open_npz, read_npy
@@ -32,7 +33,13 @@ from rlds.raw_files.untrusted import (
     source_errors,
     trusted_bytes,
 )
-from rlds.sources.source import Origin, Outline, RandomAccessSource, SourceEpisode, SourceError
+from rlds.sources.source import (
+    ALL_ROWS,
+    Origin,
+    RandomAccessSource,
+    SourceEpisode,
+    SourceError,
+)
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import step_flags
 from rlds_ecosystem.fields import Field
@@ -197,45 +204,26 @@ class CalvinSource(RandomAccessSource):
         found = self._splits[split]
         return str(found.step(found.ranges[index][0]).stem)
 
-    def outline(self, split: str, index: int) -> Outline:
-        """See `RandomAccessSource`."""
-        return self.peek(split, index).outline
+    reads_rows = True
 
-    def peek(self, split: str, index: int) -> SourceEpisode:
-        """Reads no file of a step."""
-        return self._episode(split, index, [])
-
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """Reads an episode; see `RandomAccessSource`."""
-        return self._episode(split, index, list(self._paths))
-
-    def read_steps(
-        self, split: str, index: int, fields: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        """Reads no arrays but those of the wanted fields."""
-        return self.read_span(split, index, fields, 0, self.num_steps(split)[index])
-
-    reads_spans = True
-
-    def read_span(
-        self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
-    ) -> Mapping[str, Any]:
-        """Reads the files of consecutive steps."""
-        length = self.num_steps(split)[index]
-        rows = range(min(begin, length), min(end, length))
-        wanted = self._step_paths(fields)
-        columns = self._columns(split, index, rows, [p for p in wanted if p in self._paths])
-        others = {p: column[rows.start : rows.stop] for p, column in _others(length).items()}
-        return nest({path: {**columns, **others}[path] for path in wanted})
-
-    def _episode(self, split: str, index: int, paths: Sequence[str]) -> SourceEpisode:
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
         found = self._splits[split]
         first, last = found.ranges[index]
         length = last + 1 - first
+        paths = [path for path in self.step_paths(fields) if path in self._paths]
+        span = range(*rows.indices(length))
+        flags = {path: column[rows] for path, column in _others(length).items()}
         annotations, scene = found.said_of(index, self._embedding_size)
         return SourceEpisode(
             key=self.key(split, index),
-            steps=nest({**self._columns(split, index, range(length), paths), **_others(length)}),
+            steps=nest({**self._columns(split, index, span, paths), **flags}),
             origin=Origin(f"{split}/{found.step(first).name}", first, last + 1),
             truncated=True,
             final_observation_known=False,

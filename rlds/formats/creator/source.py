@@ -20,12 +20,13 @@ import os
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import dm_env
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
 import rlds
 from envlogger.backends.riegeli_files.layout import METADATA_FILE
@@ -37,7 +38,7 @@ from rlds.raw_files.jpeg_images import jpeg_shape
 from rlds.raw_files.restricted_pickle import RestrictedPickleError, loads
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode, SourceError
+from rlds.sources.source import ALL_ROWS, Origin, RandomAccessSource, SourceEpisode, SourceError
 from rlds.sources.specs import fields_from_spec, specs_from_columns
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import stack_values
@@ -163,8 +164,14 @@ class RldsCreatorSource(RandomAccessSource):
         del split
         return self._names[index].removesuffix(".pkl")
 
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """See `RandomAccessSource`."""
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
         name = self._names[index]
         episode = self._load(name)
         for field, first in self._recorded_specs.items():

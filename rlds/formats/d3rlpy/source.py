@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
 import rlds
 from rlds.alignment import from_sars
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.sources.aside import ASIDE_BYTES, ASIDE_ENDS, ASIDE_TEXT, AsideRows, KeptAside
 from rlds.sources.source import (
+    ALL_ROWS,
     Origin,
     Outline,
     RandomAccessSource,
@@ -30,7 +32,7 @@ from rlds.sources.source import (
 )
 from rlds.sources.texts import as_text
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.nests import nest
 
 __all__ = ["FIELDS", "LAST", "METADATA_KEY", "SUFFIXES", "TERMINATED", "VERSION", "D3rlpySource"]
 
@@ -187,9 +189,17 @@ class D3rlpySource(RandomAccessSource):
             terminated = self._terminated(opened, index)
         return Outline(rows, rows if terminated else rows - 1, not terminated)
 
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """Reads an episode; see `RandomAccessSource`."""
-        steps, last, terminated = self._read(split, index, [*self._fields])
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        paths = self.step_paths(fields)
+        wanted = [path for path in self._fields if path in paths]
+        steps, last, terminated = self._read(split, index, wanted)
         return SourceEpisode(
             key=self.key(split, index),
             steps=steps,
@@ -198,14 +208,6 @@ class D3rlpySource(RandomAccessSource):
             truncated=not terminated,
             metadata=nest({f"{LAST}/{path}": row for path, row in last.items()}),
         )
-
-    def read_steps(
-        self, split: str, index: int, fields: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        """Reads the steps of an episode, from no arrays but those of the wanted fields."""
-        wanted = self._step_paths(fields)
-        steps, *_ = self._read(split, index, [path for path in self._fields if path in wanted])
-        return nest(dict(leaves_at(steps, wanted)))
 
     def _terminated(self, opened: Any, index: int) -> bool:
         return bool(np.asarray(self._value(opened, f"{TERMINATED}_{index}")).reshape(-1)[-1])

@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -161,7 +161,7 @@ class DroidSource(Hdf5VideosSource):
     def _constant_fields(self) -> Sequence[str]:
         return ("language_instruction",)
 
-    def _others(self, split: str, index: int) -> Mapping[str, Any]:
+    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
         metadata = self._metadata_of(index)
         for camera, file in self._videos_of(index, metadata).items():
             if camera not in self._cameras:
@@ -171,7 +171,7 @@ class DroidSource(Hdf5VideosSource):
         return {
             "success": said,
             "metadata": json.dumps(metadata),
-            **self._clips(split, index),
+            **self._clips(split, index, wanted),
         }
 
     def _other_fields(self) -> Mapping[str, Field]:

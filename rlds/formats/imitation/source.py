@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
 import rlds
 from rlds.alignment import from_sars
@@ -21,6 +22,7 @@ from rlds.raw_files.input_files import changed
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.aside import AsideFolder, KeptAside
 from rlds.sources.source import (
+    ALL_ROWS,
     Origin,
     Outline,
     RandomAccessSource,
@@ -30,7 +32,6 @@ from rlds.sources.source import (
 )
 from rlds_ecosystem import import_extra, stores
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at, nest
 
 __all__ = ["ASIDE", "FIELDS", "INFOS", "INFO_FILE", "METADATA_KEY", "STATE_FILE", "TERMINAL"]
 __all__ += ["ImitationSource"]
@@ -188,25 +189,24 @@ class ImitationSource(RandomAccessSource):
             rows = len(self._array(OBS, index).flatten())
         return Outline(rows, rows - 1, True)
 
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """Reads an episode; see `RandomAccessSource`."""
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        wanted = self.step_paths(fields)
+        names = [name for name in FIELDS if FIELDS[name] in wanted]
         number, row = self._place(index)
         terminal = self._is_terminal(index)
         return SourceEpisode(
             key=self.key(split, index),
-            steps=self._steps(index, terminal, self._features),
+            steps=self._steps(index, terminal, names),
             origin=Origin(self._files[number].name, row, row + 1),
             truncated=not terminal,
         )
-
-    def read_steps(
-        self, split: str, index: int, fields: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        """Reads the steps of an episode, from no columns but those of the wanted fields."""
-        wanted = self._step_paths(fields)
-        names = [name for name in FIELDS if FIELDS[name] in wanted]
-        steps = self._steps(index, self._is_terminal(index), names)
-        return nest(dict(leaves_at(steps, wanted)))
 
     def _is_terminal(self, index: int) -> bool:
         return bool(self._array(TERMINAL, index)[0].as_py())

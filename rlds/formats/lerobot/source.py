@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
 import rlds
 from rlds.formats.lerobot.columns import (
@@ -51,13 +52,20 @@ from rlds.formats.lerobot.layout import (
 from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.formats.lerobot.videos import EpisodeVideo, Videos
 from rlds.raw_files.untrusted import check_is_file, source_errors
-from rlds.sources.aside import AsideFolder, KeptAside
-from rlds.sources.source import Origin, Outline, RandomAccessSource, SourceEpisode, SourceError
+from rlds.sources.sidecar import StoredSidecar
+from rlds.sources.source import (
+    ALL_ROWS,
+    Origin,
+    Outline,
+    RandomAccessSource,
+    SourceEpisode,
+    SourceError,
+)
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import step_flags
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.nests import nest
 
 __all__ = ["EXTRA_FILES", "IMAGE_FILE", "ROW", "STATS", "LeRobotSource"]
 
@@ -116,7 +124,7 @@ class LeRobotSource(RandomAccessSource):
 
     description = "Episodes of a LeRobot dataset."
     homepage = "https://github.com/huggingface/lerobot"
-    reads_spans = True
+    reads_rows = True
 
     def __init__(
         self,
@@ -217,19 +225,28 @@ class LeRobotSource(RandomAccessSource):
         first = self._root / EXTRAS.format(episode_index=int(self._table.indices[0]))
         return [file.name for file in walk(first)]
 
-    def kept_aside(self) -> KeptAside | None:
-        """See `Source`."""
-        place = self._root / ASIDE
-        if not AsideFolder.exists(place):
+    @override
+    def kept_aside(self) -> StoredSidecar | None:
+        stored = StoredSidecar.in_folder(self._root / ASIDE)
+        if stored is None:
             return None
-        folder = _Kept(place, self)
-        names = folder.aside.places
-        paths = {TASK: self._task_path, **self._paths}
-        if len(folder) != len(self._table.indices) or not {*names.values()} <= paths.keys():
+        names, paths = stored.aside.places, {TASK: self._task_path, **self._paths}
+        if len(stored) != len(self._table.indices) or not {*names.values()} <= paths.keys():
             return None  # Others added episodes to those that were exported, or took fields away.
-        places = {path: paths[name] for path, name in names.items()}
-        folder.aside = dataclasses.replace(folder.aside, places=places)
-        return folder
+        clips: dict[str, str] = {}
+        for camera, name in stored.aside.metadata.get(VIDEO, {}).items():
+            if name not in self._info.videos:
+                raise SourceError(f"no videos of {name!r:.100}", file=stored.files[0])
+            for part in (CLIP, FIRST):
+                clips[f"{camera}/{part}"] = f"{VIDEO}/{paths[name]}/{part}"
+        fields = {path: Field(np.int64 if path.endswith(FIRST) else bytes) for path in clips}
+        stored.aside = dataclasses.replace(
+            stored.aside,
+            places={path: paths[name] for path, name in names.items()},
+            episode={**stored.aside.episode, **fields},
+            episode_places=clips,
+        )
+        return stored
 
     def step_fields(self) -> Mapping[str, Any]:
         """See `Source`."""
@@ -350,72 +367,57 @@ class LeRobotSource(RandomAccessSource):
 
     # --- One episode.
 
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """Reads an episode; see `RandomAccessSource`."""
-        return self._episode(self._splits[split][index], None)
-
-    def peek(self, split: str, index: int) -> SourceEpisode:
-        """Reads all that is no column of steps."""
-        return self._episode(self._splits[split][index], ())
-
+    @override
     def outline(self, split: str, index: int) -> Outline:
-        """See `RandomAccessSource`."""
         place = self._splits[split][index]
         row = self._table.row(place)
         terminal = self._ending(row) if self._flag else False
         return Outline(row.length, max(row.length - 1 + terminal, 0), False)
 
-    def read_steps(
-        self, split: str, index: int, fields: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        """Reads the steps of an episode, of no columns but the wanted ones."""
-        wanted = self._step_paths(fields)
-        steps = self._steps(self._table.row(self._splits[split][index]), wanted)
-        return nest(dict(leaves_at(steps, wanted)))
-
-    def read_span(
-        self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
-    ) -> Mapping[str, Any]:
-        """Reads consecutive steps, and no other rows."""
-        row = self._table.row(self._splits[split][index])
-        span = range(row.length)[begin:end]
-        wanted = self._step_paths(fields)
-        return nest(dict(leaves_at(self._steps(row, wanted, span), wanted)))
-
-    def _episode(self, place: int, wanted: Collection[str] | None) -> SourceEpisode:
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        place = self._splits[split][index]
         row = self._table.row(place)
         with self._located(row):
-            steps = self._steps(row, self._step_paths(None) if wanted is None else wanted)
-            terminal = bool(steps[rlds.IS_TERMINAL][-1])
             first = self._table.first_row(row)
             return SourceEpisode(
                 key=episode_key(row.index),
-                steps=nest(steps),
+                steps=nest(self._steps(row, self.step_paths(fields), range(row.length)[rows])),
                 origin=Origin(self._info.data_file(row), first, first + row.length),
-                truncated=not terminal,
+                truncated=not (self._flag and self._ending(row)),
                 final_observation_known=False,
-                metadata=nest(self._about(place, row)),
+                metadata=nest(self._about(place, row, self.episode_paths(fields))),
                 counts={"rows": row.length},
             )
 
     def _located(self, row: EpisodeRow) -> Any:
         return source_errors(self._root / self._info.data_file(row), episode=episode_key(row.index))
 
-    def _about(self, place: int, row: EpisodeRow) -> dict[str, Any]:
-        """The fields of an episode by path."""
-        whole, stats = self._table.whole(place)
-        about: dict[str, Any] = {
-            ROW: json.dumps(whole, ensure_ascii=False),
-            STATS: "" if stats is None else json.dumps(stats, ensure_ascii=False),
-        }
+    def _about(self, place: int, row: EpisodeRow, wanted: Collection[str]) -> dict[str, Any]:
+        """The wanted fields of an episode by path."""
+        about: dict[str, Any] = {}
+        if ROW in wanted or STATS in wanted:
+            whole, stats = self._table.whole(place)
+            about[ROW] = json.dumps(whole, ensure_ascii=False)
+            about[STATS] = "" if stats is None else json.dumps(stats, ensure_ascii=False)
         for name in self._info.videos:
-            found, path = self._video(row, name), self._paths[name]
-            about[f"{VIDEO}/{path}/{CLIP}"] = found.clip
-            about[f"{VIDEO}/{path}/{FIRST}"] = np.int64(found.first)
+            camera = f"{VIDEO}/{self._paths[name]}"
+            if not any(path.startswith(f"{camera}/") for path in wanted):
+                continue
+            found = self._video(row, name)
+            about[f"{camera}/{CLIP}"] = found.clip
+            about[f"{camera}/{FIRST}"] = np.int64(found.first)
             if self._options["match"] == "timestamp":
-                about[f"{VIDEO}/{path}/{FRAMES}"] = found.frames
+                about[f"{camera}/{FRAMES}"] = found.frames
         for name in self._extras:
-            about[f"{EXTRA_FILES}/{name}"] = self._extra(row, name)
+            if f"{EXTRA_FILES}/{name}" in wanted:
+                about[f"{EXTRA_FILES}/{name}"] = self._extra(row, name)
         return about
 
     def _video(self, row: EpisodeRow, name: str) -> EpisodeVideo:
@@ -435,11 +437,8 @@ class LeRobotSource(RandomAccessSource):
             raise SourceError("too large", file=file)
         return data
 
-    def _steps(
-        self, row: EpisodeRow, wanted: Collection[str], span: range | None = None
-    ) -> dict[str, Any]:
+    def _steps(self, row: EpisodeRow, wanted: Collection[str], span: range) -> dict[str, Any]:
         """Returns the wanted columns of the steps by path, and the flags."""
-        span = range(row.length) if span is None else span
         if not row.length:
             raise SourceError(
                 "no rows", file=self._info.data_file(row), episode=episode_key(row.index)
@@ -549,39 +548,6 @@ class LeRobotSource(RandomAccessSource):
         while len(self._rows) > 7:
             self._rows.pop(next(iter(self._rows)), None)
         self._rows[key] = rows
-
-
-class _Kept(AsideFolder):
-    """What an export has kept in a folder, and the clips that it has put into videos."""
-
-    def __init__(self, directory: epath.Path, source: LeRobotSource) -> None:
-        super().__init__(directory)
-        self._source = source
-        with source_errors(self.files[0]):
-            said = self.aside.metadata.get(VIDEO, {})
-            self._videos = {str(path): str(name) for path, name in said.items()}
-        if unknown := {*self._videos.values()} - {*source._info.videos}:
-            raise SourceError(f"no videos of {min(unknown)!r}", file=self.files[0])
-
-    def episode_fields(self) -> Mapping[str, Field]:
-        """See `KeptAside`."""
-        clips = {}
-        for path in self._videos:
-            clips[f"{path}/{CLIP}"] = Field(bytes)
-            clips[f"{path}/{FIRST}"] = Field(np.int64)
-        return {**self.aside.episode, **clips}
-
-    def completed(self, index: int, episode: SourceEpisode) -> SourceEpisode:
-        """See `KeptAside`."""
-        if not self._videos:
-            return episode
-        values = dict(leaves_at(episode.metadata, None))
-        row = self._source._table.row(index)
-        for path, name in self._videos.items():
-            found = self._source._video(row, name)
-            values[f"{path}/{CLIP}"] = found.clip
-            values[f"{path}/{FIRST}"] = np.int64(found.first)
-        return dataclasses.replace(episode, metadata=nest(values))
 
 
 def _image_paths(column: Any) -> np.ndarray:

@@ -18,7 +18,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -187,7 +187,8 @@ class ManiSkillSource(Hdf5EpisodesSource):
         found: Mapping[str, Any] = self._entries.get(self._numbers[index], {})
         return found
 
-    def _others(self, split: str, index: int) -> Mapping[str, Any]:
+    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
+        del wanted
         entry = self._entry(index)
         seed, mode = entry.get(_SEED), entry.get(_MODE)
         is_known = isinstance(seed, int) and -(2**63) <= seed < 2**63

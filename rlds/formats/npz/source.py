@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
 import rlds
 from rlds.alignment import from_sars
@@ -31,6 +32,7 @@ from rlds.raw_files.input_files import natural_order, present
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import (
+    ALL_ROWS,
     Origin,
     RandomAccessSource,
     SourceEpisode,
@@ -38,7 +40,7 @@ from rlds.sources.source import (
 )
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at, nest, root_of
+from rlds_ecosystem.nests import nest, root_of
 
 __all__ = ["NpzSource"]
 
@@ -130,30 +132,28 @@ class NpzSource(RandomAccessSource):
         del split
         return str(self._files[index].name)
 
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """Reads an episode; see `RandomAccessSource`."""
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
         with self._opened(index) as episode:
             terminal, complete = episode.ending()
             return SourceEpisode(
                 key=self.key(split, index),
-                steps=_read_steps(episode, terminal, self._steps, self._steps),
+                steps=_read_steps(episode, terminal, self._steps, self.step_paths(fields)),
                 origin=Origin(episode.file.name, 0, episode.num_transitions),
                 final_observation_known=episode.num_steps > episode.num_transitions,
                 truncated=not terminal,
                 complete=complete,
                 # An array of no dimensions is a scalar.
-                metadata=nest({path: episode.read(path)[()] for path in self._episode}),
+                metadata=nest(
+                    {path: episode.read(path)[()] for path in self.episode_paths(fields)}
+                ),
             )
-
-    def read_steps(
-        self, split: str, index: int, fields: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        """Reads the steps of an episode, from no arrays but those of the wanted fields."""
-        del split
-        wanted = self._step_paths(fields)
-        with self._opened(index) as episode:
-            steps = _read_steps(episode, episode.ending()[0], self._steps, wanted)
-        return nest(dict(leaves_at(steps, wanted)))
 
     @contextlib.contextmanager
     def _opened(self, index: int) -> Iterator[EpisodeFile]:

@@ -9,21 +9,29 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
 import rlds
 from rlds.alignment import from_sars
 from rlds.raw_files.npy_rows import NpyArray, NpzRows
 from rlds.raw_files.untrusted import is_there, source_errors
 from rlds.sources.aside import ASIDE_BYTES, ASIDE_ENDS, ASIDE_TEXT, AsideRows, KeptAside
-from rlds.sources.source import Origin, Outline, RandomAccessSource, SourceEpisode, SourceError
+from rlds.sources.source import (
+    ALL_ROWS,
+    Origin,
+    Outline,
+    RandomAccessSource,
+    SourceEpisode,
+    SourceError,
+)
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import is_in, leaves_at, nest
+from rlds_ecosystem.nests import is_in
 
 __all__ = [
     "ACTIONS",
@@ -165,26 +173,26 @@ class OGBenchSource(RandomAccessSource):
         begin, end = self._span(split, index)
         return Outline(end - begin, end - begin - 1, True)
 
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """Reads an episode; see `RandomAccessSource`."""
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        wanted = self.step_paths(fields)
+        names = [name for name in self._arrays if FIELDS.get(name, name) in wanted]
         begin, end = self._span(split, index)
         file = self._files[split]
         return SourceEpisode(
             key=self.key(split, index),
-            steps=self._steps(split, index, self._arrays),
+            steps=self._steps(split, index, names),
             origin=Origin(file.path.name, begin, end),
             truncated=True,
             metadata={LAST_ACTION: file.rows(ACTIONS, end - 1, end)[0]},
             counts={"rows": end - begin},
         )
-
-    def read_steps(
-        self, split: str, index: int, fields: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        """Reads the steps of an episode, from no arrays but those of the wanted fields."""
-        wanted = self._step_paths(fields)
-        names = [name for name in self._arrays if FIELDS.get(name, name) in wanted]
-        return nest(dict(leaves_at(self._steps(split, index, names), wanted)))
 
     def _steps(self, split: str, index: int, names: Any) -> dict[str, Any]:
         """Returns the columns of the steps; those that are not wanted have no elements."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -125,7 +125,8 @@ class RoboMindSource(Hdf5EpisodesSource):
         roots = {_STATE: rlds.OBSERVATION, _OBSERVATIONS: rlds.OBSERVATION, _ACTION: rlds.ACTION}
         return Column(f"{roots[root]}/{rest}" if root in roots else path, field, whole=False)
 
-    def _others(self, split: str, index: int) -> Mapping[str, Any]:
+    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
+        del wanted
         embodiment, task = self._names(split, index)
         return {"embodiment": embodiment, "task": task}
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
 import rlds
 from rlds.alignment import append_row, from_sars
@@ -25,6 +26,7 @@ from rlds.raw_files.input_files import changed
 from rlds.raw_files.restricted_pickle import Record, loads
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import (
+    ALL_ROWS,
     Origin,
     Outline,
     RandomAccessSource,
@@ -246,15 +248,21 @@ class Sb3Source(RandomAccessSource):
         """Without next observations, that of a done was overwritten by the one after the reset."""
         return self._knows_next or not episode.is_done
 
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """Reads an episode; see `RandomAccessSource`."""
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
         state, episode = self._read(), self._episodes[index]
-        rows, env = episode.rows, episode.env
-        timeout = bool(state["timeouts"][rows[-1], env])
+        numbers, env = episode.rows, episode.env
+        timeout = bool(state["timeouts"][numbers[-1], env])
         terminal = episode.is_done and not timeout
-        columns = {name: state[name][rows, env] for name in _ARRAYS}
+        columns = {name: state[name][numbers, env] for name in _ARRAYS}
         known = self._is_final_known(episode)
-        parts = {name: part[rows, env] for name, part in _parts(state["observations"]).items()}
+        parts = {name: part[numbers, env] for name, part in _parts(state["observations"]).items()}
         if known:
             final = self._final(episode)
             parts = {name: append_row(part, final[name]) for name, part in parts.items()}
@@ -269,12 +277,12 @@ class Sb3Source(RandomAccessSource):
         return SourceEpisode(
             key=self.key(split, index),
             steps=steps,
-            origin=Origin(self._file.name, int(rows[0]), int(rows[0]) + len(rows)),
+            origin=Origin(self._file.name, int(numbers[0]), int(numbers[0]) + len(numbers)),
             truncated=not terminal,
             final_observation_known=known,
             complete=episode.is_done and not episode.is_cut,
             metadata={"env": np.int64(env)},
-            counts={"transitions": len(rows)},
+            counts={"transitions": len(numbers)},
         )
 
     def _final(self, episode: _Episode) -> dict[str, np.ndarray]:
