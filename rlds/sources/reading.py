@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 import rlds
@@ -26,7 +26,6 @@ from rlds.sources.source import (
     Source,
     SourceEpisode,
     files_of,
-    takes_fields,
 )
 from rlds_ecosystem.nests import leaves_at, nest
 
@@ -97,8 +96,6 @@ def read(
       SourceError: It is damaged.
     """
     with errors_of(source, source.key(split, index)):
-        if not takes_fields(source):
-            return _read_before(source, split, index, fields, rows)
         if rows == ALL_ROWS or source.reads_rows:
             return source.read(split, index, fields, rows)
         return _cut(source.read(split, index, fields), rows)
@@ -123,9 +120,6 @@ def read_steps(
     Raises:
       SourceError: The episode is damaged.
     """
-    if not takes_fields(source):
-        with errors_of(source, source.key(split, index)):
-            return _steps_before(source, split, index, fields, rows)
     paths = source.step_paths() if fields is None else fields
     return read(source, split, index, [f"{rlds.STEPS}/{path}" for path in paths], rows).steps
 
@@ -145,10 +139,6 @@ def read_metadata(
       KeyError: There is no such field.
       SourceError: The episode is damaged.
     """
-    if not takes_fields(source):
-        names = source.episode_paths() if fields is None else fields
-        with errors_of(source, source.key(split, index)):
-            return source.read_episode_fields(split, index, list(names))
     wanted = [path for path, _ in leaves_at(source.episode_fields(), fields)]
     return read(source, split, index, wanted).metadata
 
@@ -192,37 +182,3 @@ def episodes(source: Source, split: str, part: str, after: str | None = None) ->
 def _cut(episode: SourceEpisode, rows: slice) -> SourceEpisode:
     steps = {path: column[rows] for path, column in leaves_at(episode.steps, None)}
     return dataclasses.replace(episode, steps=nest(steps))
-
-
-# --- Sources whose `read` takes no fields yet.
-
-
-def _steps_before(
-    source: RandomAccessSource,
-    split: str,
-    index: int,
-    fields: Collection[str] | None,
-    rows: slice,
-) -> Mapping[str, Any]:
-    names: Sequence[str] | None = None if fields is None else list(fields)
-    if rows == ALL_ROWS:
-        return source.read_steps(split, index, names)
-    return source.read_span(split, index, names, rows.start or 0, rows.stop)
-
-
-def _read_before(
-    source: RandomAccessSource,
-    split: str,
-    index: int,
-    fields: Collection[str] | None,
-    rows: slice,
-) -> SourceEpisode:
-    if fields is None:
-        episode = source.read(split, index)
-        return episode if rows == ALL_ROWS else _cut(episode, rows)
-    episode = source.peek(split, index)
-    wanted = source.step_paths(fields)
-    if not set(wanted) - set(source.step_flags):
-        return episode if rows == ALL_ROWS else _cut(episode, rows)
-    steps = _steps_before(source, split, index, wanted, rows)
-    return dataclasses.replace(episode, steps=steps)

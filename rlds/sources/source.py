@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import functools
 import html
-import inspect
 import os
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from etils import epath
@@ -30,7 +28,7 @@ from rlds.raw_files.untrusted import (
 )
 from rlds_ecosystem import stores
 from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.nests import leaves_at, named_leaves, nest
+from rlds_ecosystem.nests import leaves_at, named_leaves
 
 if TYPE_CHECKING:
     from rlds.sources.sidecar import StoredSidecar
@@ -385,7 +383,6 @@ class RandomAccessSource(Source):
 
     episodes_per_part: ClassVar[int] = 100
     reads_rows: bool = False
-    reads_spans: bool = False
 
     @abc.abstractmethod
     def num_episodes(self, split: str) -> int:
@@ -396,8 +393,12 @@ class RandomAccessSource(Source):
         """Returns the key of an episode; cheap."""
 
     @abc.abstractmethod
-    def read(  # noqa: D417
-        self, split: str, index: int, *args: Any, **kwargs: Any
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
         """Reads an episode, or some of it.
 
@@ -424,50 +425,17 @@ class RandomAccessSource(Source):
         """Returns the paths of the wanted fields of an episode; see `read`."""
         return _wanted([path for path, _ in leaves_at(self.episode_fields(), None)], fields, "")
 
-    # --- What `read` replaces; formats that have not moved to it yet define these.
-
-    def read_steps(self, split: str, index: int, fields: Sequence[str] | None = None) -> Columns:
-        """Reads the columns of the steps of an episode, at least those of the wanted fields."""
-        if not takes_fields(self):
-            return self.read(split, index).steps
-        return self.read(split, index, _in_steps(self._step_paths(fields))).steps
-
-    def peek(self, split: str, index: int) -> SourceEpisode:
-        """Reads what is said of an episode as a whole; its steps may lack fields, but no flags."""
-        if not takes_fields(self):
-            return self.read(split, index)
-        return self.read(split, index, [*_in_steps(self.step_flags), *self.episode_paths()])
-
-    def read_episode_fields(self, split: str, index: int, fields: Sequence[str]) -> Columns:
-        """Reads some of the fields of an episode, and no others if that is faster."""
-        if not takes_fields(self):
-            return nest(dict(leaves_at(self.peek(split, index).metadata, fields)))
-        wanted = [path for path, _ in leaves_at(self.episode_fields(), fields)]
-        return self.read(split, index, wanted).metadata
-
-    def read_span(
-        self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
-    ) -> Columns:
-        """Reads the columns of consecutive steps, from `begin` to before `end`."""
-        if takes_fields(self) and self.reads_rows:
-            wanted = _in_steps(self._step_paths(fields))
-            return self.read(split, index, wanted, slice(begin, end)).steps
-        steps = self.read_steps(split, index, fields)
-        return nest({path: column[begin:end] for path, column in leaves_at(steps, None)})
-
     def outline(self, split: str, index: int) -> Outline:
         """Returns how long an episode is, by its flags.
 
         Override it where that is known without reading an episode.
         """
-        if not takes_fields(self):
-            return self.read(split, index).outline
-        return self.read(split, index, _in_steps(flags_of_length(self))).outline
-
-    def _step_paths(self, fields: Iterable[str] | None) -> list[str]:
-        """Returns the paths of all fields of a step that are at some paths, or below them."""
-        known = {**self.step_fields(), **dict.fromkeys(self.step_flags)}
-        return [path for path, _ in leaves_at(known, fields)]
+        if rlds.IS_TERMINAL in self.step_flags:
+            paths = list(self.step_flags)
+        else:  # Of a dataset that is copied.
+            paths = [path for path in self.step_paths() if path == rlds.DISCOUNT]
+            paths = [*self.step_flags, *paths] or self.step_paths()[:1]
+        return self.read(split, index, [f"{rlds.STEPS}/{path}" for path in paths]).outline
 
     def parts(self, split: str) -> Sequence[str]:
         """Returns the ranges of episodes that are read together, such as "100-200"."""
@@ -502,28 +470,6 @@ class RandomAccessSource(Source):
             f"the episodes {indices.start} to {indices.stop} of the split {split!r} have no key "
             f"{key!r}, after which to go on: what is staged is not of this source, remove it"
         )
-
-
-def takes_fields(source: Source) -> bool:
-    """Whether `read` of a source takes the wanted fields."""
-    return _takes_fields(type(source))
-
-
-@functools.cache
-def _takes_fields(kind: type) -> bool:
-    return "fields" in inspect.signature(kind.read).parameters  # type: ignore[attr-defined]
-
-
-def flags_of_length(source: RandomAccessSource) -> Sequence[str]:
-    """Returns the fields of a step that say how long an episode is; see `SourceEpisode.outline`."""
-    if rlds.IS_TERMINAL in source.step_flags:
-        return source.step_flags
-    paths = source.step_paths()
-    return [*source.step_flags, *(path for path in paths if path == rlds.DISCOUNT)] or paths[:1]
-
-
-def _in_steps(paths: Iterable[str]) -> list[str]:
-    return [f"{rlds.STEPS}/{path}" for path in paths]
 
 
 def _wanted(paths: list[str], fields: Iterable[str] | None, prefix: str) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-import rlds
 from rlds.sources import reading
 from rlds.sources.source import (
     ALL_ROWS,
@@ -32,7 +31,7 @@ class WrappedSource(RandomAccessSource):
         self.source = source
         for name in (
             *("description", "homepage", "citation", "license"),
-            *("finite_fields", "inputs_may_grow", "images_as_png", "reads_rows", "reads_spans"),
+            *("finite_fields", "inputs_may_grow", "images_as_png", "reads_rows"),
         ):
             setattr(self, name, getattr(source, name))
 
@@ -100,32 +99,6 @@ class WrappedSource(RandomAccessSource):
         """What the source reads."""
         return reading.read(self.source, split, index, fields, rows)
 
-    # --- For sources whose `read` takes no fields yet.
-
     def outline(self, split: str, index: int) -> Outline:
         """That of the source."""
         return reading.outline(self.source, split, index)
-
-    def peek(self, split: str, index: int) -> SourceEpisode:
-        """What the source says."""
-        flags = [f"{rlds.STEPS}/{name}" for name in self.source.step_flags]
-        fields = [*flags, *self.source.episode_paths()]
-        return reading.read(self.source, split, index, fields)
-
-    def read_episode_fields(
-        self, split: str, index: int, fields: Sequence[str]
-    ) -> Mapping[str, Any]:
-        """Those of the source."""
-        return reading.read_metadata(self.source, split, index, fields)
-
-    def read_steps(
-        self, split: str, index: int, fields: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        """What the source reads."""
-        return reading.read_steps(self.source, split, index, fields)
-
-    def read_span(
-        self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
-    ) -> Mapping[str, Any]:
-        """What the source reads."""
-        return reading.read_steps(self.source, split, index, fields, slice(begin, end))

@@ -421,7 +421,7 @@ class SourceSteps(Steps):
         """The value of a field of large values."""
         field = self.fields[path]
         source = self._episodes.source
-        reads_spans = isinstance(source, RandomAccessSource) and source.reads_spans
+        reads_spans = isinstance(source, RandomAccessSource) and source.reads_rows
         if not reads_spans and path not in self._too_large:
             # All is read in any case; it is kept if there is room for it.
             return _rows(self._cache.get((*self._key, path), lambda: self._whole(path)), step)

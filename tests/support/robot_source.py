@@ -54,7 +54,9 @@ class RobotSource(RandomAccessSource):
     def key(self, split: str, index: int) -> str:
         return f"robot {index}"
 
-    def read(self, split: str, index: int) -> SourceEpisode:
+    def read(
+        self, split: str, index: int, fields: Any = None, rows: slice = slice(None)
+    ) -> SourceEpisode:
         length = self.lengths[index]
         rng = np.random.default_rng(index)
         steps = length + (index != 1)  # The second has no final observation.

@@ -51,7 +51,9 @@ class ToySource(RandomAccessSource):
     def key(self, split: str, index: int) -> str:
         return f"{self.path.name}:{index}"
 
-    def read(self, split: str, index: int) -> SourceEpisode:
+    def read(
+        self, split: str, index: int, fields: Any = None, rows: slice = slice(None)
+    ) -> SourceEpisode:
         if index == self.damaged:
             raise SourceError("scratched", file=self.path, episode=index, row=3, field="action")
         length = 1 + index % 3

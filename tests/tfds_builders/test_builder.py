@@ -84,7 +84,7 @@ def test_float64_is_rounded_where_that_is_asked_for(raw, tmp_path):
 
 def test_a_float64_beyond_float32_is_refused(raw, tmp_path):
     class Large(ToySource):
-        def read(self, split, index):
+        def read(self, split, index, fields=None, rows=slice(None)):
             episode = super().read(split, index)
             episode.steps["observation"][-1] = -1e39 * (index == 3)
             return episode
@@ -404,7 +404,7 @@ SCRIPT = """
     from tfds_builders.builder import convert
 
     class Killed(ToySource):
-        def read(self, split, index):
+        def read(self, split, index, fields=None, rows=slice(None)):
             print(index, flush=True)
             time.sleep(0.2)
             if index == int(sys.argv[3]):

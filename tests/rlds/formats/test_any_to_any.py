@@ -90,7 +90,9 @@ class Sample(RandomAccessSource):
     def key(self, split: str, index: int) -> str:
         return f"épisode/{index}"
 
-    def read(self, split: str, index: int) -> SourceEpisode:
+    def read(
+        self, split: str, index: int, fields: Any = None, rows: slice = slice(None)
+    ) -> SourceEpisode:
         rng = np.random.default_rng(index)
         length = (4, 1, 3, 6)[index]
         known = self._all_known or index != 2  # Two formats have no episode of a single step.
@@ -173,7 +175,9 @@ def test_an_episode_that_is_too_short_is_named_before_others_are_read(tmp_path, 
         def num_steps(self, split: str) -> list[int]:
             return [9, 9, 1, *[9] * (self.num_episodes(split) - 3)]
 
-        def read(self, split: str, index: int) -> SourceEpisode:
+        def read(
+            self, split: str, index: int, fields: Any = None, rows: slice = slice(None)
+        ) -> SourceEpisode:
             assert index in (0, 2)
             episode = super().read(split, index)
             if index == 0:

@@ -41,7 +41,7 @@ class TableSource(RandomAccessSource):
     def key(self, split, index):
         return str(index)
 
-    def read(self, split, index):
+    def read(self, split, index, fields=None, rows=slice(None)):
         columns = {
             path: np.load(self._path / f"{index}.{place}.npy")
             for path, place in self._aside.places.items()

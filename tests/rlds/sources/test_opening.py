@@ -312,7 +312,7 @@ class LineSource(RandomAccessSource):
     def key(self, split, index):
         return str(index)
 
-    def read(self, split, index):
+    def read(self, split, index, fields=None, rows=slice(None)):
         line = self._path.read_text().splitlines()[index]
         values = np.array([int(word) for word in line.split()]) + self._offset
         steps = rlds.from_sars(

@@ -20,7 +20,7 @@ class Failing(ToySource):
 
     error: BaseException = Exception()
 
-    def read(self, split, index):
+    def read(self, split, index, fields=None, rows=slice(None)):
         if index == 2:
             raise self.error
         return super().read(split, index)
@@ -108,7 +108,7 @@ def test_a_generator_that_raises_ends_its_part(raw):
 
 def test_an_episode_that_cannot_be_encoded(raw, tmp_path):
     class Odd(ToySource):
-        def read(self, split, index):
+        def read(self, split, index, fields=None, rows=slice(None)):
             return dataclasses.replace(super().read(split, index), steps=None)
 
     with pytest.raises(SourceError, match=r"episode toy\.raw:0: cannot be read: TypeError"):

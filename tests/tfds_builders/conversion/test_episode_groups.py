@@ -149,7 +149,7 @@ class Mixed(ToySource):
 
     episodes_per_part = 20
 
-    def read(self, split, index):
+    def read(self, split, index, fields=None, rows=slice(None)):
         episode = super().read(split, index)
         if index % 7 == 3:
             episode.steps["reward"][0] = np.nan

@@ -54,7 +54,7 @@ class Large(ToySource):
     def step_fields(self):
         return {**super().step_fields(), "large": LARGE}
 
-    def read(self, split, index):
+    def read(self, split, index, fields=None, rows=slice(None)):
         episode = super().read(split, index)
         large = np.random.default_rng(index).random((episode.num_steps, 10_000))
         return dataclasses.replace(episode, steps={**episode.steps, "large": large})
@@ -127,7 +127,7 @@ def test_memory_holds_one_large_episode(raw, tmp_path, monkeypatch):
     columns, alive = [], []
 
     class Watched(Large):
-        def read(self, split, index):
+        def read(self, split, index, fields=None, rows=slice(None)):
             alive.append(sum(column() is not None for column in columns))
             episode = super().read(split, index)
             columns.append(weakref.ref(episode.steps["large"]))
@@ -188,7 +188,7 @@ def test_a_split_without_episodes_is_known_before_others_are_read(raw, tmp_path,
 
 
 def test_a_split_of_which_all_is_damaged(raw, tmp_path, monkeypatch):
-    def read(self, split, index):
+    def read(self, split, index, fields=None, rows=slice(None)):
         raise SourceError("scratched", file=self.path)
 
     monkeypatch.setattr(ToySource, "read", read)
@@ -525,7 +525,7 @@ class Changing(ToySource):
 
     change = staticmethod(lambda path: None)
 
-    def read(self, split, index):
+    def read(self, split, index, fields=None, rows=slice(None)):
         if index == 6:
             self.change(self.path)
         return super().read(split, index)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from raw_d4rl_pybullet import write_pybullet
 
 from rlds.formats.d4rl.pybullet import D4rlPybulletSource
+from rlds.sources import reading
 from rlds.sources.source import SourceError
 from tfds_builders.formats import RldsD4rlPybullet
 
@@ -71,11 +72,11 @@ def test_other_fields_than_a_damaged_one_can_be_read(tmp_path):
     source = D4rlPybulletSource(path)
     for index, episode in enumerate(whole):
         for field in ("action", "reward", "discount", "terminals", "is_last", "is_terminal"):
-            steps = source.read_steps("train", index, [field])
+            steps = reading.read_steps(source, "train", index, [field])
             assert list(steps) == [field]
             np.testing.assert_array_equal(steps[field], episode.steps[field], strict=True)
         with pytest.raises(SourceError, match="field 'observations'"):
-            source.read_steps("train", index, ["observation"])
+            reading.read_steps(source, "train", index, ["observation"])
 
 
 def test_conversion(tmp_path):

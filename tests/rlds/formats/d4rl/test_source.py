@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import rlds.sources
 from rlds.formats.d4rl.source import D4rlSource
 from rlds.raw_files import hdf5_access
+from rlds.sources import reading
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import DamagedEpisode, SourceError
 from rlds_ecosystem.nests import leaves_at
@@ -129,7 +130,7 @@ def test_a_field_alone_is_that_of_the_episode(tmp_path, name):
     source = D4rlSource(raw_d4rl.write_family(tmp_path, name))
     for index, episode in enumerate(episodes(source)):
         for path, column in leaves_at(episode.steps, None):
-            steps = dict(leaves_at(source.read_steps("train", index, [path]), None))
+            steps = dict(leaves_at(reading.read_steps(source, "train", index, [path]), None))
             assert list(steps) == [path]
             np.testing.assert_array_equal(steps[path], column, strict=True)
 

@@ -33,7 +33,7 @@ class FilmedSource(RobotSource):
         clip = {"clip": Field(bytes), "first": np.int64}
         return {**super().episode_fields(), "video": {"observation": {"front": clip}}}
 
-    def read(self, split, index):
+    def read(self, split, index, fields=None, rows=slice(None)):
         episode = super().read(split, index)
         begin = sum(map(len, self.parts[:index]))
         clip = VideoFile(self.film).clip(begin, begin + len(self.parts[index]))

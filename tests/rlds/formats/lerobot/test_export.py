@@ -103,7 +103,7 @@ def test_texts_that_may_be_the_task(tmp_path):
             fields = dict(super().step_fields())
             return {self.name: fields.pop("language_instruction"), **fields}
 
-        def read(self, split, index):
+        def read(self, split, index, fields=None, rows=slice(None)):
             episode = super().read(split, index)
             steps = dict(episode.steps)
             steps[self.name] = steps.pop("language_instruction")
@@ -150,7 +150,7 @@ def test_options_that_do_not_fit(options, message):
 
 def test_images_of_several_sizes(tmp_path):
     class Sizes(RobotSource):
-        def read(self, split, index):
+        def read(self, split, index, fields=None, rows=slice(None)):
             episode = super().read(split, index)
             if index:
                 episode.steps["observation"]["wrist"][0] = _png(np.zeros((2, 2, 3), np.uint8))
@@ -172,7 +172,7 @@ def test_times_that_old_readers_refuse(tmp_path):
         def step_fields(self):
             return {"action": np.int64}
 
-        def read(self, split, index):
+        def read(self, split, index, fields=None, rows=slice(None)):
             steps = {"action": np.zeros(15_600, np.int64), **step_flags([15_600], [False])}
             origin = Origin("made up", 0, 15_600)
             metadata = {"seed": np.int64(0), "operator": ""}

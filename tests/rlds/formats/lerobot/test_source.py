@@ -16,6 +16,7 @@ import raw_lerobot as raw
 import rlds.sources
 from rlds.formats.lerobot.layout import episode_key, step_paths
 from rlds.formats.lerobot.source import LeRobotSource
+from rlds.sources import Episodes, reading
 from rlds.sources.source import DamagedEpisode, SourceError
 from rlds.sources.video_frames import as_chosen
 from rlds.video.decoding import ClipReader
@@ -108,11 +109,11 @@ def test_no_more_than_what_is_wanted(tmp_path):
         ["observation/grid", "image_file"],
     ):
         paths = [path for path in expected if any(path.startswith(field) for field in fields)]
-        found = source.read_steps("train", 1, fields)
-        check_steps(found, {path: expected[path] for path in paths})
-        found = source.read_span("train", 1, fields, 2, 4)
+        episodes = Episodes(source)
+        check_steps(episodes.columns(1, fields), {path: expected[path] for path in paths})
+        found = episodes.columns(1, fields, 2, 4)
         check_steps(found, {path: expected[path][2:4] for path in paths})
-        assert len(source.read_span("train", 1, ["action"], 3, 99)["action"]) == 2
+        assert len(reading.read_steps(source, "train", 1, ["action"], slice(3, 99))["action"]) == 2
 
 
 def test_pandas_is_not_loaded(tmp_path):
@@ -174,7 +175,9 @@ def test_packets(tmp_path, codec):
     steps = source.read("train", 1).steps
     assert steps["observation"]["images"]["top"].tolist() == frames[1].tolist()
     top = "observation/images/top"
-    span = source.read_span("train", 1, [top], 1, 3)["observation"]["images"]["top"]
+    span = reading.read_steps(source, "train", 1, [top], slice(1, 3))["observation"]["images"][
+        "top"
+    ]
     assert span.tolist() == frames[1][1:3].tolist()
 
 
@@ -191,7 +194,7 @@ def test_frames_as_files_of_images(tmp_path, kind):
     assert "video" not in opened.source.episode_fields()
     files = opened[1].steps["observation"]["top"]
     assert files[0].startswith(b"\x89PNG" if kind == "png" else b"\xff\xd8")
-    span = opened.source.read_span("train", 1, ["observation/top"], 2, 4)
+    span = reading.read_steps(opened.source, "train", 1, ["observation/top"], slice(2, 4))
     assert span["observation"]["top"].tolist() == files[2:4].tolist()
     pixels = opened.columns(1, ["observation/top"])["observation"]["top"].astype(int)
     assert abs(pixels - exact).mean() <= (0 if kind == "png" else 8)
@@ -203,7 +206,9 @@ def test_videos_of_their_own_and_depths(tmp_path):
     raw.write_v2(tmp_path / "2", codecs={raw.TOP: "h264"}, indices=[0, 1, 1000])
     source = LeRobotSource(tmp_path / "2")
     assert [source.key("train", index) for index in range(3)][-1] == "episode_001000"
-    clip = source.peek("train", 2).metadata["video"]["observation"]["images"]["top"]["clip"]
+    clip = reading.read(source, "train", 2).metadata["video"]["observation"]["images"]["top"][
+        "clip"
+    ]
     file = tmp_path / f"2/videos/chunk-001/{raw.TOP}/episode_001000.mp4"
     assert clip == file.read_bytes()
     raw.write_v3(tmp_path / "3", codecs={raw.DEPTH: "depth"})
@@ -425,7 +430,7 @@ def test_a_recording_that_was_stopped(tmp_path, version):
     source = LeRobotSource(tmp_path)
     assert list(source.splits) == ["train", "test"]
     check_steps(source.read("test", 0).steps, expected_steps(raw.episodes()[1]))
-    for read in (source.read, source.peek, source.outline, source.read_steps):
+    for read in (source.read, source.outline):
         with pytest.raises(SourceError, match=rf"{name}, episode episode_000002: .*{what}"):
             read("test", 1)
     assert [type(f) is DamagedEpisode for f in source.episodes("test", "0-2")] == [False, True]
@@ -632,7 +637,7 @@ def test_videos_that_are_damaged(tmp_path):
     source.read("train", 1)
     with pytest.raises(SourceError, match=r"file-002\.mp4, episode .*2: does not exist, but"):
         source.read("train", 2)
-    assert len(source.read_steps("train", 0, ["action"])["action"]) == 7
+    assert len(reading.read_steps(source, "train", 0, ["action"])["action"]) == 7
 
     table = "meta/episodes/chunk-000/file-000.parquet"
     raw.write_v3(tmp_path / "late", codecs={raw.TOP: "h264"})
