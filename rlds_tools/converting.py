@@ -100,8 +100,8 @@ class Export(Result):
         if shown:
             rows = [[field.field, field.place, field.how, field.why] for field in shown]
             yield Table(["field", "place", "how", "why"], rows)
-        if any(field.how == "aside" for field in shown):
-            yield "aside: kept beside the data, where rlds finds it, and other readers do not look"
+        if any(field.how == "sidecar" for field in shown):
+            yield "sidecar: beside the data, where rlds finds it, and other readers do not look"
         for what in self.left_out:
             yield printable(f"left out: {what}")
         if self.is_written:

@@ -13,17 +13,17 @@ import rlds
 from rlds.formats.hdf5_source import LAYOUT
 from rlds.raw_files.hdf5_layout import decode_value, make_group, with_changes
 from rlds.raw_files.input_files import natural_order
-from rlds.sources.aside import Aside
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.exporting import (
     PNGS,
     Export,
     Placement,
     as_converted,
-    kept_aside,
     pngs_of,
+    sidecar_placements,
     with_arrays,
 )
+from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode, SourceError
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at
@@ -44,10 +44,10 @@ class Hdf5EpisodesExport(Export):
     Attributes:
       said: The metadata of the format, if the episodes came from it.
       steps: The fields of steps by path, without flags.
-      aside: What is kept aside: nothing of episodes that came from the format.
+      sidecar: What is in the sidecar: nothing of episodes that came from the format.
     """
 
-    aside: Aside
+    sidecar: Sidecar
 
     def __init__(self, episodes: Episodes, key: str, derived: Collection[str]) -> None:
         super().__init__(episodes)
@@ -65,7 +65,7 @@ class Hdf5EpisodesExport(Export):
             arrays = {path for path, facts in said[LAYOUT].items() if "dtype" in facts}
             if {self.stored_path(path) for path in self.steps.keys() - derived} <= arrays:
                 self.said = said
-        self.aside = Aside.of(episodes, {})
+        self.sidecar = Sidecar.of(episodes, {})
 
     @abc.abstractmethod
     def stored_path(self, path: str) -> str:
@@ -83,11 +83,11 @@ class Hdf5EpisodesExport(Export):
         is_fixed = not field.is_text and not {None, 0} & {*field.shape}
         return is_fixed and (files or not field.encoding or path in pngs_of(self.steps, [path]))
 
-    def keep_aside(self, places: Mapping[str, str], whole: Sequence[str] = ()) -> None:
+    def set_places(self, places: Mapping[str, str], whole: Sequence[str] = ()) -> None:
         """Decides that new groups are written, which have these fields at these places."""
         self.said = None
         self._pngs = pngs_of(self.steps, places)
-        self.aside = Aside.of(self.episodes, places, whole, arrays=self._pngs)
+        self.sidecar = Sidecar.of(self.episodes, places, whole, arrays=self._pngs)
 
     def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
         """Yields the episodes: in the order of their names if their files are made again."""
@@ -105,12 +105,12 @@ class Hdf5EpisodesExport(Export):
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
         if self.said is None:
-            return kept_aside(self.aside, dict.fromkeys(self._pngs, PNGS))
+            return sidecar_placements(self.sidecar, dict.fromkeys(self._pngs, PNGS))
         places = {path: self.stored_path(path) for path in self.steps}
         places |= dict.fromkeys(self._derived, "")
         return [
             *(Placement(f"steps/{path}", places[path], "exact") for path in self.steps),
-            *(Placement(path, path, "exact") for path in self.aside.episode),
+            *(Placement(path, path, "exact") for path in self.sidecar.episode),
         ]
 
     def layout(self, episode: SourceEpisode) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class Hdf5EpisodesExport(Export):
           episode: The episode.
           whole: The arrays that have a row for the final observation.
         """
-        columns = self.aside.columns(episode)
+        columns = self.sidecar.columns(episode)
         values = dict(leaves_at(episode.metadata, None))
         last = episode.num_steps - episode.final_observation_known
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlds.raw_files.hdf5_access import Hdf5File
-from rlds.sources.aside import ASIDE_BYTES, ASIDE_ENDS, ASIDE_TEXT, Aside, AsideRows, KeptAside
+from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, Sidecar, StoredSidecar
 from rlds.sources.source import SourceEpisode
 
 __all__ = ["SIDECAR_GROUP", "Hdf5SidecarWriter", "append_rows", "read_hdf5_sidecar"]
@@ -24,14 +24,14 @@ class Hdf5SidecarWriter:
       sidecar: What it holds.
     """
 
-    def __init__(self, file: Any, sidecar: Aside) -> None:
+    def __init__(self, file: Any, sidecar: Sidecar) -> None:
         self._sidecar = sidecar
-        file[ASIDE_TEXT] = np.frombuffer(sidecar.to_json().encode(), np.uint8)
+        file[SIDECAR_TEXT] = np.frombuffer(sidecar.to_json().encode(), np.uint8)
         self._bytes = file.create_dataset(
-            ASIDE_BYTES, (0,), np.uint8, maxshape=(None,), chunks=(1 << 16,)
+            SIDECAR_BYTES, (0,), np.uint8, maxshape=(None,), chunks=(1 << 16,)
         )
         self._ends = file.create_dataset(
-            ASIDE_ENDS, (0,), np.int64, maxshape=(None,), chunks=(1 << 10,)
+            SIDECAR_ENDS, (0,), np.int64, maxshape=(None,), chunks=(1 << 10,)
         )
 
     def add(self, episode: SourceEpisode) -> None:
@@ -51,14 +51,16 @@ def append_rows(array: Any, rows: Any) -> None:
         array[len(array) - len(rows) :] = rows
 
 
-def read_hdf5_sidecar(hdf5: Hdf5File) -> KeptAside | None:
+def read_hdf5_sidecar(hdf5: Hdf5File) -> StoredSidecar | None:
     """Returns the sidecar of a file, if it has one.
 
     Raises:
       SourceError: It is damaged.
     """
     with hdf5.read() as file:
-        if not hdf5.has(file, SIDECAR_GROUP) or not hdf5.has(file, ASIDE_TEXT):
+        if not hdf5.has(file, SIDECAR_GROUP) or not hdf5.has(file, SIDECAR_TEXT):
             return None
-        text, ends = (hdf5.array(file, name)[()] for name in (ASIDE_TEXT, ASIDE_ENDS))
-    return AsideRows(hdf5.path, text, ends, functools.partial(hdf5.rows, ASIDE_BYTES))
+        text, ends = (hdf5.array(file, name)[()] for name in (SIDECAR_TEXT, SIDECAR_ENDS))
+    return StoredSidecar.in_arrays(
+        hdf5.path, text, ends, functools.partial(hdf5.rows, SIDECAR_BYTES)
+    )

@@ -55,9 +55,9 @@ __all__ = [
     "export_class",
     "exports",
     "is_array",
-    "kept_aside",
     "pngs_of",
     "prepare",
+    "sidecar_placements",
     "with_arrays",
     "without_transitions",
     "write_export",
@@ -77,7 +77,7 @@ class Placement:
     Attributes:
       field: The path of a field of an episode, such as `steps/action`.
       place: Where the format has it; empty if nowhere.
-      how: "exact" if the format holds it; "aside" if it is kept beside the data, where only this
+      how: "exact" if the format holds it; "sidecar" if it is kept beside the data, where only this
         library reads it; "renumbered" if it counts the rows, episodes or tasks that are written;
         "changed" if its values become others; "lost" if nothing is left of it.
       why: What changes, or why it is lost.
@@ -85,7 +85,7 @@ class Placement:
 
     field: str
     place: str
-    how: Literal["exact", "aside", "renumbered", "changed", "lost"]
+    how: Literal["exact", "sidecar", "renumbered", "changed", "lost"]
     why: str = ""
 
     def __str__(self) -> str:
@@ -317,23 +317,23 @@ def as_it_was(episodes: Episodes) -> list[Placement]:
     return [Placement(path, "as it was", "exact") for path, _ in spec]
 
 
-def kept_aside(aside: Sidecar, why: Mapping[str, str] | None = None) -> list[Placement]:
+def sidecar_placements(sidecar: Sidecar, why: Mapping[str, str] | None = None) -> list[Placement]:
     """Returns the placements of an export that changes nothing.
 
     Args:
-      aside: What the format holds, and what is kept aside.
-      why: Why fields are kept aside, by path.
+      sidecar: What the format holds, and what is in the sidecar.
+      why: Why fields are in the sidecar, by path.
     """
     why = why or {}
     return [
         Placement(
             f"steps/{path}",
-            aside.places.get(path, ""),
-            "exact" if path in aside.places else "aside",
+            sidecar.places.get(path, ""),
+            "exact" if path in sidecar.places else "sidecar",
             why.get(path, ""),
         )
-        for path in aside.steps
-    ] + [Placement(path, "", "aside", why.get(path, "")) for path in aside.episode]
+        for path in sidecar.steps
+    ] + [Placement(path, "", "sidecar", why.get(path, "")) for path in sidecar.episode]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ __all__ = ["RestoredSource", "restored"]
 
 def restored(source: Source) -> Source:
     """Returns a source with what its sidecar has; or the source itself, without one."""
-    kept = source.kept_aside()
+    kept = source.stored_sidecar()
     if kept is None or not isinstance(source, RandomAccessSource):
         return source
     return RestoredSource(source, kept)
@@ -32,7 +32,7 @@ class RestoredSource(RandomAccessSource):
 
     def __init__(self, source: RandomAccessSource, kept: StoredSidecar) -> None:
         self.source, self._kept = source, kept
-        said = kept.aside.metadata
+        said = kept.sidecar.metadata
         with source_errors(kept.place):
             self.description, self.homepage = str(said["description"]), str(said["homepage"])
             self.citation, self.license = str(said["citation"]), str(said["license"])
@@ -45,11 +45,11 @@ class RestoredSource(RandomAccessSource):
 
     def step_fields(self) -> Mapping[str, Any]:
         """The fields that the steps had."""
-        return nest(self._kept.aside.steps)
+        return nest(self._kept.sidecar.steps)
 
     def episode_fields(self) -> Mapping[str, Any]:
         """The fields that the episodes had."""
-        return nest(self._kept.episode_fields())
+        return nest(self._kept.sidecar.episode)
 
     def metadata(self) -> Mapping[str, Any]:
         """What was said of the data as a whole."""
@@ -70,7 +70,7 @@ class RestoredSource(RandomAccessSource):
     def key(self, split: str, index: int) -> str:
         """The key that the episode had."""
         with source_errors(self._kept.place, row=index):
-            return self._kept.aside.about(self._kept.read(index))[0]
+            return self._kept.sidecar.about(self._kept.read(index))[0]
 
     def read(
         self,
@@ -81,7 +81,7 @@ class RestoredSource(RandomAccessSource):
     ) -> SourceEpisode:
         """Puts what the source has of the wanted fields together with what the sidecar has."""
         del rows
-        sidecar, steps = self._kept.aside, self.step_paths(fields)
+        sidecar, steps = self._kept.sidecar, self.step_paths(fields)
         places = {path: sidecar.places[path] for path in steps if path in sidecar.places}
         others = {
             path: sidecar.episode_places[path]
@@ -90,10 +90,7 @@ class RestoredSource(RandomAccessSource):
         }
         columns, values = self._columns(split, index, places, others)
         with source_errors(self._kept.place, row=index):
-            episode = sidecar.unpack(self._kept.read(index), columns, steps, values)
-            if fields is not None and not self.episode_paths(fields):
-                return episode
-            return self._kept.completed(index, episode)
+            return sidecar.unpack(self._kept.read(index), columns, steps, values)
 
     def _columns(
         self, split: str, index: int, places: Mapping[str, str], others: Mapping[str, str]

@@ -45,7 +45,7 @@ __all__ = [
     "as_array",
 ]
 
-# What the arrays are called in which a file keeps it, see `AsideRows`.
+# What the arrays are called in which a file keeps it, see `StoredSidecar.in_arrays`.
 SIDECAR_TEXT, SIDECAR_ENDS, SIDECAR_BYTES = "rlds/json", "rlds/ends", "rlds/episodes"
 
 # The files of a folder in which it is kept: the text, and the bytes of all episodes.
@@ -74,12 +74,12 @@ class Sidecar:
         and drops what others of `places` have in its row, even if there is more after it. It is
         in the sidecar, too.
 
-    >>> aside = Sidecar({"x": Field(np.float32)}, {}, {"x": "data/x"})
+    >>> sidecar = Sidecar({"x": Field(np.float32)}, {}, {"x": "data/x"})
     >>> steps = {"x": np.array([1, 2, 3], "f4"), **step_flags([3], [True])}
     >>> episode = SourceEpisode("a", steps, Origin("a.npz", 0, 3), truncated=False)
-    >>> data = aside.pack(episode)
-    >>> aside = Sidecar.from_json(aside.to_json())
-    >>> aside.unpack(data, {"x": steps["x"][:2]}).steps["x"]
+    >>> data = sidecar.pack(episode)
+    >>> sidecar = Sidecar.from_json(sidecar.to_json())
+    >>> sidecar.unpack(data, {"x": steps["x"][:2]}).steps["x"]
     array([1., 2., 3.], dtype=float32)
     """
 
@@ -413,12 +413,12 @@ class SidecarWriter:
 
     Args:
       directory: The folder, on this machine; it must exist.
-      aside: What the sidecar holds.
+      sidecar: What the sidecar holds.
     """
 
-    def __init__(self, directory: Path, aside: Sidecar) -> None:
-        self._aside = aside
-        (directory / _TEXT_FILE).write_text(aside.to_json())
+    def __init__(self, directory: Path, sidecar: Sidecar) -> None:
+        self._sidecar = sidecar
+        (directory / _TEXT_FILE).write_text(sidecar.to_json())
         self._records = TFRecordWriter(stores.as_path(directory / _EPISODES_FILE))
 
     def add(self, episode: SourceEpisode) -> None:
@@ -427,7 +427,7 @@ class SidecarWriter:
         Raises:
           ValueError: The episode has not the fields that were declared.
         """
-        self._records.write(self._aside.pack(episode))
+        self._records.write(self._sidecar.pack(episode))
 
     def __enter__(self) -> SidecarWriter:
         return self
@@ -440,7 +440,7 @@ class StoredSidecar:
     """The sidecar of a dataset that is read; can be pickled.
 
     Args:
-      aside: What it holds.
+      sidecar: What it holds.
       place: What to call it in errors.
       read: Returns the bytes of an episode; raises what the library that reads the file raises.
       length: Of how many episodes there are bytes.
@@ -449,13 +449,13 @@ class StoredSidecar:
 
     def __init__(
         self,
-        aside: Sidecar,
+        sidecar: Sidecar,
         place: str | os.PathLike[str],
         read: Callable[[int], bytes | bytearray],
         length: int,
         files: Sequence[epath.Path] = (),
     ) -> None:
-        self.aside, self.place, self.files = aside, os.fspath(place), files
+        self.sidecar, self.place, self.files = sidecar, os.fspath(place), files
         self._read, self._length = read, length
 
     @classmethod
@@ -471,10 +471,10 @@ class StoredSidecar:
             return None
         files = require_files(place / _TEXT_FILE, place / _EPISODES_FILE)
         with source_errors(files[0]):
-            aside = Sidecar.from_json(files[0].read_bytes())
+            sidecar = Sidecar.from_json(files[0].read_bytes())
         with source_errors(files[1]):
             records = tfds_files.open_record_file(files[1], "tfrecord")
-            return cls(aside, files[1], records.read, len(records), files)
+            return cls(sidecar, files[1], records.read, len(records), files)
 
     @classmethod
     def in_arrays(
@@ -496,9 +496,9 @@ class StoredSidecar:
           SourceError: It is damaged.
         """
         with source_errors(place, field=SIDECAR_TEXT):
-            aside = Sidecar.from_json(np.asarray(text, np.uint8).tobytes())
+            sidecar = Sidecar.from_json(np.asarray(text, np.uint8).tobytes())
             bounds = np.asarray(ends, np.int64).reshape(-1)
-        return cls(aside, place, functools.partial(_bytes_of, bounds, rows), len(bounds))
+        return cls(sidecar, place, functools.partial(_bytes_of, bounds, rows), len(bounds))
 
     def __len__(self) -> int:
         return self._length
@@ -511,17 +511,6 @@ class StoredSidecar:
         """
         with source_errors(self.place, row=index):
             return bytes(self._read(index))
-
-    # Formats whose sidecars have no `episode_places` yet define these.
-
-    def episode_fields(self) -> Mapping[str, Field]:
-        """Returns the fields of episodes by path; with those that `completed` adds."""
-        return self.aside.episode
-
-    def completed(self, index: int, episode: SourceEpisode) -> SourceEpisode:
-        """Returns the episode with what the format has of its other fields."""
-        del index
-        return episode
 
 
 def _bytes_of(ends: np.ndarray, rows: Callable[[int, int], np.ndarray], index: int) -> bytes:

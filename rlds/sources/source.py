@@ -349,7 +349,7 @@ class Source(abc.ABC):
         del split
         return ()
 
-    def kept_aside(self) -> StoredSidecar | None:
+    def stored_sidecar(self) -> StoredSidecar | None:
         """Returns what an export has kept beside the data, with the places by paths of fields.
 
         `rlds.sources.open` puts it together with the episodes, see `rlds.sources.restored`.

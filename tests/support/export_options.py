@@ -34,6 +34,6 @@ def options_for(format, episodes):
         "minari": {"unknown_final_observation": "drop_last_transition"},
         "lerobot": {
             "fps": 10.0,
-            "keep_aside": [path for path, it in fields.items() if None in getattr(it, "shape", ())],
+            "to_sidecar": [path for path, it in fields.items() if None in getattr(it, "shape", ())],
         },
     }.get(format, {})

@@ -211,7 +211,7 @@ def _zarr(directory: Path) -> None:
     (directory / "a.zarr").rmdir()
 
 
-# The formats of exports that keep something aside: the path of what they write, and options.
+# The formats of exports that have a sidecar: the path of what they write, and options.
 EXPORTS: dict[str, tuple[str, dict[str, Any]]] = {
     "minari": ("toy-v0", {}),
     "lerobot": ("data", {"fps": 10.0}),

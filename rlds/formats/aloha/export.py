@@ -20,8 +20,8 @@ from rlds.formats.aloha.source import (
     OBSERVATIONS,
 )
 from rlds.formats.hdf5_export import Hdf5EpisodesExport, padded
-from rlds.sources.aside import AsideWriter
 from rlds.sources.episodes import Episodes
+from rlds.sources.sidecar import SidecarWriter
 from rlds.sources.source import SourceEpisode
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
@@ -38,7 +38,7 @@ class AlohaExport(Hdf5EpisodesExport):
 
     A file holds `action` and, in `observations`, the numbers of the observation by their names, and
     frames in `images`: of images that are files, the files, padded with zeros (`compress_len` says
-    how long they are). All else, the final observation too, is kept aside in the folder `rlds`.
+    how long they are). All else, the final observation too, is in the sidecar, the folder `rlds`.
 
     Episodes that came from ALOHA get their files again, with every dtype, attribute and chunk.
 
@@ -60,7 +60,7 @@ class AlohaExport(Hdf5EpisodesExport):
         if self.said is None or fields:
             self._places = self._find_places(fields or {})
             places = {path: self.field_path(place) for place, path in self._places.items()}
-            self.keep_aside(places)
+            self.set_places(places)
 
     def stored_path(self, path: str) -> str:
         """See `Hdf5EpisodesExport`."""
@@ -120,9 +120,9 @@ class AlohaExport(Hdf5EpisodesExport):
                 self._write_again(path, episode)
             return
         (path / ASIDE).mkdir()
-        with AsideWriter(path / ASIDE, self.aside) as aside:
+        with SidecarWriter(path / ASIDE, self.sidecar) as sidecar:
             for index, episode in enumerate(self.each()):
-                aside.add(episode)
+                sidecar.add(episode)
                 self._write_anew(path / f"episode_{index}.hdf5", episode)
 
     def _write_again(self, path: Path, episode: SourceEpisode) -> None:
@@ -136,7 +136,7 @@ class AlohaExport(Hdf5EpisodesExport):
 
     def _write_anew(self, path: Path, episode: SourceEpisode) -> None:
         h5py = import_extra("h5py")
-        rows = self.aside.rows(episode)
+        rows = self.sidecar.rows(episode)
         lengths = []
         with h5py.File(path, "x") as file:
             file.attrs[_SIM] = self._sim

@@ -28,7 +28,7 @@ from rlds.formats.hdf5_source import Column, Hdf5EpisodesSource, of_colour
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.input_files import natural_order, present
-from rlds.sources.aside import AsideFolder, KeptAside
+from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import require_files
 from rlds_ecosystem import stores
 from rlds_ecosystem.nests import root_of
@@ -102,8 +102,8 @@ class AlohaSource(Hdf5EpisodesSource):
             raise FileNotFoundError(f"{os.fspath(path)!r} has no files episode_0.hdf5, ...")
         self._colour, self._instruction, self._joint_names = colour, instruction, joint_names
         directory = self._files[0].parent
-        is_folder = stores.as_path(path).is_dir() and AsideFolder.exists(directory / ASIDE)
-        self._kept = AsideFolder(directory / ASIDE) if is_folder else None
+        is_folder = stores.as_path(path).is_dir()
+        self._kept = StoredSidecar.in_folder(directory / ASIDE) if is_folder else None
         self._look_at_first(("train", index) for index in range(len(self._files)))
 
     @classmethod
@@ -164,7 +164,7 @@ class AlohaSource(Hdf5EpisodesSource):
 
     # --- See `Source`.
 
-    def kept_aside(self) -> KeptAside | None:
+    def stored_sidecar(self) -> StoredSidecar | None:
         """Returns what an export has kept in the folder `rlds`."""
         return self._kept
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 import rlds
 from rlds.formats.bags.stored import EPISODE_ATTACHMENT, RLDS_RECORD
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement, kept_aside
+from rlds.sources.exporting import Export, Placement, sidecar_placements
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode
 from rlds.sources.texts import as_text
@@ -62,7 +62,7 @@ class McapExport(Export):
 
     @override
     def placements(self) -> Sequence[Placement]:
-        return kept_aside(self._sidecar)
+        return sidecar_placements(self._sidecar)
 
     @override
     def write(self, path: Path) -> None:

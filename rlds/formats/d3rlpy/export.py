@@ -10,7 +10,6 @@ import numpy as np
 
 import rlds
 from rlds.formats.d3rlpy.source import FIELDS, LAST, METADATA_KEY, SUFFIXES, TERMINATED, VERSION
-from rlds.sources.aside import ASIDE_BYTES, ASIDE_ENDS, ASIDE_TEXT, Aside
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import (
     Export,
@@ -18,8 +17,9 @@ from rlds.sources.exporting import (
     as_it_was,
     check_arrays,
     is_array,
-    kept_aside,
+    sidecar_placements,
 )
+from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, Sidecar
 from rlds.sources.source import SourceEpisode
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.nests import at, is_in, leaves_at
@@ -58,7 +58,7 @@ class D3rlpyExport(Export):
     ) -> None:
         super().__init__(episodes)
         self._fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
-        self._aside: Aside | None = None
+        self._sidecar: Sidecar | None = None
         columns = episodes.metadata.get(METADATA_KEY, {}).get("columns", {})
         self._is_recorded = bool(columns) and any(is_in(path, LAST) for path in self._episode_paths)
         if self._is_recorded:
@@ -77,7 +77,7 @@ class D3rlpyExport(Export):
         for part, path in enumerate(observations):
             is_alone = len(observations) == 1
             places[path] = rlds.OBSERVATION if is_alone else f"{rlds.OBSERVATION}/{part}"
-        self._aside = Aside.of(episodes, places, cuts_last=True)
+        self._sidecar = Sidecar.of(episodes, places, cuts_last=True)
 
     @property
     def _episode_paths(self) -> list[str]:
@@ -90,12 +90,12 @@ class D3rlpyExport(Export):
 
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
-        if self._aside is None:
+        if self._sidecar is None:
             return as_it_was(self.episodes)
-        found = kept_aside(self._aside)
-        if rlds.REWARD not in self._aside.places:
+        found = sidecar_placements(self._sidecar)
+        if rlds.REWARD not in self._sidecar.places:
             why = "there is no number; d3rlpy gets zeros"
-            found.append(Placement(f"{rlds.STEPS}/{rlds.REWARD}", "rewards", "aside", why))
+            found.append(Placement(f"{rlds.STEPS}/{rlds.REWARD}", "rewards", "sidecar", why))
         return found
 
     def write(self, path: Path) -> None:
@@ -108,26 +108,26 @@ class D3rlpyExport(Export):
                 columns.append(TERMINATED)
             file["columns"] = columns
             kept = None
-            if self._aside is not None:
+            if self._sidecar is not None:
                 kept = file.create_dataset(
-                    ASIDE_BYTES, (0,), np.uint8, maxshape=(None,), chunks=(1 << 16,)
+                    SIDECAR_BYTES, (0,), np.uint8, maxshape=(None,), chunks=(1 << 16,)
                 )
             self.order = self.order_of_origin() if self._is_recorded else None
             for episode in self.each():
                 for name, column in self._columns_of(episode):
                     number, *part = name.split("/")
                     file["_".join([number, str(count), *part])] = column
-                if kept is not None and self._aside is not None:
-                    data = np.frombuffer(self._aside.pack(episode), np.uint8)
+                if kept is not None and self._sidecar is not None:
+                    data = np.frombuffer(self._sidecar.pack(episode), np.uint8)
                     kept.resize(len(kept) + len(data), axis=0)
                     kept[len(kept) - len(data) :] = data
                     ends.append(len(kept))
                 count += 1
             file["num_episodes"] = count
             file["version"] = VERSION
-            if self._aside is not None:
-                file[ASIDE_TEXT] = np.frombuffer(self._aside.to_json().encode(), np.uint8)
-                file[ASIDE_ENDS] = np.array(ends, np.int64)
+            if self._sidecar is not None:
+                file[SIDECAR_TEXT] = np.frombuffer(self._sidecar.to_json().encode(), np.uint8)
+                file[SIDECAR_ENDS] = np.array(ends, np.int64)
 
     def _columns_of(self, episode: SourceEpisode) -> Iterator[tuple[str, Any]]:
         """Yields the columns of an episode, those of parts as `<column>/<part>`."""

@@ -20,7 +20,7 @@ from typing_extensions import override
 import rlds
 from rlds.alignment import from_sars
 from rlds.raw_files.hdf5_access import Hdf5File
-from rlds.sources.aside import ASIDE_BYTES, ASIDE_ENDS, ASIDE_TEXT, AsideRows, KeptAside
+from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     Origin,
@@ -159,13 +159,15 @@ class D3rlpySource(RandomAccessSource):
         """Returns the columns in their order, with how many parts each has, and the version."""
         return {METADATA_KEY: {"columns": self._parts, "version": VERSION}}
 
-    def kept_aside(self) -> KeptAside | None:
+    def stored_sidecar(self) -> StoredSidecar | None:
         """See `Source`."""
         with self._file.read() as opened:
-            if ASIDE_TEXT.partition("/")[0] not in opened:
+            if SIDECAR_TEXT.partition("/")[0] not in opened:
                 return None
-            text, ends = self._value(opened, ASIDE_TEXT), self._value(opened, ASIDE_ENDS)
-        kept = AsideRows(self._file.path, text, ends, functools.partial(_rows, self._file))
+            text, ends = self._value(opened, SIDECAR_TEXT), self._value(opened, SIDECAR_ENDS)
+        kept = StoredSidecar.in_arrays(
+            self._file.path, text, ends, functools.partial(_rows, self._file)
+        )
         return kept if len(kept) == self._count else None
 
     def inputs(self) -> Sequence[epath.Path]:
@@ -257,9 +259,9 @@ class D3rlpySource(RandomAccessSource):
 
 
 def _rows(file: Hdf5File, begin: int, end: int) -> np.ndarray:
-    with file.read(field=ASIDE_BYTES) as opened:
-        array = file.array(opened, ASIDE_BYTES)
+    with file.read(field=SIDECAR_BYTES) as opened:
+        array = file.array(opened, SIDECAR_BYTES)
         if array.dtype != np.uint8 or len(array.shape or ()) != 1:
-            raise file.error(f"{array.dtype} of shape {array.shape}, expected bytes", ASIDE_BYTES)
-        file.budget().take(end - begin, ASIDE_BYTES)
+            raise file.error(f"{array.dtype} of shape {array.shape}, expected bytes", SIDECAR_BYTES)
+        file.budget().take(end - begin, SIDECAR_BYTES)
         return np.asarray(array[begin:end])

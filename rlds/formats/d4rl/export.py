@@ -26,16 +26,16 @@ from rlds.formats.d4rl.rows import (
 )
 from rlds.formats.hdf5_sidecar import Hdf5SidecarWriter, append_rows
 from rlds.raw_files.hdf5_values import decode_value, write_attributes
-from rlds.sources.aside import Aside
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import (
     Export,
     Placement,
     check_arrays,
     is_array,
-    kept_aside,
+    sidecar_placements,
     without_transitions,
 )
+from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import Outline, SourceEpisode
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.nests import excludes, is_in, leaves_at
@@ -92,7 +92,7 @@ class D4rlExport(Export):
             if is_free and path not in taken and is_array(field) and 0 not in field.shape:
                 self._arrays[name] = path
         places = {path: FIELDS.get(name, name) for name, path in self._arrays.items()}
-        self._sidecar = Aside.of(episodes, places, self._whole())
+        self._sidecar = Sidecar.of(episodes, places, self._whole())
 
     @property
     def _came_from_here(self) -> bool:
@@ -112,7 +112,7 @@ class D4rlExport(Export):
 
     @override
     def placements(self) -> Sequence[Placement]:
-        return kept_aside(self._sidecar)
+        return sidecar_placements(self._sidecar)
 
     @override
     def objection(self, outline: Outline) -> str:

@@ -17,7 +17,7 @@ from rlds.formats.hdf5_sidecar import SIDECAR_GROUP, read_hdf5_sidecar
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_values import encode_value, read_attributes
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
-from rlds.sources.aside import KeptAside
+from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     DamagedEpisode,
     RandomAccessSource,
@@ -336,7 +336,7 @@ class RowsSource(RandomAccessSource):
         return True
 
     @override
-    def kept_aside(self) -> KeptAside | None:
+    def stored_sidecar(self) -> StoredSidecar | None:
         return read_hdf5_sidecar(self._file) if self._is_exported else None
 
     @override

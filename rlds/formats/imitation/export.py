@@ -20,7 +20,6 @@ from rlds.formats.imitation.source import (
     STATE_FILE,
     TERMINAL,
 )
-from rlds.sources.aside import Aside, AsideWriter
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import (
     Export,
@@ -28,9 +27,10 @@ from rlds.sources.exporting import (
     as_it_was,
     check_arrays,
     is_array,
-    kept_aside,
+    sidecar_placements,
     without_transitions,
 )
+from rlds.sources.sidecar import Sidecar, SidecarWriter
 from rlds.sources.source import Outline, SourceEpisode
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
@@ -73,7 +73,7 @@ class ImitationExport(Export):
         self._said = episodes.metadata.get(METADATA_KEY, {})
         columns = [*self._said.get("info", {}).get("features", {})]
         paths = {name: FIELDS[name] for name in columns if name in FIELDS}
-        self._aside: Aside | None = None
+        self._sidecar: Sidecar | None = None
         if not columns or not {*paths.values()} <= fields.keys():
             self._said = {}
             paths = {"obs": observation, "acts": action, INFOS: INFOS, "rews": rlds.REWARD}
@@ -88,14 +88,14 @@ class ImitationExport(Export):
             infos = fields.get(INFOS)
             if isinstance(infos, Field) and infos.is_text and not infos.shape:
                 places[INFOS] = INFOS
-            self._aside = Aside.of(episodes, places, [observation], cuts_last=True)
+            self._sidecar = Sidecar.of(episodes, places, [observation], cuts_last=True)
             columns = ["obs", "acts", INFOS, TERMINAL, *(["rews"] if "rews" in paths else [])]
         self._columns, self._paths, self._fields = columns, paths, fields
 
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
-        if self._aside is not None:
-            return kept_aside(self._aside)
+        if self._sidecar is not None:
+            return sidecar_placements(self._sidecar)
         return as_it_was(self.episodes)
 
     def objection(self, outline: Outline) -> str:
@@ -130,21 +130,21 @@ class ImitationExport(Export):
             metadata={"huggingface": described},
         )
         with contextlib.ExitStack() as stack:
-            aside = None
-            if self._aside is not None:
+            sidecar = None
+            if self._sidecar is not None:
                 (path / ASIDE).mkdir()
-                aside = stack.enter_context(AsideWriter(path / ASIDE, self._aside))
+                sidecar = stack.enter_context(SidecarWriter(path / ASIDE, self._sidecar))
             file = stack.enter_context((path / _FILE).open("wb"))
             writer = stack.enter_context(ipc.new_stream(file, schema))
-            self._write_rows(writer, schema, aside)
+            self._write_rows(writer, schema, sidecar)
         (path / INFO_FILE).write_text(json.dumps(info, indent=2))
         (path / STATE_FILE).write_text(json.dumps(state, indent=2))
 
-    def _write_rows(self, writer: Any, schema: Any, aside: AsideWriter | None) -> None:
+    def _write_rows(self, writer: Any, schema: Any, sidecar: SidecarWriter | None) -> None:
         arrow = import_extra("pyarrow")
         rows: list[dict[str, Any]] = []
         num_values = 0
-        self.order = None if self._aside is not None else self.order_of_origin()
+        self.order = None if self._sidecar is not None else self.order_of_origin()
 
         def flush() -> None:
             arrays = [
@@ -154,8 +154,8 @@ class ImitationExport(Export):
             writer.write_batch(arrow.RecordBatch.from_arrays(arrays, schema=schema))
 
         for episode in self.each():
-            if aside is not None:
-                aside.add(episode)
+            if sidecar is not None:
+                sidecar.add(episode)
             rows.append(self._row(episode))
             num_values += sum(np.size(value) for value in rows[-1].values())
             if num_values > _BATCH_VALUES:

@@ -20,7 +20,7 @@ import rlds
 from rlds.alignment import from_sars
 from rlds.raw_files.input_files import changed
 from rlds.raw_files.untrusted import source_errors
-from rlds.sources.aside import AsideFolder, KeptAside
+from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     Origin,
@@ -162,10 +162,10 @@ class ImitationSource(RandomAccessSource):
         """Returns what the two files in JSON say."""
         return {METADATA_KEY: {"info": self._info, "state": self._state}}
 
-    def kept_aside(self) -> KeptAside | None:
+    def stored_sidecar(self) -> StoredSidecar | None:
         """See `Source`."""
         place = self._directory / ASIDE
-        kept = AsideFolder(place) if AsideFolder.exists(place) else None
+        kept = StoredSidecar.in_folder(place)
         return kept if kept is not None and len(kept) == sum(self._counts) else None
 
     def inputs(self) -> Sequence[epath.Path]:

@@ -28,7 +28,7 @@ class Cameras:
 
     Args:
       fields: The paths of the fields of episodes.
-      aside: Those of cameras that get no feature.
+      sidecar: Those of cameras that get no feature.
       taken: The names of other features.
       fps: How many rows there are in a second.
 
@@ -38,7 +38,7 @@ class Cameras:
     """
 
     def __init__(
-        self, fields: Collection[str], aside: Collection[str], taken: Collection[str], fps: float
+        self, fields: Collection[str], sidecar: Collection[str], taken: Collection[str], fps: float
     ) -> None:
         self._fps = fps
         self.names: dict[str, str] = {}
@@ -46,7 +46,7 @@ class Cameras:
         for path in fields:
             camera, _, name = path.rpartition("/")
             is_one = camera.startswith(f"{VIDEO}/") and name == CLIP
-            if is_one and f"{camera}/{FRAMES}" not in fields and camera not in aside:
+            if is_one and f"{camera}/{FRAMES}" not in fields and camera not in sidecar:
                 wanted = camera.removeprefix(f"{VIDEO}/").replace("/", ".")
                 self.names[camera] = free_name(wanted, {*taken, *self.names.values()})
 
@@ -105,7 +105,7 @@ class Cameras:
             raise ValueError(
                 f"{where}: frame {frame} is shown after {times[frame] - times[0]:.4f} s, expected "
                 f"{frame / self._fps:.4f} s at {self._fps:g} rows a second: LeRobot would not find "
-                f"it. Pass fps={float(video.info.fps):g}, or keep_aside=[{where.split(', ')[-1]!r}]"
+                f"it. Pass fps={float(video.info.fps):g}, or to_sidecar=[{where.split(', ')[-1]!r}]"
             )
         info = video.info
         height, width, channels = info.shape
@@ -128,5 +128,5 @@ class Cameras:
         if said["shape"] != known["shape"]:
             raise ValueError(
                 f"{where}: frames of {said['shape']}, where others are of {known['shape']}; "
-                f"LeRobot has one size only. Pass keep_aside=[{where.split(', ')[-1]!r}]"
+                f"LeRobot has one size only. Pass to_sidecar=[{where.split(', ')[-1]!r}]"
             )

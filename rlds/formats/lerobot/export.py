@@ -27,7 +27,7 @@ class LeRobotExport(Export):
     sizes and the names of the version that is written.
 
     Of others, each transition is a row; what belongs to no row, such as the final observation, is
-    kept aside in `meta/rlds`.
+    in the sidecar, `meta/rlds`.
 
     Args:
       episodes: The episodes.
@@ -38,7 +38,7 @@ class LeRobotExport(Export):
       task: The path of the field with the text of the task, of a step or of an episode. By default
         `language_instruction`, or the only text that is called `instruction`, `task`, `prompt` or
         the like. The task is empty if there is none.
-      keep_aside: Paths of fields that get no column.
+      to_sidecar: Paths of fields that get no column.
       data_files_size_in_mb: How large files of rows become (3.0).
       video_files_size_in_mb: How large videos become (3.0).
 
@@ -56,7 +56,7 @@ class LeRobotExport(Export):
         fps: float | None = None,
         robot_type: str | None = None,
         task: str | None = None,
-        keep_aside: Sequence[str] = (),
+        to_sidecar: Sequence[str] = (),
         data_files_size_in_mb: int = 100,
         video_files_size_in_mb: int = 200,
     ) -> None:
@@ -77,12 +77,12 @@ class LeRobotExport(Export):
                 _checked_rate(fps, episodes.metadata, version),
                 robot_type=robot_type,
                 task=task,
-                keep_aside=keep_aside,
+                to_sidecar=to_sidecar,
                 data_files_size_in_mb=data_files_size_in_mb,
             )
-        elif fps is not None or robot_type is not None or task is not None or keep_aside:
+        elif fps is not None or robot_type is not None or task is not None or to_sidecar:
             raise ValueError(
-                "fps, robot_type, task and keep_aside are for other data: what came from LeRobot "
+                "fps, robot_type, task and to_sidecar are for other data: what came from LeRobot "
                 "is exported as it was"
             )
         else:

@@ -89,17 +89,17 @@ class Column:
         return {"dtype": dtype, "shape": shape or (1,), "names": list(names) if names else None}
 
 
-def columns_of(fields: Mapping[str, Field], aside: Collection[str] = ()) -> list[Column]:
+def columns_of(fields: Mapping[str, Field], sidecar: Collection[str] = ()) -> list[Column]:
     """Returns the features that hold fields of a step.
 
     Args:
       fields: The fields by path, without flags.
-      aside: Paths of fields that get none.
+      sidecar: Paths of fields that get none.
     """
     names: set[str] = set()
     columns = []
     for path, field in fields.items():
-        if path not in aside and not why_not(field):
+        if path not in sidecar and not why_not(field):
             name = free_name(_name(path, field), names)
             names.add(name)
             columns.append(Column(path, name, field))

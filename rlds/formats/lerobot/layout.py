@@ -9,7 +9,7 @@
     meta/episodes_stats.jsonl    2.1: the statistics of each episode
     meta/tasks.parquet           3.0: the texts of tasks; the text is an index of pandas
     meta/episodes/...parquet     3.0: a row for each episode, with its statistics
-    meta/rlds/...                what RLDS keeps aside (`AsideFolder`), which no other reader sees
+    meta/rlds/...                the sidecar, which no other reader sees
 
 A feature becomes the field of a step whose path is its name with slashes for dots (`step_paths`):
 `observation.images.top` is `observation/images/top`.
@@ -62,7 +62,7 @@ EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 EPISODES_JSONL = "meta/episodes.jsonl"
 EPISODES_STATS = "meta/episodes_stats.jsonl"
 EXTRAS = "extras/episode_{episode_index}"
-# The folder with what an export keeps aside, and the place of the text of the task in it.
+# The folder with what an export keeps in the sidecar, and the place of the text of the task in it.
 ASIDE, TASK = "meta/rlds", "task"
 
 # Under this name, the metadata of a dataset holds what is in its tables.

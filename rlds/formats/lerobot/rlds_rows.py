@@ -30,9 +30,9 @@ from rlds.formats.lerobot.feature_statistics import (
 )
 from rlds.formats.lerobot.layout import ASIDE, DEFAULT_COLUMNS, TASK
 from rlds.formats.lerobot.tables import column_array, data_schema, image_array
-from rlds.sources.aside import Aside, AsideWriter
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement, kept_aside
+from rlds.sources.exporting import Export, Placement, sidecar_placements
+from rlds.sources.sidecar import Sidecar, SidecarWriter
 from rlds.sources.source import SourceEpisode
 from rlds.video import CLIP, VIDEO
 from rlds_ecosystem.fields import Field
@@ -57,11 +57,11 @@ class RldsRows:
       fps: Likewise.
       robot_type: Likewise.
       task: Likewise.
-      keep_aside: Likewise.
+      to_sidecar: Likewise.
       data_files_size_in_mb: Likewise.
 
     Attributes:
-      aside: What is kept aside.
+      sidecar: What is in the sidecar.
 
     Raises:
       ValueError: An option does not fit.
@@ -75,7 +75,7 @@ class RldsRows:
         *,
         robot_type: str | None,
         task: str | None,
-        keep_aside: Sequence[str],
+        to_sidecar: Sequence[str],
         data_files_size_in_mb: int,
     ) -> None:
         self._version = version
@@ -87,27 +87,27 @@ class RldsRows:
         cameras = {
             path.removesuffix(f"/{CLIP}") for path in of_episode if path.endswith(f"/{CLIP}")
         }
-        for path in keep_aside:
+        for path in to_sidecar:
             if path not in fields and path not in cameras:
                 known = ", ".join([*fields, *cameras])
-                raise ValueError(f"keep_aside: there is no field {path!r}, only {known}")
+                raise ValueError(f"to_sidecar: there is no field {path!r}, only {known}")
         if task is not None and not _is_text(fields.get(task, of_episode.get(task))):
             raise ValueError(f"task: there is no text {task!r} in a step or an episode")
         texts = [path for path, field in {**of_episode, **fields}.items() if _is_text(field)]
         self._task = instruction_of(texts) if task is None else task
         is_column = self._task in fields and fields[self._task].dtype == str
-        taken = {*keep_aside, self._task}
+        taken = {*to_sidecar, self._task}
         self._columns = columns_of(fields, taken)
         places = {column.path: column.name for column in self._columns}
-        if is_column and self._task not in keep_aside:
+        if is_column and self._task not in to_sidecar:
             places[self._task] = TASK
         names = [*places.values(), DONE, TRUNCATED]
-        self._cameras = Cameras(of_episode, keep_aside, names, fps)
-        aside = Aside.of(episodes, places)
-        self.aside = dataclasses.replace(
-            aside,
-            episode={p: f for p, f in aside.episode.items() if p not in self._cameras.fields},
-            metadata={**aside.metadata, VIDEO: self._cameras.names},
+        self._cameras = Cameras(of_episode, to_sidecar, names, fps)
+        sidecar = Sidecar.of(episodes, places)
+        self.sidecar = dataclasses.replace(
+            sidecar,
+            episode={p: f for p, f in sidecar.episode.items() if p not in self._cameras.fields},
+            metadata={**sidecar.metadata, VIDEO: self._cameras.names},
         )
         self._why = {} if self._task else {path: _HINT.format(path) for path in texts}
         self._why |= {path: why_not(field) for path, field in fields.items() if path not in places}
@@ -129,7 +129,7 @@ class RldsRows:
         """See `Export`."""
         clips = self._cameras.fields.items()
         videos = [Placement(path, f"videos/{name}", "exact") for path, name in clips]
-        return [*kept_aside(self.aside, self._why), *videos]
+        return [*sidecar_placements(self.sidecar, self._why), *videos]
 
     def write(self, path: Path, export: Export) -> None:
         """Writes the episodes of an export."""
@@ -137,7 +137,7 @@ class RldsRows:
         kept.mkdir(parents=True)
         self._shapes: dict[str, tuple[int, ...]] = {}
         with (
-            AsideWriter(kept, self.aside) as aside,
+            SidecarWriter(kept, self.sidecar) as sidecar,
             dataset_files(self._version, path, self._settings) as files,
         ):
             for episode in export.each():
@@ -145,7 +145,7 @@ class RldsRows:
                 values = dict(leaves_at(episode.metadata, None))
                 for field in self._cameras.fields:
                     del values[field]
-                aside.add(dataclasses.replace(episode, metadata=nest(values)))
+                sidecar.add(dataclasses.replace(episode, metadata=nest(values)))
             shapes = {name: {"shape": list(shape)} for name, shape in self._shapes.items()}
             files.finish({**shapes, **self._cameras.described})
 
@@ -154,7 +154,7 @@ class RldsRows:
         where = f"episode {episode.key}"
         if self._version == "v2.1":
             self._check_times(num_rows, where)
-        rows = self.aside.rows(episode)
+        rows = self.sidecar.rows(episode)
         arrays: dict[str, Any] = {}
         statistics: dict[str, Statistics] = {}
         for column in self._columns:
@@ -183,7 +183,7 @@ class RldsRows:
                 raise ValueError(
                     f"{where}, {column.path}: an image of {image.shape}, where others are of "
                     f"{self._shapes[column.name]}; LeRobot has one size only. Pass "
-                    f"keep_aside=[{column.path!r}] to write no column for them"
+                    f"to_sidecar=[{column.path!r}] to write no column for them"
                 )
         # Readers stop at statistics of other channels, if the name is that of an image.
         known = (3,) if self._version == "v2.1" else (1, 3)

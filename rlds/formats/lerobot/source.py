@@ -226,24 +226,24 @@ class LeRobotSource(RandomAccessSource):
         return [file.name for file in walk(first)]
 
     @override
-    def kept_aside(self) -> StoredSidecar | None:
+    def stored_sidecar(self) -> StoredSidecar | None:
         stored = StoredSidecar.in_folder(self._root / ASIDE)
         if stored is None:
             return None
-        names, paths = stored.aside.places, {TASK: self._task_path, **self._paths}
+        names, paths = stored.sidecar.places, {TASK: self._task_path, **self._paths}
         if len(stored) != len(self._table.indices) or not {*names.values()} <= paths.keys():
             return None  # Others added episodes to those that were exported, or took fields away.
         clips: dict[str, str] = {}
-        for camera, name in stored.aside.metadata.get(VIDEO, {}).items():
+        for camera, name in stored.sidecar.metadata.get(VIDEO, {}).items():
             if name not in self._info.videos:
                 raise SourceError(f"no videos of {name!r:.100}", file=stored.files[0])
             for part in (CLIP, FIRST):
                 clips[f"{camera}/{part}"] = f"{VIDEO}/{paths[name]}/{part}"
         fields = {path: Field(np.int64 if path.endswith(FIRST) else bytes) for path in clips}
-        stored.aside = dataclasses.replace(
-            stored.aside,
+        stored.sidecar = dataclasses.replace(
+            stored.sidecar,
             places={path: paths[name] for path, name in names.items()},
-            episode={**stored.aside.episode, **fields},
+            episode={**stored.sidecar.episode, **fields},
             episode_places=clips,
         )
         return stored

@@ -22,8 +22,8 @@ from rlds.formats.maniskill.source import (
     TRAJECTORY,
 )
 from rlds.raw_files.hdf5_layout import create_attributes
-from rlds.sources.aside import AsideWriter
 from rlds.sources.episodes import Episodes
+from rlds.sources.sidecar import SidecarWriter
 from rlds.sources.source import SourceEpisode
 from rlds.sources.texts import as_text
 from rlds_ecosystem import import_extra
@@ -41,7 +41,7 @@ class ManiSkillExport(Hdf5EpisodesExport):
 
     `obs` has all T + 1 observations, and `actions` and `rewards` have T rows. The files have the
     fields that are numbers, below `observation`, `action`, `reward` and `env_states`, and
-    `terminated` and `truncated`. All else is kept aside in the folder `trajectory.rlds`.
+    `terminated` and `truncated`. All else is in the sidecar, the folder `trajectory.rlds`.
 
     Episodes that came from ManiSkill get their groups again, with every dtype, attribute and chunk,
     and the same entries of the JSON file; the files are called as they were.
@@ -64,7 +64,7 @@ class ManiSkillExport(Hdf5EpisodesExport):
             if rlds.ACTION not in map(root_of, places):
                 raise ValueError("the steps have no actions that are numbers, as ManiSkill's are")
             whole = [path for path in places if root_of(path) in (rlds.OBSERVATION, _STATES)]
-            self.keep_aside(places, whole)
+            self.set_places(places, whole)
 
     def stored_path(self, path: str) -> str:
         """See `Hdf5EpisodesExport`."""
@@ -111,11 +111,11 @@ class ManiSkillExport(Hdf5EpisodesExport):
         entries = []
         place = (path / _NAME).with_suffix(ASIDE)
         place.mkdir()
-        with AsideWriter(place, self.aside) as aside:
+        with SidecarWriter(place, self.sidecar) as sidecar:
             for number, episode in enumerate(self.each()):
-                aside.add(episode)
+                sidecar.add(episode)
                 group = file.create_group(f"{TRAJECTORY}{number}", track_order=True)
-                for field, column in self.aside.rows(episode).items():
+                for field, column in self.sidecar.rows(episode).items():
                     is_image = column.dtype == np.uint8 and column.ndim == 4 and column.size
                     packed = {"compression": "gzip", "compression_opts": 5} if is_image else {}
                     group.create_dataset(self.stored_path(field), data=column, **packed)

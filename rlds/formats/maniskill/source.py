@@ -30,7 +30,7 @@ from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.hdf5_layout import attributes_layout
 from rlds.raw_files.untrusted import check_is_file, is_there, source_errors
-from rlds.sources.aside import AsideFolder, KeptAside
+from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import DamagedEpisode, SourceEpisode, SourceError, require_files
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
@@ -111,7 +111,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
         if not self._numbers:
             raise SourceError(f"no group {TRAJECTORY}0, ...", file=self._file)
         place = self._file.with_suffix(ASIDE)
-        self._kept = AsideFolder(place) if AsideFolder.exists(place) else None
+        self._kept = StoredSidecar.in_folder(place)
         self._look_at_first(("train", index) for index in range(len(self._numbers)))
 
     @classmethod
@@ -216,7 +216,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
 
     # --- See `Source`.
 
-    def kept_aside(self) -> KeptAside | None:
+    def stored_sidecar(self) -> StoredSidecar | None:
         """Returns what an export has kept in a folder beside the files."""
         return self._kept
 

@@ -47,16 +47,16 @@ from rlds.formats.minari.storage import (
 from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.jpeg_images import jpeg_shape
-from rlds.sources.aside import Aside, AsideWriter
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.exporting import (
     Export,
     Placement,
     as_converted,
-    kept_aside,
+    sidecar_placements,
     without_transitions,
 )
+from rlds.sources.sidecar import Sidecar, SidecarWriter
 from rlds.sources.source import Outline, Source, SourceEpisode, SourceError
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import at, is_in, leaves_at, nest, put, root_of
@@ -151,7 +151,7 @@ class MinariExport(Export):
         self._spaces = _spaces_of(self._spaces_in_json(steps))
         self._sidecar = self._made_sidecar() if self.is_exact else None
 
-    def _made_sidecar(self) -> Aside:
+    def _made_sidecar(self) -> Sidecar:
         """What comes back from Minari is taken from there; it has no row for final actions."""
         places = {path: field_path(there) for path, there in self._paths.items()}
         if rlds.REWARD in self._steps:
@@ -159,7 +159,7 @@ class MinariExport(Export):
         whole = [
             path for path, there in self._paths.items() if root_of(there) in (OBSERVATIONS, INFOS)
         ]
-        return Aside.of(self.episodes, places, whole, cuts_last=self._drop)
+        return Sidecar.of(self.episodes, places, whole, cuts_last=self._drop)
 
     @override
     def placements(self) -> Sequence[Placement]:
@@ -172,26 +172,26 @@ class MinariExport(Export):
             return [Placement(path, place, "exact") for path, place in places.items()]
         why = {path: f"Minari has no place for {field}" for path, field in self._unfit.items()}
         if self._drop:
-            cut = "the last transition is aside where no final observation is known"
+            cut = "the last transition is in the sidecar where no final observation is known"
             why |= {path: cut for path in self._sidecar.places if path not in self._sidecar.whole}
         found = [
             dataclasses.replace(place, place=places.get(place.field, ""))
-            for place in kept_aside(self._sidecar, why)
+            for place in sidecar_placements(self._sidecar, why)
         ]
         if rlds.REWARD not in self._steps:
             no_reward = "there are no rewards; Minari gets zeros"
-            found.append(Placement(f"{rlds.STEPS}/{rlds.REWARD}", REWARDS, "aside", no_reward))
+            found.append(Placement(f"{rlds.STEPS}/{rlds.REWARD}", REWARDS, "sidecar", no_reward))
         return found
 
     def _is_attribute(self, path: str) -> bool:
-        """Whether a field of an episode is an attribute; images and lists of texts can be aside."""
+        """Whether a field of an episode is an attribute; the sidecar has images and lists of texts."""
         field = self._others[path]
         is_plain = not field.encoding and (not field.is_text or field.shape == ())
         return is_plain or not self.is_exact
 
     def _check_fields(self) -> None:
         self._unfit = {path: it for path, it in self._steps.items() if not _fits(path, it)}
-        if self.is_exact:  # They are kept aside.
+        if self.is_exact:  # They are in the sidecar.
             for path in self._unfit:
                 others = self._steps.keys() - self._unfit.keys()
                 if root_of(path) not in self._GROUPS or root_of(path) in map(root_of, others):
@@ -304,7 +304,7 @@ class MinariExport(Export):
             numbers = self._write_episodes(data, None)
         else:
             (data / ASIDE).mkdir()
-            with AsideWriter(data / ASIDE, self._sidecar) as sidecar:
+            with SidecarWriter(data / ASIDE, self._sidecar) as sidecar:
                 numbers = self._write_episodes(data, sidecar)
         described = {
             **self._described(),
@@ -316,7 +316,7 @@ class MinariExport(Export):
         described["dataset_size"] = _size_in_megabytes(data)
         (data / "metadata.json").write_text(json.dumps(described))
 
-    def _write_episodes(self, data: pathlib.Path, sidecar: AsideWriter | None) -> dict[str, int]:
+    def _write_episodes(self, data: pathlib.Path, sidecar: SidecarWriter | None) -> dict[str, int]:
         number = total_steps = 0
         order = self._recorded_order() if self._recorded else None
         with open_writer(self._data_format, data, self._spaces) as writer:

@@ -48,7 +48,7 @@ from rlds.formats.minari.storage import (
 )
 from rlds.raw_files.jpeg_images import black_jpeg, jpeg_shape
 from rlds.raw_files.untrusted import check_is_file, source_errors
-from rlds.sources.aside import AsideFolder
+from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     DamagedEpisode,
@@ -218,9 +218,9 @@ class MinariSource(RandomAccessSource):
     # --- What it becomes.
 
     @override
-    def kept_aside(self) -> AsideFolder | None:
+    def stored_sidecar(self) -> StoredSidecar | None:
         place = self._directory / "data" / ASIDE
-        folder = AsideFolder(place) if AsideFolder.exists(place) else None
+        folder = StoredSidecar.in_folder(place)
         # Minari may have added episodes to those that were exported.
         return folder if folder is not None and len(folder) == len(self._indices) else None
 

@@ -21,7 +21,6 @@ from rlds.formats.ogbench.source import (
     OBSERVATIONS,
     TERMINALS,
 )
-from rlds.sources.aside import ASIDE_BYTES, ASIDE_ENDS, ASIDE_TEXT, Aside
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import (
     Export,
@@ -29,9 +28,10 @@ from rlds.sources.exporting import (
     as_it_was,
     check_arrays,
     is_array,
-    kept_aside,
+    sidecar_placements,
     without_transitions,
 )
+from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, Sidecar
 from rlds.sources.source import Outline, SourceEpisode
 from rlds_ecosystem.nests import at, leaves_at
 
@@ -70,7 +70,7 @@ class OGBenchExport(Export):
         super().__init__(episodes)
         self._method = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
         self._fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
-        self._aside: Aside | None = None
+        self._sidecar: Sidecar | None = None
         self._dtypes: dict[str, np.dtype] = {}
         recorded = episodes.metadata.get(METADATA_KEY, {}).get("arrays", {})
         fields = [FIELDS.get(name, name) for name in recorded if name != TERMINALS]
@@ -94,12 +94,12 @@ class OGBenchExport(Export):
         }
         places = {path: FIELDS.get(name, name) for name, path in self._paths.items()}
         whole = [path for path in places if path != action]
-        self._aside = Aside.of(episodes, places, whole, cuts_last=True)
+        self._sidecar = Sidecar.of(episodes, places, whole, cuts_last=True)
 
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
-        if self._aside is not None:
-            return kept_aside(self._aside)
+        if self._sidecar is not None:
+            return sidecar_placements(self._sidecar)
         return as_it_was(self.episodes)
 
     def objection(self, outline: Outline) -> str:
@@ -113,7 +113,7 @@ class OGBenchExport(Export):
             drafts: dict[str, IO[bytes]] = {
                 name: stack.enter_context(Path(directory, f"{number}").open("w+b"))
                 for number, name in enumerate(
-                    [*(self._dtypes or [*self._paths, TERMINALS]), ASIDE_BYTES]
+                    [*(self._dtypes or [*self._paths, TERMINALS]), SIDECAR_BYTES]
                 )
             }
             rows = self._write_rows(drafts)
@@ -122,9 +122,9 @@ class OGBenchExport(Export):
                     with _new_array(archive, name, dtype, shape) as member:
                         drafts[name].seek(0)
                         shutil.copyfileobj(drafts[name], member)
-                if self._aside is not None:
-                    text = np.frombuffer(self._aside.to_json().encode(), np.uint8)
-                    for name, array in ((ASIDE_TEXT, text), (ASIDE_ENDS, self._ends)):
+                if self._sidecar is not None:
+                    text = np.frombuffer(self._sidecar.to_json().encode(), np.uint8)
+                    for name, array in ((SIDECAR_TEXT, text), (SIDECAR_ENDS, self._ends)):
                         with _new_array(archive, name, array.dtype, array.shape) as member:
                             member.write(array.tobytes())
 
@@ -142,10 +142,10 @@ class OGBenchExport(Export):
                 column = column.astype(self._dtypes.get(name, column.dtype), copy=False)
                 drafts[name].write(np.ascontiguousarray(column).data)
                 rows[name] = column.dtype, (num_rows, *column.shape[1:])
-            if self._aside is not None:
-                drafts[ASIDE_BYTES].write(self._aside.pack(episode))
-                ends.append(drafts[ASIDE_BYTES].tell())
-                rows[ASIDE_BYTES] = np.dtype(np.uint8), (ends[-1],)
+            if self._sidecar is not None:
+                drafts[SIDECAR_BYTES].write(self._sidecar.pack(episode))
+                ends.append(drafts[SIDECAR_BYTES].tell())
+                rows[SIDECAR_BYTES] = np.dtype(np.uint8), (ends[-1],)
         self._ends = np.array(ends, np.int64)
         return {name: rows[name] for name in drafts if name in rows}
 

@@ -20,7 +20,7 @@ import rlds
 from rlds.alignment import from_sars
 from rlds.raw_files.npy_rows import NpyArray, NpzRows
 from rlds.raw_files.untrusted import is_there, source_errors
-from rlds.sources.aside import ASIDE_BYTES, ASIDE_ENDS, ASIDE_TEXT, AsideRows, KeptAside
+from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     Origin,
@@ -132,15 +132,17 @@ class OGBenchSource(RandomAccessSource):
         arrays = {name: array.dtype.str for name, array in self._arrays.items()}
         return {METADATA_KEY: {"arrays": arrays}}
 
-    def kept_aside(self) -> KeptAside | None:
+    def stored_sidecar(self) -> StoredSidecar | None:
         """See `Source`."""
         if len(self._files) > 1:
             return None
         file = next(iter(self._files.values()))
-        if not {ASIDE_TEXT, ASIDE_ENDS, ASIDE_BYTES} <= file.arrays.keys():
+        if not {SIDECAR_TEXT, SIDECAR_ENDS, SIDECAR_BYTES} <= file.arrays.keys():
             return None
-        text, ends = file.read(ASIDE_TEXT), file.read(ASIDE_ENDS)
-        kept = AsideRows(file.path, text, ends, functools.partial(file.rows, ASIDE_BYTES))
+        text, ends = file.read(SIDECAR_TEXT), file.read(SIDECAR_ENDS)
+        kept = StoredSidecar.in_arrays(
+            file.path, text, ends, functools.partial(file.rows, SIDECAR_BYTES)
+        )
         return kept if len(kept) == self.num_episodes(self.splits[0]) else None
 
     def inputs(self) -> Sequence[epath.Path]:
@@ -214,7 +216,7 @@ class OGBenchSource(RandomAccessSource):
 
 
 def _own(file: NpzRows) -> dict[str, NpyArray]:
-    """The arrays without those that an export keeps aside."""
+    """The arrays without those that an export keeps in the sidecar."""
     return {name: array for name, array in file.arrays.items() if not is_in(name, "rlds")}
 
 

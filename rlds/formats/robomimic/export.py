@@ -21,18 +21,18 @@ from rlds.formats.robomimic.recorded import (
     NEXT,
     place_of,
 )
-from rlds.sources.aside import Aside
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.exporting import (
     PNGS,
     Export,
     Placement,
     encoding_of,
-    kept_aside,
     pngs_of,
+    sidecar_placements,
     with_arrays,
     without_transitions,
 )
+from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import Outline, SourceEpisode
 from rlds.sources.texts import as_text
 from rlds_ecosystem import import_extra
@@ -95,7 +95,7 @@ class RobomimicExport(Export):
         whole = [path for path in places if places[path].startswith(f"{_OBS}/")]
         # By the paths that reading the file gives.
         self._names = places
-        self._sidecar = Aside.of(
+        self._sidecar = Sidecar.of(
             episodes,
             {path: place_of(place) for path, place in places.items()},
             whole,
@@ -110,7 +110,7 @@ class RobomimicExport(Export):
     @override
     def placements(self) -> Sequence[Placement]:
         why = {path: f"its pixels are in {name}, too" for path, name in self._copies.items()}
-        found = kept_aside(self._sidecar, {**why, **dict.fromkeys(self._pngs, PNGS)})
+        found = sidecar_placements(self._sidecar, {**why, **dict.fromkeys(self._pngs, PNGS)})
         names = {f"{rlds.STEPS}/{path}": name for path, name in self._names.items()}
         return [dataclasses.replace(it, place=names.get(it.field, "")) for it in found]
 

@@ -21,7 +21,7 @@ from rlds.formats.robomimic.files import DemoFile, actions_in
 from rlds.formats.robomimic.recorded import RecordedDemos
 from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import SourceChangedError, SourceError, source_errors
-from rlds.sources.aside import KeptAside
+from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     DamagedEpisode,
@@ -159,7 +159,7 @@ class RobomimicSource(RandomAccessSource):
         return self._demos.metadata()
 
     @override
-    def kept_aside(self) -> KeptAside | None:
+    def stored_sidecar(self) -> StoredSidecar | None:
         return read_hdf5_sidecar(self._files[0].hdf5) if self._is_exported else None
 
     @override

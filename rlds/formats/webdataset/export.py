@@ -17,7 +17,7 @@ from typing_extensions import override
 import rlds
 from rlds.formats.webdataset.source import FEATURES_FILE, SIDECAR_FIELD, STEPS_FIELD, path_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement, kept_aside
+from rlds.sources.exporting import Export, Placement, sidecar_placements
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode
 from rlds.video import CLIP, VIDEO
@@ -82,7 +82,7 @@ class WebdatasetExport(Export):
         clips = [Placement(path, name, "exact") for path, name in self._clips.items()]
         return [
             dataclasses.replace(place, place=names.get(place.field, ""))
-            for place in kept_aside(self._sidecar)
+            for place in sidecar_placements(self._sidecar)
             if place.field not in self._clips
         ] + clips
 

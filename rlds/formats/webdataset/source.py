@@ -168,7 +168,7 @@ class WebdatasetSource(RandomAccessSource):
         return nest(self._episode)
 
     @override
-    def kept_aside(self) -> StoredSidecar | None:
+    def stored_sidecar(self) -> StoredSidecar | None:
         if not self._is_exported:
             return None
         file = self._directory / FEATURES_FILE

@@ -29,8 +29,8 @@ from rlds.sources.exporting import (
     Export,
     Placement,
     encoding_of,
-    kept_aside,
     pngs_of,
+    sidecar_placements,
     with_arrays,
 )
 from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, Sidecar
@@ -128,7 +128,7 @@ class ZarrExport(Export):
             dataclasses.replace(place, place=self._values[place.field], how="exact")
             if place.field in self._values
             else dataclasses.replace(place, place=names[place.field] if place.place else "")
-            for place in kept_aside(self._sidecar, why)
+            for place in sidecar_placements(self._sidecar, why)
         ]
 
     @override

@@ -225,7 +225,7 @@ class ZarrSource(RandomAccessSource):
         return {name: attributes for name, attributes in found.items() if attributes}
 
     @override
-    def kept_aside(self) -> StoredSidecar | None:
+    def stored_sidecar(self) -> StoredSidecar | None:
         if SIDECAR_BYTES not in self._sidecar:
             return None
         text, ends = (self._sidecar[name].all() for name in (SIDECAR_TEXT, SIDECAR_ENDS))

@@ -30,7 +30,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "d4rl_pybullet": {"observation": "observation/state"},
     "lerobot": {
         "fps": 10,
-        "keep_aside": ["observation/view", "observation/photo"],
+        "to_sidecar": ["observation/view", "observation/photo"],
     },  # It has one size only.
     "webdataset": {},
     "robomimic": {},

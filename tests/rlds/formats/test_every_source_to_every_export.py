@@ -107,7 +107,7 @@ def assert_same(writer, found):
     """Checks that what was written is what was read, as it was placed."""
     assert found.format == writer.format
     before, placements = writer.episodes, writer.placements()
-    assert {place.how for place in placements} <= {"exact", "aside"}
+    assert {place.how for place in placements} <= {"exact", "sidecar"}
     is_exact = writer.is_exact
     order = writer.order
     if order is None:

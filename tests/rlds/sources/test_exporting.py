@@ -10,10 +10,10 @@ import raw_npz
 import rlds.sources
 from rlds.formats.npz.source import NpzSource
 from rlds.sources import exporting
-from rlds.sources.aside import Aside, AsideFolder, AsideWriter
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, differences, export, kept_aside
+from rlds.sources.exporting import Export, differences, export, sidecar_placements
 from rlds.sources.registry import Format
+from rlds.sources.sidecar import Sidecar, SidecarWriter, StoredSidecar
 from rlds.sources.source import RandomAccessSource, SourceError
 from rlds_ecosystem.fields import Field
 
@@ -23,14 +23,14 @@ class TableSource(RandomAccessSource):
 
     def __init__(self, path):
         self._path = Path(path)
-        self._folder = AsideFolder(self._path)
-        self._aside = self._folder.aside
+        self._folder = StoredSidecar.in_folder(self._path)
+        self._sidecar = self._folder.sidecar
 
     def step_fields(self):
-        return dict(self._aside.steps)
+        return dict(self._sidecar.steps)
 
     def episode_fields(self):
-        return dict(self._aside.episode)
+        return dict(self._sidecar.episode)
 
     def inputs(self):
         return sorted(self._path.iterdir())
@@ -44,9 +44,9 @@ class TableSource(RandomAccessSource):
     def read(self, split, index, fields=None, rows=slice(None)):
         columns = {
             path: np.load(self._path / f"{index}.{place}.npy")
-            for path, place in self._aside.places.items()
+            for path, place in self._sidecar.places.items()
         }
-        return self._aside.unpack(self._folder.read(index), columns)
+        return self._sidecar.unpack(self._folder.read(index), columns)
 
 
 class TableExport(Export):
@@ -57,18 +57,18 @@ class TableExport(Export):
     def __init__(self, episodes, *, whole: bool = False):
         super().__init__(episodes)
         places = {"observation/joints": "o", "action": "a"}
-        self.aside = Aside.of(episodes, places, ["observation/joints"] if whole else [])
+        self.sidecar = Sidecar.of(episodes, places, ["observation/joints"] if whole else [])
 
     def placements(self):
-        return kept_aside(self.aside)
+        return sidecar_placements(self.sidecar)
 
     def write(self, path):
         path.mkdir()
-        with AsideWriter(path, self.aside) as aside:
+        with SidecarWriter(path, self.sidecar) as sidecar:
             for index, episode in enumerate(self.each()):
-                aside.add(episode)
-                for field, column in self.aside.rows(episode).items():
-                    np.save(path / f"{index}.{self.aside.places[field]}.npy", column)
+                sidecar.add(episode)
+                for field, column in self.sidecar.rows(episode).items():
+                    np.save(path / f"{index}.{self.sidecar.places[field]}.npy", column)
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_there_and_back(table, tmp_path, whole):
     path = raw_npz.write_folder(tmp_path / "raw", files)
     made = export(path, "table", tmp_path / "table", whole=whole)
     assert (made.num_episodes, made.num_steps) == (4, 4 + 6 + 5 + 3)
-    assert {place.how for place in made.placements} == {"exact", "aside"}
+    assert {place.how for place in made.placements} == {"exact", "sidecar"}
     for one, two in zip(Episodes(NpzSource(path)), rlds.sources.open(made.path, format="table")):
         assert list(differences(one, two)) == []
         assert one.steps["note"].tolist() == two.steps["note"].tolist()
@@ -99,7 +99,7 @@ def test_there_and_back(table, tmp_path, whole):
 
 def test_odd_episodes_come_back(table):
     """Flags that break the rules, text with zeros, values of any length, images as files."""
-    aside = Aside(
+    sidecar = Sidecar(
         {"image": Field(np.uint8, (2, 2, 3), encoding="png"), "text": Field(str), "x": Field("f8")},
         {"seed": Field(np.int64), "words": Field(bytes, (None,))},
         {"x": "x"},
@@ -117,7 +117,9 @@ def test_odd_episodes_come_back(table):
     episode = rlds.sources.SourceEpisode(
         "k", steps, rlds.sources.Origin("f", 0, 3), truncated=True, metadata=metadata
     )
-    found = Aside.from_json(aside.to_json()).unpack(aside.pack(episode), {"x": steps["x"][:2]})
+    found = Sidecar.from_json(sidecar.to_json()).unpack(
+        sidecar.pack(episode), {"x": steps["x"][:2]}
+    )
     assert list(differences(episode, found)) == []
     changed = dataclasses.replace(found, key="other", metadata={"seed": np.int64(7)})
     assert list(differences(episode, changed)) == [
@@ -156,13 +158,13 @@ def test_losses_are_said_before_anything_is_written(table, tmp_path, monkeypatch
 
 def test_an_export_that_loses_something_is_found_out(table, tmp_path, monkeypatch):
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
-    real = Aside.pack
+    real = Sidecar.pack
 
     def pack(self, episode):
         steps = {**episode.steps, "reward": episode.steps["reward"] + 1}
         return real(self, dataclasses.replace(episode, steps=steps))
 
-    monkeypatch.setattr(Aside, "pack", pack)
+    monkeypatch.setattr(Sidecar, "pack", pack)
     with pytest.raises(ValueError, match=r"episode 0 .*steps/reward: values are others"):
         export(path, "table", tmp_path / "made")
     assert not (tmp_path / "made").exists()

@@ -304,7 +304,7 @@ def test_fields_can_be_left_out(tmp_path):
     episode["steps"]["ragged"] = [[1], [1, 2]]
     metadata = {"picture": features.Image(shape=(2, 2, 3)), "name": features.Text()}
     path = write_rlds(tmp_path, step, [episode], metadata)
-    whole = rlds.sources.open(export_minari(path, "whole-v0"))[0]  # They are kept aside.
+    whole = rlds.sources.open(export_minari(path, "whole-v0"))[0]  # They are in the sidecar.
     (other,) = differences(as_converted(rlds.sources.open(path)[0]), whole)
     assert other.startswith("picture: ")  # It stays a file.
     assert [row.tolist() for row in whole.steps["ragged"]] == [[1], [1, 2]]

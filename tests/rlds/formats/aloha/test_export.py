@@ -71,7 +71,7 @@ def test_episodes_of_others(tmp_path):
     made = export(path, "aloha", tmp_path / "made", fields=fields, sim=True)
     how = {place.field: (place.place, place.how) for place in made.placements}
     assert how["steps/observation/camera"] == ("observation/images/camera", "exact")
-    assert how["steps/reward"] == ("", "aside")
+    assert how["steps/reward"] == ("", "sidecar")
     names = [f"episode_{number}.hdf5" for number in range(3)]
     assert sorted(file.name for file in (tmp_path / "made").iterdir()) == [*names, "rlds"]
     # As the loader of ACT reads it.

@@ -25,8 +25,8 @@ def test_numbers_text_and_arrays_of_pixels(tmp_path):
     sample = raw_npz.sample()
     path = raw_npz.write_folder(tmp_path / "raw", sample)
     made = export(path, "mcap", tmp_path / "made", rate=4.0)
-    aside = {place.field for place in made.placements if place.how == "aside"}
-    assert aside == {"seed", "task", "goal"}
+    sidecar = {place.field for place in made.placements if place.how == "sidecar"}
+    assert sidecar == {"seed", "task", "goal"}
     assert rlds.sources.open(made.path).format == "mcap"
     for number, raw in enumerate(sample.values()):
         found = topics_of(tmp_path / "made" / f"episode_{number:06}.mcap")

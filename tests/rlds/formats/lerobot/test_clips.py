@@ -48,7 +48,7 @@ def test_clips_stay_what_they_are(tmp_path, version, codec):
     made = export(source, "lerobot", tmp_path / "made", version=version)
     places = {place.field: place for place in made.placements}
     assert places[f"{CAMERA}/clip"].place == "videos/observation.front"
-    assert {place.how for place in made.placements} == {"exact", "aside"}
+    assert {place.how for place in made.placements} == {"exact", "sidecar"}
     for one, two in zip(Episodes(source), rlds.sources.open(made.path), strict=True):
         assert list(differences(one, two)) == []
     check_layout(tmp_path / "made")
@@ -70,8 +70,8 @@ def test_clips_that_lerobot_would_not_find(tmp_path):
         export(source, "lerobot", tmp_path / "made", fps=12.0)
     with pytest.raises(ValueError, match=r"no other keyframe before; version 3\.0 has"):
         export(source, "lerobot", tmp_path / "made", version="v2.1")
-    kept = export(source, "lerobot", tmp_path / "kept", fps=12.0, keep_aside=[CAMERA])
-    assert {place.how for place in kept.placements if place.field[:5] == "video"} == {"aside"}
+    kept = export(source, "lerobot", tmp_path / "kept", fps=12.0, to_sidecar=[CAMERA])
+    assert {place.how for place in kept.placements if place.field[:5] == "video"} == {"sidecar"}
 
 
 _READ = """

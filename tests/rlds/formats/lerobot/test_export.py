@@ -91,7 +91,7 @@ def test_one_task_and_other_names(tmp_path):
     assert found["task"] == ["operator 0"] * 3
     assert found["observation.note"] == ["", "row 1", ""]
     assert found["language_instruction"] == ["pick"] * 3
-    [found] = check_layout(exported(tmp_path / "none", source, keep_aside=["language_instruction"]))
+    [found] = check_layout(exported(tmp_path / "none", source, to_sidecar=["language_instruction"]))
     assert found["task"] == ["pick"] * 3
 
 
@@ -127,7 +127,7 @@ def test_placements():
     }
     assert placements["steps/reward"].place == "next.reward"
     assert placements["steps/language_instruction"].place == "task"
-    assert {place.how for place in placements.values()} == {"exact", "aside"}
+    assert {place.how for place in placements.values()} == {"exact", "sidecar"}
     assert placements["steps/counter"].why == "LeRobot has no columns of uint64"
     assert placements["steps/observation/blob"].why == "LeRobot has no columns of bytes"
 
@@ -139,7 +139,7 @@ def test_placements():
         ({"fps": 0.0}, "fps: got 0.0, expected a positive number"),
         ({"fps": 12.5, "version": "v2.1"}, "whole numbers only"),
         ({"fps": 5.0, "task": "seed"}, "there is no text 'seed'"),
-        ({"fps": 5.0, "keep_aside": ["goal"]}, "there is no field 'goal'"),
+        ({"fps": 5.0, "to_sidecar": ["goal"]}, "there is no field 'goal'"),
         ({"fps": 5.0, "data_files_size_in_mb": 0}, "got 0, expected a positive number"),
     ],
 )
@@ -156,9 +156,9 @@ def test_images_of_several_sizes(tmp_path):
                 episode.steps["observation"]["wrist"][0] = _png(np.zeros((2, 2, 3), np.uint8))
             return episode
 
-    with pytest.raises(ValueError, match=r"robot 1, observation/wrist: .*keep_aside="):
+    with pytest.raises(ValueError, match=r"robot 1, observation/wrist: .*to_sidecar="):
         exported(tmp_path / "made", Sizes())
-    path = exported(tmp_path / "kept", Sizes(), keep_aside=["observation/wrist"])
+    path = exported(tmp_path / "kept", Sizes(), to_sidecar=["observation/wrist"])
     assert "observation.wrist" not in check_layout(path)[0]
 
 

@@ -73,7 +73,7 @@ def test_episodes_of_others(tmp_path):
     made = export(path, "maniskill", tmp_path / "made", env_id="Stack-v1")
     how = {place.field: place.how for place in made.placements}
     assert how["steps/observation/camera"] == how["steps/action"] == "exact"
-    assert how["steps/note"] == how["goal"] == "aside"
+    assert how["steps/note"] == how["goal"] == "sidecar"
     content = json.loads((tmp_path / "made" / "trajectory.json").read_text())
     assert content["env_info"]["env_id"] == "Stack-v1"
     assert [entry["elapsed_steps"] for entry in content["episodes"]] == [3, 5, 4, 4]

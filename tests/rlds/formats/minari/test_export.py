@@ -20,7 +20,7 @@ def test_there_and_back(tmp_path, data_format):
     made = rlds.sources.export(raw, "minari", tmp_path / "npz-v0", data_format=data_format)
     how = {place.field: place.how for place in made.placements}
     assert how["steps/observation/camera"] == how["steps/reward"] == "exact"
-    assert how["seed"] == "aside"
+    assert how["seed"] == "sidecar"
     dataset = minari.MinariDataset(tmp_path / "npz-v0" / "data")
     assert (dataset.total_episodes, dataset.total_steps) == (3, 12)
     again = rlds.sources.open(tmp_path / "npz-v0")
@@ -40,7 +40,7 @@ def test_there_and_back(tmp_path, data_format):
 
 
 def test_what_minari_has_changed_since(tmp_path):
-    """Episodes that Minari added are there; what was kept aside is not of all of them."""
+    """Episodes that Minari added are there; what was in the sidecar is not of all of them."""
     raw = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
     rlds.sources.export(raw, "minari", tmp_path / "npz-v0")
     rlds.sources.export(raw, "minari", tmp_path / "more-v0")

@@ -82,7 +82,7 @@ def test_any_episodes_there_and_back(tmp_path):
     made = rlds.sources.export(
         raw, "ogbench", tmp_path / "made.npz", observation="observation/joints"
     )
-    assert {place.how for place in made.placements} == {"exact", "aside"}
+    assert {place.how for place in made.placements} == {"exact", "sidecar"}
     with np.load(made.path) as arrays:  # What OGBench sees.
         assert arrays["terminals"].tolist() == [0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1]
         assert len(arrays["observations"]) == len(arrays["actions"]) == 15

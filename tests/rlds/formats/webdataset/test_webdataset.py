@@ -216,7 +216,7 @@ def test_there_and_back(tmp_path):
     places = {place.field: (place.place, place.how) for place in made.placements}
     assert places["steps/observation/camera"] == ("observation.camera.*.png", "exact")
     assert places["steps/info/qpos"] == ("steps.npz", "exact")
-    assert places["steps/note"] == ("", "aside")
+    assert places["steps/note"] == ("", "sidecar")
     assert [file.name for file in sorted((tmp_path / "made").iterdir())] == [
         *("features.json", "shard-000000.tar", "shard-000001.tar")
     ]

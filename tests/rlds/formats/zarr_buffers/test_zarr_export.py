@@ -69,13 +69,13 @@ def test_an_aborted_episode_is_one_that_is_not_complete(tmp_path):
 
 
 def test_other_episodes(tmp_path):
-    """Final observations, flags, text and arrays of other lengths are kept aside."""
+    """Final observations, flags, text and arrays of other lengths are in the sidecar."""
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
     found = export(path, "zarr", tmp_path / "made.zarr.zip")
     places = {place.field: (place.place, place.how) for place in found.placements}
     assert places["steps/observation/camera"] == ("data/camera", "exact")
     assert places["steps/info/qpos"] == ("data/info_qpos", "exact")
-    assert places["steps/note"] == ("", "aside")
+    assert places["steps/note"] == ("", "sidecar")
     episodes = rlds.sources.open(tmp_path / "made.zarr.zip")
     for one, two in zip(NpzSource(path).episodes("train", "0-3"), episodes, strict=True):
         assert list(differences(one, two)) == []
