@@ -44,7 +44,7 @@ class Hdf5EpisodesExport(Export):
     Attributes:
       said: The metadata of the format, if the episodes came from it.
       steps: The fields of steps by path, without flags.
-      sidecar: What is in the sidecar: nothing of episodes that came from the format.
+      sidecar: The sidecar; it has nothing of episodes that came from the format.
     """
 
     sidecar: Sidecar

@@ -61,7 +61,7 @@ class RldsRows:
       data_files_size_in_mb: Likewise.
 
     Attributes:
-      sidecar: What is in the sidecar.
+      sidecar: What the columns have no place for.
 
     Raises:
       ValueError: An option does not fit.

@@ -184,7 +184,7 @@ class MinariExport(Export):
         return found
 
     def _is_attribute(self, path: str) -> bool:
-        """Whether a field of an episode is an attribute; the sidecar has images and lists of texts."""
+        """Whether a field of an episode is an attribute; images and lists of texts are none."""
         field = self._others[path]
         is_plain = not field.encoding and (not field.is_text or field.shape == ())
         return is_plain or not self.is_exact
