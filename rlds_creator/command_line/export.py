@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
+from typing_extensions import override
 
 import rlds_ecosystem
 from rlds_creator.exporting.targets import FORMATS
@@ -51,8 +52,8 @@ class Export(Result):
     bytes: int
     left_out: Mapping[str, int]
 
+    @override
     def blocks(self) -> Iterator[Block]:
-        """See `Result`."""
         yield (
             f"{self.path}: {count(self.episodes, 'episode')}, {count(self.steps, 'step')} · "
             f"{self.format} · {size_of(self.bytes)}"

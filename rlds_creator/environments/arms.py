@@ -7,6 +7,7 @@ from typing import Any
 
 import dm_env
 import numpy as np
+from typing_extensions import override
 
 from rlds_creator.environments.key_maps import KeyedPlayable, KeyMap
 from rlds_creator.environments.mujoco_pictures import MuJoCoPictures
@@ -48,8 +49,8 @@ class ArmPlayable(KeyedPlayable):
             self.controls = [*self.controls, toggle]
         self.open_grippers()
 
+    @override
     def action(self, inputs: Inputs) -> Any:
-        """See `Playable`."""
         presses = sum(name in _TOGGLES for name in inputs.pressed) if self._grippers else 0
         if presses % 2:
             self.idle_action = self.idle_action.copy()
@@ -60,12 +61,12 @@ class ArmPlayable(KeyedPlayable):
         action[self._grippers] = self.idle_action[self._grippers]
         return action
 
+    @override
     def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
-        """See `Playable`."""
         return self._pictures.draw(camera, is_draft=is_draft)
 
+    @override
     def close(self) -> None:
-        """See `Playable`."""
         self._pictures.close()
         super().close()
 

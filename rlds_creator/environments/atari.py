@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from rlds_creator.environments.gymnasium_family import (
     GymnasiumPlayable,
     make_gymnasium,
@@ -34,8 +36,8 @@ class AtariFamily(Family):
     title = "Atari"
     requires = "ale-py"
 
+    @override
     def identifiers(self) -> Sequence[str]:
-        """See `Family`."""
         _register(self.requires)
         found = registered(self.requires, lambda module: module.startswith("ale_py"))
         return [id for id in found if id.startswith("ALE/")]

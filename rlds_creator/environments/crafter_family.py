@@ -9,6 +9,7 @@ from typing import Any
 import dm_env
 import numpy as np
 from dm_env import specs
+from typing_extensions import override
 
 from rlds_creator.environments.gymnasium_family import missing
 from rlds_creator.environments.key_maps import KeyedPlayable, key_map
@@ -54,8 +55,8 @@ class _World(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         self.next_seed: int | None = None
         self.info: dict[str, Any] = {}
 
+    @override
     def reset(self) -> dm_env.TimeStep:
-        """See `dm_env.Environment`."""
         if self.next_seed is not None:
             # The world of an episode is that of its number and the seed.
             self.world._seed, self.next_seed = self.next_seed, None
@@ -63,8 +64,8 @@ class _World(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         self._is_over, self.info = False, {}
         return dm_env.restart(self.world.reset())
 
+    @override
     def step(self, action: Any) -> dm_env.TimeStep:
-        """See `dm_env.Environment`."""
         if self._is_over:
             return self.reset()
         observation, reward, self._is_over, info = self.world.step(int(action))
@@ -73,12 +74,12 @@ class _World(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         kind = dm_env.StepType.LAST if self._is_over else dm_env.StepType.MID
         return dm_env.TimeStep(kind, float(reward), discount, observation)
 
+    @override
     def observation_spec(self) -> Any:
-        """See `dm_env.Environment`."""
         return specs.BoundedArray((_OBSERVED, _OBSERVED, 3), np.uint8, 0, 255, "image")
 
+    @override
     def action_spec(self) -> Any:
-        """See `dm_env.Environment`."""
         return specs.DiscreteArray(len(self.world.action_names))
 
 
@@ -103,17 +104,17 @@ class CrafterPlayable(KeyedPlayable):
         super().__init__(world, maps, ["crafter"])
         self._world, self._side = world, side
 
+    @override
     def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
-        """See `Playable`."""
         picture: np.ndarray = self._world.world.render((self._side, self._side))
         return picture
 
+    @override
     def seed(self, seed: int) -> None:
-        """See `Playable`."""
         self._world.next_seed = seed
 
+    @override
     def info(self) -> Mapping[str, Any]:
-        """See `Playable`."""
         return self._world.info
 
 
@@ -123,8 +124,8 @@ class CrafterFamily(Family):
     title = "Crafter"
     requires = "crafter"
 
+    @override
     def identifiers(self) -> Sequence[str]:
-        """See `Family`."""
         self._package()
         return ["CrafterReward", "CrafterNoReward"]
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from rlds_creator.environments.gymnasium_family import missing
 from rlds_creator.environments.key_maps import KeyedPlayable, KeyMap, key_map
@@ -37,17 +38,17 @@ class DmControlPlayable(KeyedPlayable):
         self._pictures = pictures
         self.cameras = pictures.cameras
 
+    @override
     def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
-        """See `Playable`."""
         return self._pictures.draw(camera, is_draft=is_draft)
 
+    @override
     def seed(self, seed: int) -> None:
-        """See `Playable`."""
         # There is no other way: a task has its numbers from here.
         self.environment.task._random = np.random.RandomState(seed)
 
+    @override
     def close(self) -> None:
-        """See `Playable`."""
         self._pictures.close()
         super().close()
 
@@ -58,8 +59,8 @@ class DmControlFamily(Family):
     title = "dm_control"
     requires = "dm-control"
 
+    @override
     def identifiers(self) -> Sequence[str]:
-        """See `Family`."""
         return [f"{domain}/{task}" for domain, task in self._suite().ALL_TASKS]
 
     def make(

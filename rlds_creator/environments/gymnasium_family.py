@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from dm_env import specs
+from typing_extensions import override
 
 from rlds_creator.environments.key_maps import KeyedPlayable, KeyMap, key_map
 from rlds_creator.environments.playable import Family
@@ -165,17 +166,17 @@ class GymnasiumPlayable(KeyedPlayable):
         self.adapter = GymnasiumAdapter(env)
         super().__init__(self.adapter, keys, ("gymnasium", *distributions), repeats=repeats)
 
+    @override
     def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
-        """See `Playable`."""
         picture: np.ndarray = self.adapter.render()
         return picture
 
+    @override
     def seed(self, seed: int) -> None:
-        """See `Playable`."""
         self.adapter.prepare_reset(seed=seed)
 
+    @override
     def info(self) -> Mapping[str, Any]:
-        """See `Playable`."""
         return self.adapter.info
 
 
@@ -185,8 +186,8 @@ class GymnasiumFamily(Family):
     title = "Gymnasium"
     requires = "gymnasium[box2d,classic-control]"
 
+    @override
     def identifiers(self) -> Sequence[str]:
-        """See `Family`."""
         return registered(self.requires, lambda module: not _is_in(module, _OTHERS))
 
     def make(

@@ -19,6 +19,7 @@ from typing import Any
 import dm_env
 import numpy as np
 from dm_env import specs
+from typing_extensions import override
 
 from rlds_creator.environments.playable import Control, Inputs, Playable
 
@@ -109,20 +110,20 @@ class KeyedPlayable(Playable):
         self.environment, self.keys, self._distributions = environment, keys, distributions
         self.controls, self.idle_action, self.repeats = keys.controls, keys.idle, repeats
 
+    @override
     def action(self, inputs: Inputs) -> Any:
-        """See `Playable`."""
         return self.keys.action(inputs)
 
+    @override
     def metadata(self) -> Mapping[str, Any]:
-        """See `Playable`."""
         found = {}
         for name in self._distributions:
             with contextlib.suppress(metadata.PackageNotFoundError):  # It may be a mere folder.
                 found[name] = metadata.version(name)
         return {"versions": found}
 
+    @override
     def describe(self, action: Any) -> str:
-        """See `Playable`."""
         return self.keys.describe(action)
 
 
@@ -170,8 +171,8 @@ class Choices(KeyMap):
         self.idle = None if idle is None else spec.dtype.type(idle)
         self.controls = list(self._controls())
 
+    @override
     def action(self, inputs: Inputs) -> Any:
-        """See `KeyMap`."""
         held = self._held(inputs)
         found = [keys for keys in self._actions if keys <= held.keys()]
         if not found:
@@ -184,8 +185,8 @@ class Choices(KeyMap):
 
         return self._actions[max(found, key=rank)]
 
+    @override
     def describe(self, action: Any) -> str:
-        """See `KeyMap`."""
         number = int(action) - self._first
         is_known = 0 <= number < len(self._meanings)
         return self._meanings[number] if is_known else f"{self._name} {int(action)}"
@@ -277,8 +278,8 @@ class Axes(KeyMap):
         self.idle = self._made(self._idle)
         self.controls = list(self._controls())
 
+    @override
     def action(self, inputs: Inputs) -> Any:
-        """See `KeyMap`."""
         action, is_any = self._idle.copy(), inputs.is_held(WAIT)
         if self._has_pointer and inputs.is_held("Pointer0"):
             is_any = True
@@ -370,16 +371,16 @@ class Parts(KeyMap):
         ]
         self.controls.append(Control([WAIT], "nothing"))
 
+    @override
     def action(self, inputs: Inputs) -> Any:
-        """See `KeyMap`."""
         made = [part.action(inputs) for part in self._maps.values()]
         if all(action is None for action in made) and not inputs.is_held(WAIT):
             return None
         idles = (part.idle for part in self._maps.values())
         return self._made([idle if action is None else action for action, idle in zip(made, idles)])
 
+    @override
     def describe(self, action: Any) -> str:
-        """See `KeyMap`."""
         values = action.values() if isinstance(action, Mapping) else action
         values = np.ravel(values) if isinstance(values, np.ndarray) else values
         described = [

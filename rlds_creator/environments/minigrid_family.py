@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from rlds_creator.environments.gymnasium_family import (
     GymnasiumPlayable,
@@ -49,8 +50,8 @@ class MiniGridFamily(Family):
     title = "MiniGrid"
     requires = "minigrid"
 
+    @override
     def identifiers(self) -> Sequence[str]:
-        """See `Family`."""
         _register(self.requires)
         return registered(
             self.requires,
@@ -96,8 +97,8 @@ class MiniGridFamily(Family):
 class MiniGridPlayable(GymnasiumPlayable):
     """A grid world; below it is what to do."""
 
+    @override
     def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
-        """See `Playable`."""
         return with_caption(super().render(), str(self.adapter.unwrapped.mission))
 
 

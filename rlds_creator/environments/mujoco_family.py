@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from rlds_creator.environments.gymnasium_family import (
     GymnasiumPlayable,
@@ -81,12 +82,12 @@ class MuJoCoPlayable(GymnasiumPlayable):
         self._pictures = pictures
         self.cameras = pictures.cameras
 
+    @override
     def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
-        """See `Playable`."""
         return self._pictures.draw(camera, is_draft=is_draft)
 
+    @override
     def close(self) -> None:
-        """See `Playable`."""
         self._pictures.close()
         super().close()
 
@@ -97,8 +98,8 @@ class MuJoCoFamily(Family):
     title = "MuJoCo"
     requires = "gymnasium[mujoco]"
 
+    @override
     def identifiers(self) -> Sequence[str]:
-        """See `Family`."""
         self._register()
         found = registered(self.requires, lambda module: module.startswith(_MODULES))
         newest: dict[str, str] = {}  # The older ones are made for MuJoCo of their time.

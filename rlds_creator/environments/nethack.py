@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from rlds_creator.environments.gymnasium_family import (
     GymnasiumPlayable,
@@ -92,8 +93,8 @@ class Typed(Choices):
             *(Control([typed], meanings[number]) for typed, number in self._typed.items()),
         ]
 
+    @override
     def action(self, inputs: Inputs) -> Any:
-        """See `KeyMap`."""
         if not inputs.is_held(*_MODIFIERS):
             self._waiting.extend(typed for typed in inputs.text if typed in self._typed)
         # What is held was done when it was pressed.
@@ -121,8 +122,8 @@ class NetHackPlayable(GymnasiumPlayable):
         super().__init__(env, keys, ["nle"], repeats=False)
         self._typed = keys
 
+    @override
     def seed(self, seed: int) -> None:
-        """See `Playable`."""
         self._typed.forget()
         try:
             # `reset(seed=...)` does not seed the game.
@@ -130,8 +131,8 @@ class NetHackPlayable(GymnasiumPlayable):
         except RuntimeError as error:
             raise NotImplementedError(str(error)) from error
 
+    @override
     def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
-        """See `Playable`."""
         game = self.adapter.unwrapped
         parts = dict(zip(game._observation_keys, game.last_observation))
         return draw_terminal(parts["tty_chars"], parts["tty_colors"], parts["tty_cursor"])
@@ -143,8 +144,8 @@ class NetHackFamily(Family):
     title = "NetHack"
     requires = "nle"
 
+    @override
     def identifiers(self) -> Sequence[str]:
-        """See `Family`."""
         _register(self.requires)
         return registered(self.requires, lambda module: module.startswith("nle"))
 

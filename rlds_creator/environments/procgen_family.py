@@ -9,6 +9,7 @@ from typing import Any, Literal
 import dm_env
 import numpy as np
 from dm_env import specs
+from typing_extensions import override
 
 from rlds_creator.environments.gymnasium_family import missing
 from rlds_creator.environments.key_maps import KeyedPlayable, KeyMap, key_map
@@ -50,8 +51,8 @@ class _Levels(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         self.info: dict[str, Any] = {}
         self.picture: np.ndarray | None = None
 
+    @override
     def reset(self) -> dm_env.TimeStep:
-        """See `dm_env.Environment`."""
         if self.next_seed is not None:
             self._random, self.next_seed = np.random.default_rng(self.next_seed), None
         number = int(self._random.integers(self._number or 2**31 - self._start))
@@ -70,8 +71,8 @@ class _Levels(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         _, observation, _ = self._game.observe()
         return dm_env.restart(self._seen(observation))
 
+    @override
     def step(self, action: Any) -> dm_env.TimeStep:
-        """See `dm_env.Environment`."""
         if self._is_over:
             return self.reset()
         self._game.act(np.array([action], np.int32))
@@ -96,16 +97,16 @@ class _Levels(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         self._last = np.array(observation["rgb"][0])
         return self._last
 
+    @override
     def observation_spec(self) -> Any:
-        """See `dm_env.Environment`."""
         return specs.BoundedArray((64, 64, 3), np.uint8, 0, 255, "rgb")
 
+    @override
     def action_spec(self) -> Any:
-        """See `dm_env.Environment`."""
         return specs.DiscreteArray(15, np.int32)
 
+    @override
     def close(self) -> None:
-        """See `dm_env.Environment`."""
         if self._game is not None:
             self._game.close()
 
@@ -122,17 +123,17 @@ class ProcgenPlayable(KeyedPlayable):
         super().__init__(levels, keys, [_DISTRIBUTION])
         self._levels = levels
 
+    @override
     def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
-        """See `Playable`."""
         assert self._levels.picture is not None  # There is one from the reset on.
         return self._levels.picture
 
+    @override
     def seed(self, seed: int) -> None:
-        """See `Playable`."""
         self._levels.next_seed = seed
 
+    @override
     def info(self) -> Mapping[str, Any]:
-        """See `Playable`."""
         return self._levels.info
 
 
@@ -142,8 +143,8 @@ class ProcgenFamily(Family):
     title = "Procgen"
     requires = f"{_DISTRIBUTION} numpy<2"
 
+    @override
     def identifiers(self) -> Sequence[str]:
-        """See `Family`."""
         names: Sequence[str] = self._package().env.ENV_NAMES
         return names
 

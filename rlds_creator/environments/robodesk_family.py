@@ -12,6 +12,7 @@ import dm_env
 import numpy as np
 from dm_env import specs
 from PIL import Image
+from typing_extensions import override
 
 from rlds_creator.environments.arms import ArmPlayable
 from rlds_creator.environments.gymnasium_family import missing
@@ -101,12 +102,12 @@ class _Desk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
             for name, value in self._reset().items()
         }
 
+    @override
     def reset(self) -> dm_env.TimeStep:
-        """See `dm_env.Environment`."""
         return dm_env.restart(self._seen(self._reset(), is_over=False))
 
+    @override
     def step(self, action: Any) -> dm_env.TimeStep:
-        """See `dm_env.Environment`."""
         if self._is_over:
             return self.reset()
         self._draw_here()
@@ -134,16 +135,16 @@ class _Desk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         # Some of it changes with the simulation.
         return {name: np.array(value) for name, value in observation.items()}
 
+    @override
     def observation_spec(self) -> Any:
-        """See `dm_env.Environment`."""
         return self._observation
 
+    @override
     def action_spec(self) -> Any:
-        """See `dm_env.Environment`."""
         return self._action
 
+    @override
     def close(self) -> None:
-        """See `dm_env.Environment`."""
         self.desk.physics.free()  # Its context has to go before what it is drawn with ends.
 
 
@@ -161,13 +162,13 @@ class RoboDeskPlayable(ArmPlayable):
         super().__init__(desk, keys, ["robodesk", "mujoco"], pictures, grippers, opened=1.0)
         self._desk = desk
 
+    @override
     def seed(self, seed: int) -> None:
-        """See `Playable`."""
         np.random.seed(seed)  # Tasks have no generator of their own.
         self.open_grippers()
 
+    @override
     def info(self) -> Mapping[str, Any]:
-        """See `Playable`."""
         return self._desk.info
 
 
@@ -177,8 +178,8 @@ class RoboDeskFamily(Family):
     title = "RoboDesk"
     requires = "robodesk pillow<10"
 
+    @override
     def identifiers(self) -> Sequence[str]:
-        """See `Family`."""
         self._package()
         return _TASKS
 

@@ -11,6 +11,7 @@ from typing import Any
 import dm_env
 import numpy as np
 from dm_env import specs
+from typing_extensions import override
 
 from rlds_creator.environments.arms import ArmPlayable
 from rlds_creator.environments.gymnasium_family import missing
@@ -83,15 +84,15 @@ class _Arm(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
             for name, value in self._seen(task.reset()).items()
         }
 
+    @override
     def reset(self) -> dm_env.TimeStep:
-        """See `dm_env.Environment`."""
         self._num_steps, self._is_over = 0, False
         observation = self._seen(self.task.reset())
         self.info = {"success": bool(self.task._check_success())}
         return dm_env.restart(observation)
 
+    @override
     def step(self, action: Any) -> dm_env.TimeStep:
-        """See `dm_env.Environment`."""
         if self._is_over:
             return self.reset()
         observation, reward, is_done, info = self.task.step(np.asarray(action))
@@ -105,16 +106,16 @@ class _Arm(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
     def _seen(observation: Mapping[str, Any]) -> dict[str, np.ndarray]:
         return {name: np.array(value) for name, value in observation.items()}
 
+    @override
     def observation_spec(self) -> Any:
-        """See `dm_env.Environment`."""
         return self._observation
 
+    @override
     def action_spec(self) -> Any:
-        """See `dm_env.Environment`."""
         return self._action
 
+    @override
     def close(self) -> None:
-        """See `dm_env.Environment`."""
         self.task.close()
 
 
@@ -134,16 +135,16 @@ class RobosuitePlayable(ArmPlayable):
         super().__init__(arm, keys, ["robosuite", "mujoco"], pictures, grippers, opened=-1.0)
         self._arm = arm
 
+    @override
     def seed(self, seed: int) -> None:
-        """See `Playable`."""
         # What places objects and arms has the same generator.
         state = np.random.default_rng(seed).bit_generator.state
         self._arm.task.rng.bit_generator.state = state
         np.random.seed(seed)  # Some tasks use this one.
         self.open_grippers()
 
+    @override
     def info(self) -> Mapping[str, Any]:
-        """See `Playable`."""
         return self._arm.info
 
 
@@ -153,8 +154,8 @@ class RobosuiteFamily(Family):
     title = "robosuite"
     requires = "robosuite mujoco<3.10"
 
+    @override
     def identifiers(self) -> Sequence[str]:
-        """See `Family`."""
         return sorted(self._package().ALL_ENVIRONMENTS)
 
     def make(

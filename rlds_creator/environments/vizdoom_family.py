@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from rlds_creator.environments.gymnasium_family import (
     GymnasiumPlayable,
     make_gymnasium,
@@ -49,8 +51,8 @@ class VizdoomFamily(Family):
     title = "ViZDoom"
     requires = "vizdoom"
 
+    @override
     def identifiers(self) -> Sequence[str]:
-        """See `Family`."""
         self._register()
         found = registered(self.requires, lambda module: module.startswith("vizdoom"))
         return [id for id in found if not _LEFT_OUT.match(id)]

@@ -15,6 +15,7 @@ import dm_env
 import numpy as np
 from dm_env import specs
 from PIL import Image, ImageDraw
+from typing_extensions import override
 
 from rlds_creator.environments.playable import Control, Family, Inputs, Playable
 
@@ -160,13 +161,13 @@ class Drawn(Playable):
             self.controls.append(Control(["PointerX", "PointerY", "Pointer0"], "points"))
         self.idle_action = 0 if self._is_discrete else np.zeros(2, np.float32)
 
+    @override
     def seed(self, seed: int) -> None:
-        """See `Playable`."""
         self.environment.next_seed = seed
         self._inputs = Inputs()
 
+    @override
     def action(self, inputs: Inputs) -> Any:
-        """See `Playable`."""
         moves = [self._moves[n] for n in (*inputs.pressed, *inputs.held) if n in self._moves]
         if self._is_discrete:
             action: Any = moves[0] if moves else None
@@ -179,16 +180,16 @@ class Drawn(Playable):
             self._inputs = inputs
         return action
 
+    @override
     def info(self) -> Mapping[str, Any]:
-        """See `Playable`."""
         return {"held": sorted(self._inputs.held), "text": self._inputs.text}
 
+    @override
     def metadata(self) -> Mapping[str, Any]:
-        """See `Playable`."""
         return {"versions": {"drawn": "1"}}
 
+    @override
     def render(self, camera: int = 0, *, is_draft: bool = False) -> Any:
-        """See `Playable`."""
         if self._shape == "none" and self.environment.step_number >= self._trouble_at:
             return None
         if self._shape == "empty":
@@ -247,10 +248,11 @@ class DrawnFamily(Family):
 
     title = "Drawn steps"
 
+    @override
     def identifiers(self) -> Sequence[str]:
-        """See `Family`."""
         return ("discrete", "box")
 
+    @override
     def make(
         self,
         *,
@@ -265,7 +267,6 @@ class DrawnFamily(Family):
         size: int = 160,
         repeats: bool = False,
     ) -> Drawn:
-        """See `Family`."""
         if trouble == "import":
             from json import nothing_of_this_name  # type: ignore[attr-defined]  # noqa: F401
         return Drawn(

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 import rlds
 import tfds_files
@@ -168,8 +169,8 @@ class LogSteps(Steps):
         self._num_scanned = 0
 
     @property
+    @override
     def most_points(self) -> int:
-        """See `Steps`."""
         return MOST_POINTS if self.num_steps <= MOST_POINTS else MOST_POINTS * 2 // 5
 
     def _find_fields(self) -> dict[str, Any]:
@@ -203,8 +204,8 @@ class LogSteps(Steps):
         record: StepData = self._cache.get((*self._key, number), lambda: self._records[number])
         return record
 
+    @override
     def step(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
-        """See `Steps`."""
         paths = list(paths)
         values = {path: self._flag(path, step) for path in paths if path in rlds.STEP_FLAGS}
         places = {path: self._places[path] for path in paths if path in self._places}
@@ -222,16 +223,16 @@ class LogSteps(Steps):
         timestep = self._record(step).timestep
         return is_last and timestep.last() and _is_zero(timestep.discount)
 
+    @override
     def numbers(self, path: str, seconds: float) -> tuple[np.ndarray, bool]:
-        """See `Steps`."""
         if path not in self._numbers:
             raise KeyError(path)
         with self._lock:
             self._go_on(time.monotonic() + seconds, self.num_steps)
             return self._numbers[path].copy(), self._scan is None
 
+    @override
     def curves(self, path: str, steps: Sequence[int]) -> np.ndarray:
-        """See `Steps`."""
         if path in rlds.STEP_FLAGS:
             return np.array([[self._flag(path, step)] for step in steps], np.float64)
         with self._lock:
@@ -440,8 +441,8 @@ class SourceSteps(Steps):
             self._too_large.add(path)
         return column
 
+    @override
     def step(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
-        """See `Steps`."""
         small = self._columns()
         return {
             path: _rows(small[path], step) if path in small else self._large(path, step)
@@ -449,12 +450,12 @@ class SourceSteps(Steps):
             if path in self.fields
         }
 
+    @override
     def numbers(self, path: str, seconds: float) -> tuple[np.ndarray, bool]:
-        """See `Steps`."""
         return self.curves(path, range(self.num_steps))[:, 0].copy(), True
 
+    @override
     def curves(self, path: str, steps: Sequence[int]) -> np.ndarray:
-        """See `Steps`."""
         column = self._columns()[path]
         if len(steps) < self.num_steps:
             column = column[np.asarray(steps, np.intp)]
@@ -633,8 +634,8 @@ class FolderSteps(SourceSteps):
         steps = decoded[rlds.STEPS]
         return {path: _rows(at(steps, path), slice(begin, end)) for path in paths}
 
+    @override
     def step(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
-        """See `Steps`."""
         self._shards.check(self._path, self._shard)
         paths = [path for path in paths if path in self.fields]
         others = [path for path in paths if path not in self._direct]
@@ -654,8 +655,8 @@ class FolderSteps(SourceSteps):
         self._small = [path for path in self._small if path not in self._direct]
         return super()._columns() if self._small else {}
 
+    @override
     def curves(self, path: str, steps: Sequence[int]) -> np.ndarray:
-        """See `Steps`."""
         self._shards.check(self._path, self._shard)
         column = self._direct.get(path)
         if column is None:

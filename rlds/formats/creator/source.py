@@ -120,12 +120,12 @@ class RldsCreatorSource(RandomAccessSource):
             self._metadata_specs = specs_from_columns(stack_values([metadata]))
 
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         return bool(_pickles_in(stores.as_path(path)))
 
+    @override
     def step_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         fields = {
             name: fields_from_spec(spec, name)
             for name, spec in self._step_specs.items()
@@ -135,27 +135,27 @@ class RldsCreatorSource(RandomAccessSource):
             fields[_IMAGE] = self._image
         return {name: field for name, field in fields.items() if field is not None}
 
+    @override
     def episode_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         fields = {name: fields_from_spec(spec, name) for name, spec in self._metadata_specs.items()}
         return {name: field for name, field in fields.items() if field is not None}
 
+    @override
     def inputs(self) -> Sequence[epath.Path]:
-        """See `Source`."""
         if _is_zip(self._path):
             return [self._path]
         return present(self._path / name for name in self._names)
 
+    @override
     def options(self) -> Mapping[str, Any]:
-        """See `Source`."""
         return {
             "truncate_at_tag": list(self._end_tags),
             "strip_internal_metadata": self._strip,
             "json_fields": list(self._json_fields),
         }
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """See `RandomAccessSource`."""
         del split
         return len(self._names)
 
