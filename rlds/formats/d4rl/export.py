@@ -161,7 +161,8 @@ class D4rlExport(Export):
                 yield name, np.arange(number) == (number - 1 if is_end else number)
         if NEXT_OBSERVATIONS not in self._arrays and episode.final_observation_known:
             path = self._arrays[OBSERVATIONS]
-            yield NEXT_OBSERVATIONS, self._sidecar.columns(episode)[path][1:]
+            column = self._sidecar.columns(episode)[path][1:]
+            yield NEXT_OBSERVATIONS, _as_vectors(column) if column.ndim == 1 else column
 
 
 class D4rlPybulletExport(D4rlExport):
