@@ -44,7 +44,6 @@ MUST_NOT_IMPORT = {
 KNOWS_RECORDINGS = (
     "rlds/formats/creator/",
     "rlds/formats/logs/",
-    "rlds/raw_files/restricted_pickle.py",
 )
 # The folders of `rlds` that have no TensorFlow.
 LIGHT = tuple(

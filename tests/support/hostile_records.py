@@ -27,6 +27,7 @@ import envlogger
 import tfds_builders
 from envlogger.testing.catch_env import Catch
 from rlds.formats.atari_dqn_replay.source import AtariDqnReplaySource
+from rlds.formats.creator import pickles
 from rlds.formats.creator.source import RldsCreatorSource
 from rlds.formats.rlu.atari import RluAtariSource
 from rlds.formats.rlu.atari_transitions import RluAtariTransitionsSource
@@ -144,12 +145,13 @@ FORMATS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Source]]] = {
 
 # --- Mutations -----------------------------------------------------------------------------------
 
+_ALLOWED = {**restricted_pickle._NAMES, **pickles.NAMES}
 _INSTRUCTIONS = [
     *(bytes([code]) for code in b"]}()Nt.a2sueld0Rb\x81\x85\x86\x87\x88\x8f\x90\x91\x92\x93\x94"),
     *(b"K\1", b"I-5\n", b"G\x7f\xf8" + bytes(6), b"X\1\0\0\0a", b"C\2ab", b"h\0", b"h\5", b"q\0"),
     *(b"\x8a\x09" + bytes(8) + b"\1", b"K\1\x85", b"K\0K\2\x86", b"J\xff\xff\xff\x7f\x85"),
     *(b"X\4\0\0\0U9\0\0", b"X\3\0\0\0\xed\xa0\x80", b"(K\0NNNt", b"2\x86" * 40, b"]2a"),
-    *(f"c{module}\n{name}\n".encode() for module, name in restricted_pickle._ALLOWED),
+    *("c{}\n{}\n".format(*name.rsplit(".", 1)).encode() for name in _ALLOWED),
 ]
 
 
@@ -161,7 +163,7 @@ def _instructions(content: bytes) -> list[bytes]:
 def _pickle(content: bytes, rng: random.Random, change: Change) -> bytes:
     """Changes instructions of a pickle, or the values in it."""
     if rng.randrange(3) == 0:
-        return pickle.dumps(_with_odd_value(restricted_pickle.loads(content), rng), 4)
+        return pickle.dumps(_with_odd_value(restricted_pickle.loads(content, _ALLOWED), rng), 4)
     # Frames count bytes, which are others afterwards.
     program = [part for part in _instructions(content) if part[:1] != b"\x95"]
     for _ in range(rng.choice((1, 1, 2, 5))):

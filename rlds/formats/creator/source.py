@@ -32,6 +32,7 @@ import rlds
 from envlogger.backends.riegeli_files.layout import METADATA_FILE
 from envlogger.converters.rlds_episode import to_rlds_episode
 from envlogger.step_data import StepData
+from rlds.formats.creator.pickles import NAMES
 from rlds.raw_files.archives import read_member
 from rlds.raw_files.input_files import present
 from rlds.raw_files.jpeg_images import jpeg_shape
@@ -64,7 +65,8 @@ _MAX_BYTES = 1 << 32
 class RldsCreatorSource(RandomAccessSource):
     """A download of RLDS Creator that consists of pickles.
 
-    Pickles are read by `rlds.raw_files.restricted_pickle`, which refuses all but plain data.
+    Pickles are read by `rlds.raw_files.restricted_pickle`, which refuses all but plain data, steps
+    and specs.
 
     Steps have the custom data beside their other fields: `tag:<label>` as bool, `image` as the JPEG
     file that it is, `keys` as JSON, because other keys are pressed in each step. The metadata of
@@ -201,7 +203,7 @@ class RldsCreatorSource(RandomAccessSource):
         try:
             with source_errors(file):
                 data = self._read_bytes(name)
-            episode = loads(data)
+            episode = loads(data, NAMES)
         except RestrictedPickleError as error:
             raise SourceError(str(error), file=file) from error
         expected = ("metadata", "steps", *_SPECS)

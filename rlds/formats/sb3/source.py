@@ -11,6 +11,7 @@ is made. The buffer is a ring with a row for each time, for several environments
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -43,18 +44,30 @@ METADATA_KEY = "sb3"
 _BUFFERS = tuple(
     f"stable_baselines3.common.buffers.{name}" for name in ("ReplayBuffer", "DictReplayBuffer")
 )
-# Classes that are named in it. Nothing is made of them.
-_RECORDS = (
-    *_BUFFERS,
-    *(
-        f"gymnasium.spaces.{place}"
-        for place in (
-            *("box.Box", "discrete.Discrete", "multi_discrete.MultiDiscrete"),
-            *("multi_binary.MultiBinary", "dict.Dict"),
-        )
-    ),
-    "torch.device",
-)
+
+
+def _record_of(name: str, *arguments: Any) -> Record:
+    return Record(name, arguments)
+
+
+# What is named in it. Nothing is made of them.
+_RECORDS = {
+    name: functools.partial(_record_of, name)
+    for name in (
+        *_BUFFERS,
+        *(
+            f"gymnasium.spaces.{place}"
+            for place in (
+                *("box.Box", "discrete.Discrete", "multi_discrete.MultiDiscrete"),
+                *("multi_binary.MultiBinary", "dict.Dict"),
+            )
+        ),
+        *("numpy.random._pickle.__generator_ctor", "numpy.random._pickle.__bit_generator_ctor"),
+        *("numpy.random._pcg64.PCG64", "numpy.random.bit_generator.SeedSequence"),
+        "numpy.random.bit_generator.__pyx_unpickle_SeedSequence",
+        "torch.device",
+    )
+}
 _ARRAYS = ("actions", "rewards", "dones", "timeouts")
 
 
@@ -123,7 +136,7 @@ class Sb3Source(RandomAccessSource):
         if self._buffer is None:
             if stores.version_of(self._file) != self._version:
                 raise changed(os.fspath(self._file))
-            found = loads(self._file.read_bytes(), records=_RECORDS)
+            found = loads(self._file.read_bytes(), _RECORDS)
             if not isinstance(found, Record) or found.name not in _BUFFERS:
                 raise self._error("no replay buffer")
             self._buffer = self._checked(found.state)

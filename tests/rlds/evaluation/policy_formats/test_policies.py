@@ -79,11 +79,11 @@ HOSTILE = {
         lambda: pickle.dumps({"fc0/weight": np.zeros((2, 2))}).replace(
             b"K\x02K\x02\x86", b"M\xff\xffM\xff\xff\x86"
         ),
-        r"an array of float64 of shape \(65535, 65535\) comes with other data",
+        "an array of float64 comes with other data",
     ),
-    "memo": (lambda: pickle.dumps(memo_bomb()), "referred to so often"),
+    "memo": (lambda: pickle.dumps(memo_bomb()), "too often"),
     "cut": (lambda: pickle.dumps(raw_deep_ope.weights(SIZES))[:-200], "damaged"),
-    "protocol": (lambda: b"\x80\x63" + pickle.dumps({})[2:], "it has the protocol 99"),
+    "protocol": (lambda: b"\x80\x63" + pickle.dumps({})[2:], "unsupported pickle protocol: 99"),
     "text": (lambda: b"relu", "damaged"),
     "nothing": (lambda: b"", "damaged"),
     "no_dict": (lambda: pickle.dumps([1, 2]), "a pickle of list, expected a dict"),

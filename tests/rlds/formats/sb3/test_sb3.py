@@ -74,6 +74,13 @@ def test_an_observation_that_does_not_follow_begins_an_episode(tmp_path):
     assert lengths == [3, 4]
 
 
+def test_the_random_generator_of_a_space_is_passed_over(tmp_path):
+    """Spaces have one once they were sampled, as they are before training."""
+    state, _ = raw_sb3.buffer()
+    path = raw_sb3.write(tmp_path / "a.pkl", {**state, "random": np.random.default_rng(0)})
+    assert len(rlds.sources.open(path)) == 3
+
+
 def test_damaged_and_hostile_buffers(tmp_path):
     state, _ = raw_sb3.buffer()
     (tmp_path / "b.pkl").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
