@@ -127,6 +127,37 @@ class _Unpickler(pickle._Unpickler):
         self.append(bytearray(self.read(length)))
 
     dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
+    # What plain data does not need.
+    for _unused in (pickle.NEWOBJ_EX, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER):
+        del dispatch[_unused[0]]
+
+
+def _with_checks(load: Callable[[Any], None], kind: type, of_mark: bool, keys: slice) -> Any:
+    """An instruction that changes a container: only one of Python's own, with checked keys."""
+
+    def load_checked(unpickler: Any) -> None:
+        # The items are on the stack; above a mark, the container is below it.
+        below = unpickler.metastack[-1] if of_mark else unpickler.stack
+        target = below[-1] if of_mark else below[-2 if kind is list else -3]
+        if type(target) is not kind:
+            _refuse(f"the pickle changes an object of the type {type(target).__name__}")
+        if kind is not list:
+            _check_keys(unpickler.stack[keys])
+        load(unpickler)
+
+    return load_checked
+
+
+_ALL, _EVEN, _NEXT_TO_LAST = slice(None), slice(None, None, 2), slice(-2, -1)
+for _opcode, _kind, _of_mark, _keys in (
+    (pickle.APPEND, list, False, _ALL),
+    (pickle.APPENDS, list, True, _ALL),
+    (pickle.SETITEM, dict, False, _NEXT_TO_LAST),
+    (pickle.SETITEMS, dict, True, _EVEN),
+    (pickle.ADDITEMS, set, True, _ALL),
+):
+    _load = _Unpickler.dispatch[_opcode[0]]
+    _Unpickler.dispatch[_opcode[0]] = _with_checks(_load, _kind, _of_mark, _keys)
 
 
 def _with_checked_keys(load: Callable[[Any], None], keys: slice) -> Callable[[Any], None]:
@@ -137,11 +168,7 @@ def _with_checked_keys(load: Callable[[Any], None], keys: slice) -> Callable[[An
     return load_checked
 
 
-_ALL, _EVEN, _NEXT_TO_LAST = slice(None), slice(None, None, 2), slice(-2, -1)
-for _opcode, _keys in (
-    *((pickle.SETITEM, _NEXT_TO_LAST), (pickle.SETITEMS, _EVEN), (pickle.DICT, _EVEN)),
-    *((pickle.ADDITEMS, _ALL), (pickle.FROZENSET, _ALL)),
-):
+for _opcode, _keys in ((pickle.DICT, _EVEN), (pickle.FROZENSET, _ALL)):
     _load = _Unpickler.dispatch[_opcode[0]]
     _Unpickler.dispatch[_opcode[0]] = _with_checked_keys(_load, _keys)
 
@@ -207,6 +234,13 @@ def _check_values(shape: Any, dtype: Any, data: Any) -> None:
         is_fitting = is_fitting and size <= max(len(data), 1)
     if not is_fitting:
         _refuse(f"an array of {dtype} comes with other data than its shape says")
+    _check_truth(dtype, data)
+
+
+def _check_truth(dtype: np.dtype[Any], data: Any) -> None:
+    """Checks that truth is 0 or 1, on which NumPy counts."""
+    if dtype.kind == "b" and max(data, default=0) > 1:
+        _refuse("an array of bools has other values than 0 and 1")
 
 
 def _scalar(dtype: Any, data: Any) -> Any:
@@ -215,12 +249,20 @@ def _scalar(dtype: Any, data: Any) -> Any:
 
 
 def _array_of_buffer(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> np.ndarray:
-    if not isinstance(dtype, np.dtype):
+    # Of an array of objects, the buffer has addresses.
+    if not isinstance(dtype, np.dtype) or type(data) not in (bytes, bytearray):
         _refuse("the pickle of an array is damaged")
-    array = np.frombuffer(data, dtype)
+    _check_truth(dtype, data)
+    array = np.frombuffer(data, dtype).copy()
     if order == "K":  # How NumPy 2.3 writes what is in neither order.
         return array.reshape(shape).transpose(axes)
     return array.reshape(shape, order=order)
+
+
+def _bytes(data: Any) -> bytes:
+    if type(data) is not bytes:  # A number would stand for as many zeros.
+        _refuse("the pickle makes a bytearray of something else")
+    return data
 
 
 def _encode(text: Any, encoding: Any) -> bytes:
@@ -233,7 +275,7 @@ def _encode(text: Any, encoding: Any) -> bytes:
 _NAMES: Mapping[str, Callable[..., Any]] = {
     "_codecs.encode": _encode,
     "builtins.bytearray": lambda data=b"", *encoding: bytearray(
-        _encode(data, *encoding) if encoding else memoryview(data)
+        _encode(data, *encoding) if encoding else _bytes(data)
     ),
     "builtins.bytes": lambda: b"",  # A number would stand for as many zeros.
     "builtins.complex": complex,

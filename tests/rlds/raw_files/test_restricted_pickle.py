@@ -295,3 +295,28 @@ def assert_plain(value):
 def test_any_program_makes_plain_data_or_is_refused(program):
     with contextlib.suppress(RestrictedPickleError):  # All other errors are wrong.
         assert_plain(loads(b"\x80\x04" + program + b"."))
+
+
+def test_arrays_of_objects_are_not_given_out_as_addresses():
+    """Whoever wrote to them would write anywhere."""
+    objects = pickle.dumps(np.array([None, "x"], object), protocol=2)[:-1]
+    dtype = pickle.dumps(np.dtype("i8"), protocol=2)[2:-1]
+    name = b"cnumpy._core.numeric\n_frombuffer\n"
+    begin = b"\x80\x02" + name + b"(" + objects[2:]
+    for program in (
+        begin + dtype + b"K\x02\x85X\x01\x00\x00\x00CtR.",
+        objects + b"K\x00K\x01s.",  # An item of an array.
+        objects + b"K\x00a.",
+        objects + b"(K\x00e.",
+        objects + b"(K\x00K\x01u.",
+    ):
+        with pytest.raises(RestrictedPickleError, match=r"is damaged|changes an object"):
+            loads(program)
+
+
+@pytest.mark.parametrize("protocol", [2, 5])
+def test_truth_is_zero_or_one(protocol):
+    pickled = pickle.dumps(np.array([True, False, True]), protocol=protocol)
+    assert loads(pickled).tolist() == [True, False, True]
+    with pytest.raises(RestrictedPickleError, match="other values than 0 and 1"):
+        loads(pickled.replace(b"\x01\x00\x01", b"\x01\x00\x07"))
