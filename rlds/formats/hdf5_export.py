@@ -21,7 +21,6 @@ from rlds.sources.exporting import (
     as_converted,
     pngs_of,
     sidecar_placements,
-    with_arrays,
 )
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode, SourceError
@@ -58,7 +57,6 @@ class Hdf5EpisodesExport(Export):
             if path not in rlds.STEP_FLAGS
         }
         self._derived = derived
-        self._pngs: Mapping[str, Any] = {}
         self.said: Mapping[str, Any] | None = None
         said = episodes.metadata.get(key)
         if isinstance(said, Mapping) and LAYOUT in said and LAYOUT in spec:
@@ -86,15 +84,15 @@ class Hdf5EpisodesExport(Export):
     def set_places(self, places: Mapping[str, str], whole: Sequence[str] = ()) -> None:
         """Decides that new groups are written, which have these fields at these places."""
         self.said = None
-        self._pngs = pngs_of(self.steps, places)
-        self.sidecar = Sidecar.of(self.episodes, places, whole, arrays=self._pngs)
+        self.pngs = pngs_of(self.steps, places)
+        self.sidecar = Sidecar.of(self.episodes, places, whole, arrays=self.pngs)
 
     def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
         """Yields the episodes: in the order of their names if their files are made again."""
         if self.said is not None and self.order is None and order is None:
             keys = [natural_order(self._key(index)) for index in range(len(self.episodes))]
             self.order = sorted(range(len(keys)), key=keys.__getitem__)
-        yield from (with_arrays(episode, self._pngs) for episode in super().each(order))
+        yield from super().each(order)
 
     def _key(self, index: int) -> str:
         try:
@@ -105,7 +103,7 @@ class Hdf5EpisodesExport(Export):
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
         if self.said is None:
-            return sidecar_placements(self.sidecar, dict.fromkeys(self._pngs, PNGS))
+            return sidecar_placements(self.sidecar, dict.fromkeys(self.pngs, PNGS))
         places = {path: self.stored_path(path) for path in self.steps}
         places |= dict.fromkeys(self._derived, "")
         return [

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import google_crc32c
 import numpy as np
 
 import rlds
@@ -64,6 +65,9 @@ __all__ = [
 ]
 
 _PNG = "png"
+# What episodes are compared by, beside their fields; and which placements keep no values.
+_FACTS = ("key", "truncated", "complete", "final_observation_known")
+_INEXACT = ("changed", "lost", "renumbered")
 # How files are called that no format has a folder for.
 _SUFFIXES_OF_FILES = (".bag", ".h5", ".hdf5", ".json", ".mcap", ".npz", ".parquet", ".tar", ".zip")
 # Why a field whose images are files is none of files when it is read back.
@@ -111,6 +115,7 @@ class Export(abc.ABC):
         that change or are lost. If not, they are only counted.
       unchecked: Paths of fields that reading back may give in another form: a video in another
         container, say. Their values are not compared.
+      pngs: Fields of steps that are PNG files, of which the format gets the pixels.
       order: In which order the episodes are written; None for that in which they are.
       skip_damaged: Whether `each` leaves out episodes that cannot be read.
       left_out: What is wrong with those that it left out.
@@ -123,10 +128,13 @@ class Export(abc.ABC):
 
     def __init__(self, episodes: Episodes) -> None:
         self.episodes = episodes
+        self.pngs: Mapping[str, Any] = {}
         self.order: Sequence[int] | None = None
         self.skip_damaged = False
         self.left_out: list[SourceError] = []
         self._advance: Callable[[], None] = lambda: None
+        self._digest: Callable[[SourceEpisode], int] = lambda episode: 0
+        self._digests: dict[int, int] = {}
 
     @abc.abstractmethod
     def placements(self) -> Sequence[Placement]:
@@ -203,26 +211,28 @@ class Export(abc.ABC):
         """
         if order is not None:
             self.order = list(order)
-        is_empty = True
+        self._digests = {}
         for index in itertools.count() if self.order is None else self.order:
             if not self.episodes.has(index):
                 break
             try:
-                episode = self.episodes.episode(index)
+                episode = self._prepared(index)
             except SourceError as error:
                 if not self.skip_damaged:
                     raise
                 self.left_out.append(error)
             else:
-                is_empty = False
-                found = as_converted(episode)
-                if what := self.objection(found.outline):
-                    raise ValueError(f"episode {found.key}: {what}")
-                yield found
+                if what := self.objection(episode.outline):
+                    raise ValueError(f"episode {episode.key}: {what}")
+                self._digests[index] = self._digest(episode)
+                yield episode
             self._advance()
-        if is_empty:
+        if not self._digests:
             none = ValueError(f"the split {self.episodes.split!r} has no episodes to write")
             raise self.left_out[0] if self.left_out else none
+
+    def _prepared(self, index: int) -> SourceEpisode:
+        return with_arrays(as_converted(self.episodes.episode(index)), self.pngs)
 
     def order_of_origin(self) -> list[int]:
         """Returns the episodes in the order in which they are in the files that they came from."""
@@ -463,6 +473,11 @@ def write_export(
         total = len(writer.episodes) if writer.episodes.has_random_access else None
         task = bars.add_task(f"episodes to {format}", total=total)
         writer._advance = lambda: bars.advance(task)
+        is_checked = verify and writer.is_exact
+        inexact = {place.field for place in placements if place.how in _INEXACT}
+        inexact |= {*writer.unchecked}
+        if is_checked:
+            writer._digest = lambda episode: _digest(episode, inexact)
         writer.write(draft)
         if writer.left_out:
             number = len(writer.left_out)
@@ -470,10 +485,7 @@ def write_export(
             first = "" if number == 1 else ", the first"
             warnings.warn(f"{what} damaged and left out{first}: {writer.left_out[0]}", stacklevel=2)
         again = open_episodes(draft, "all", format=format, **writer.read_options())
-        if verify and writer.is_exact:
-            counts = _check(writer, again, placements, bars)
-        else:
-            counts = _count(again)
+        counts = _check(writer, again, inexact, bars) if is_checked else _count(again)
     writer.finish(path)
     left_out = tuple(map(str, writer.left_out))
     return Exported(os.fspath(path), format, *counts, placements, left_out)
@@ -514,29 +526,50 @@ def _count(episodes: Episodes) -> tuple[int, int]:
     return len(steps), sum(steps)
 
 
-def _check(
-    writer: Export, found: Episodes, placements: Sequence[Placement], bars: Any
-) -> tuple[int, int]:
-    """Compares all episodes with those that were written; returns how many, and their steps."""
-    other = ("changed", "lost", "renumbered")
-    inexact = {place.field for place in placements if place.how in other} | {*writer.unchecked}
-    task = bars.add_task("episodes read back", total=None)
-    writer._advance = lambda: bars.advance(task)
-    writer.left_out = []
-    index = num_steps = 0
-    for episode in writer.each():
-        if not found.has(index):
-            raise ValueError(f"{writer.format}: episode {index} is missing in what was written")
-        for difference in differences(episode, found.episode(index), inexact):
+def _check(writer: Export, found: Episodes, inexact: Collection[str], bars: Any) -> tuple[int, int]:
+    """Compares what was written with what was read; returns how many episodes and steps it has.
+
+    Digests do: an episode is read from its source again only to say how it differs.
+    """
+    num_steps = 0
+    for number, (index, digest) in enumerate(
+        bars.track(writer._digests.items(), description="episodes read back")
+    ):
+        if not found.has(number):
+            raise ValueError(f"{writer.format}: episode {number} is missing in what was written")
+        other = found.episode(number)
+        num_steps += other.num_steps
+        if _digest(other, inexact) == digest:
+            continue
+        episode = writer._prepared(index)
+        for difference in differences(episode, other, inexact):
             raise ValueError(
-                f"{writer.format}, episode {index} ({episode.key}): what was written is not what "
+                f"{writer.format}, episode {number} ({episode.key}): what was written is not what "
                 f"was read: {difference}"
             )
-        index += 1
-        num_steps += episode.num_steps
-    if found.has(index):
-        raise ValueError(f"{writer.format}: more than {index} episodes were written")
-    return index, num_steps
+    if found.has(len(writer._digests)):
+        raise ValueError(f"{writer.format}: more than {len(writer._digests)} episodes were written")
+    return len(writer._digests), num_steps
+
+
+def _digest(episode: SourceEpisode, but: Collection[str]) -> int:
+    """Returns a CRC-32C of all that `differences` compares."""
+    facts = [f"{name} {getattr(episode, name)}" for name in _FACTS if name not in but]
+    crc = google_crc32c.value("\n".join(facts).encode())
+    fields = {f"steps/{path}": leaf for path, leaf in leaves_at(episode.steps, None)}
+    fields |= leaves_at(episode.metadata, None)
+    for path in sorted(fields.keys() - {*but}):
+        values = as_array(fields[path])
+        is_text = values.dtype.kind in "USO"
+        head = f"{path} {'texts' if is_text else values.dtype} {values.shape}"
+        crc = google_crc32c.extend(crc, head.encode())
+        if is_text:
+            for value in map(_text, values.reshape(-1).tolist()):
+                value = value if isinstance(value, bytes) else repr(value).encode()
+                crc = google_crc32c.extend(crc, b"%d %b" % (len(value), value))
+        else:
+            crc = google_crc32c.extend(crc, values.tobytes())
+    return int(crc)
 
 
 def differences(
@@ -549,7 +582,7 @@ def differences(
       other: Another one.
       but: The paths of fields that may differ, such as `steps/action`.
     """
-    for name in ("key", "truncated", "complete", "final_observation_known"):
+    for name in _FACTS:
         one, two = getattr(episode, name), getattr(other, name)
         if name not in but and one != two:
             yield f"{name}: {one!r} became {two!r}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +29,6 @@ from rlds.sources.exporting import (
     encoding_of,
     pngs_of,
     sidecar_placements,
-    with_arrays,
     without_transitions,
 )
 from rlds.sources.sidecar import Sidecar
@@ -91,7 +90,7 @@ class RobomimicExport(Export):
             if path.startswith(rlds.OBSERVATION) and None not in field.shape
         }
         places = _places(self._fields, {*self._copies})
-        self._pngs = pngs_of(self._fields, places)
+        self.pngs = pngs_of(self._fields, places)
         whole = [path for path in places if places[path].startswith(f"{_OBS}/")]
         # By the paths that reading the file gives.
         self._names = places
@@ -99,7 +98,7 @@ class RobomimicExport(Export):
             episodes,
             {path: place_of(place) for path, place in places.items()},
             whole,
-            arrays=self._pngs,
+            arrays=self.pngs,
         )
         self._parts = [path for path in places if places[path].startswith("action_dict/")]
         if _ACTIONS in places.values():
@@ -110,13 +109,9 @@ class RobomimicExport(Export):
     @override
     def placements(self) -> Sequence[Placement]:
         why = {path: f"its pixels are in {name}, too" for path, name in self._copies.items()}
-        found = sidecar_placements(self._sidecar, {**why, **dict.fromkeys(self._pngs, PNGS)})
+        found = sidecar_placements(self._sidecar, {**why, **dict.fromkeys(self.pngs, PNGS)})
         names = {f"{rlds.STEPS}/{path}": name for path, name in self._names.items()}
         return [dataclasses.replace(it, place=names.get(it.field, "")) for it in found]
-
-    @override
-    def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
-        yield from (with_arrays(episode, self._pngs) for episode in super().each(order))
 
     @override
     def objection(self, outline: Outline) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,10 +31,8 @@ from rlds.sources.exporting import (
     encoding_of,
     pngs_of,
     sidecar_placements,
-    with_arrays,
 )
 from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, Sidecar
-from rlds.sources.source import SourceEpisode
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import at, leaves_at
 
@@ -89,18 +87,18 @@ class ZarrExport(Export):
             if is_constant(path) or path.startswith(META)
             if "/" not in path.removeprefix(META)
         }
-        self._pngs = pngs_of(self._steps, self._columns)
+        self.pngs = pngs_of(self._steps, self._columns)
         self._copies = [
             path
             for path in self._columns
-            if encoding_of(self._steps[path]) and path not in self._pngs
+            if encoding_of(self._steps[path]) and path not in self.pngs
         ]
         places = {
             path: path_of(name, is_kept=self._is_chunks(path))
             for path, name in self._columns.items()
             if path not in self._copies
         }
-        self._sidecar = Sidecar.of(episodes, places, arrays=self._pngs)
+        self._sidecar = Sidecar.of(episodes, places, arrays=self.pngs)
 
     def _is_chunks(self, path: str) -> bool:
         """Whether a field of steps has the files of chunks."""
@@ -122,7 +120,7 @@ class ZarrExport(Export):
     @override
     def placements(self) -> Sequence[Placement]:
         why = {path: f"its pixels are in {self._columns[path]}, too" for path in self._copies}
-        why |= dict.fromkeys(self._pngs, PNGS)
+        why |= dict.fromkeys(self.pngs, PNGS)
         names = {f"steps/{path}": name for path, name in self._columns.items()}
         return [
             dataclasses.replace(place, place=self._values[place.field], how="exact")
@@ -130,10 +128,6 @@ class ZarrExport(Export):
             else dataclasses.replace(place, place=names[place.field] if place.place else "")
             for place in sidecar_placements(self._sidecar, why)
         ]
-
-    @override
-    def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
-        yield from (with_arrays(episode, self._pngs) for episode in super().each(order))
 
     @override
     def check_target(self, path: str | os.PathLike[str]) -> None:
