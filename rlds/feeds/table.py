@@ -65,6 +65,7 @@ def open(
     threads: int = 0,
     cache_bytes: int = _CACHE_BYTES,
     verify: bool = False,
+    decode_images: bool = True,
     progress: bool | None = None,
     **options: Any,
 ) -> Table:
@@ -85,6 +86,8 @@ def open(
       cache_bytes: How much memory episodes may take that are read as a whole.
       verify: Whether to check the checksum of every record before the first batch. Otherwise that
         is not done where files are read in place.
+      decode_images: Whether images that are stored as files become arrays; otherwise their rows are
+        the bytes of the files.
       progress: Whether to show how far an index is that is made; if None, on a terminal.
       **options: Options of the format.
 
@@ -118,7 +121,7 @@ def open(
     source = _with_image_files(episodes.source)
     if source is not episodes.source:
         episodes = Episodes(source, episodes.split, format=episodes.format)
-    given = _Given(jpeg, threads, cache_bytes)
+    given = _Given(jpeg, threads, cache_bytes, decode_images)
     wanted = None if fields is None else paths_of(fields)
     if not (sys.stderr.isatty() if progress is None else progress):
         return _open(episodes, wanted, given, verify)
@@ -148,6 +151,7 @@ class _Given:
     jpeg: Literal["accurate", "tf"]
     threads: int
     cache_bytes: int
+    decode_images: bool = True
 
 
 def _open(
@@ -160,6 +164,9 @@ def _open(
 ) -> Table:
     found = _step_fields(episodes)
     known = {path: field for path, field in found.items() if isinstance(field, Field)}
+    if not given.decode_images:
+        files = {path: Field(bytes) for path, field in known.items() if field.encoding}
+        known.update(files)
     wanted = list(known)
     if fields is not None:
         wanted = [path for path, _ in leaves_at(nest(found), fields)]
@@ -177,8 +184,9 @@ def _step_fields(episodes: Episodes) -> dict[str, Any]:
     if isinstance(episodes.source, FolderSource):
         steps = episodes.source.folder.features[rlds.STEPS]
         assert isinstance(steps, tfds_files.Dataset)
-        order = [leaf.name for leaf in leaves_of(steps.feature)]
-        found = {path: found[path] for path in sorted(found, key=order.index)}
+        order = {leaf.name: place for place, leaf in enumerate(leaves_of(steps.feature))}
+        paths = sorted(found, key=lambda path: order.get(path, len(order)))
+        found = {path: found[path] for path in paths}
     return found
 
 

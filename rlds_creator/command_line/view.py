@@ -66,7 +66,7 @@ def command(
     """Show episodes in the browser, step by step.
 
     That is pictures, as a film; values and rewards, as curves; all of any step. PATH is what the
-    other commands take, or a folder of several datasets. Nothing is copied or changed: steps are
+    other commands take, or a folder of several datasets. No data is copied or changed: steps are
     read when they are shown, so that long episodes open at once. Ctrl-C ends it.
     """
     called = invocation()

@@ -26,7 +26,8 @@ from rlds_creator.recorded import ENVIRONMENT_ID
 from rlds_creator.server.directory import DataDirectory
 from rlds_creator.store import EpisodeQuery, NotFoundError, Store, StoreError
 from rlds_creator.viewing import EpisodeView
-from rlds_creator.viewing.steps import Cache, LogSteps
+from rlds_creator.viewing.cache import Cache
+from rlds_creator.viewing.log_steps import LogSteps
 from rlds_creator.worker.recovery import recover_episode
 from rlds_ecosystem.whole_files import write_at_once
 

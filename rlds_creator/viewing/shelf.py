@@ -18,7 +18,10 @@ from rlds.formats.logs.recorded_logs import find_logs
 from rlds.sources import reading
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.episode_view import EpisodeView
-from rlds_creator.viewing.steps import FolderSteps, LogSteps, Shards, SourceSteps, Steps
+from rlds_creator.viewing.log_steps import LogSteps
+from rlds_creator.viewing.source_steps import SourceSteps
+from rlds_creator.viewing.steps import Steps
+from rlds_creator.viewing.table_steps import Tables, TableSteps
 from rlds_creator.viewing.values import as_json
 from rlds_ecosystem.errors import EnvLoggerError
 from rlds_tools.inspection import marked_format
@@ -292,20 +295,21 @@ class _Source(_Dataset):
         self._episodes = {
             split: sources.Episodes(source, split, format=self.format) for split in self.splits
         }
-        self._shards = Shards.of(source)
+        self._tables = Tables.of(source)
 
     def count(self, split: str) -> int | None:
         return self._source.num_episodes(split)
 
     def steps(self, split: str, index: int) -> Steps:
         episodes, name = self._episodes[split], f"{self.id}/{split}"
-        if self._shards is not None:
-            return FolderSteps(self._shards, episodes, index, self.cache, name)
+        if self._tables is not None:
+            table, row = self._tables.find(split, index)
+            return TableSteps(table, row, episodes, index, self.cache, name)
         return SourceSteps(episodes, index, self.cache, name)
 
     def summary(self, split: str, index: int) -> dict[str, Any]:
-        if self._shards is not None:
-            return {"num_steps": self._shards.num_steps(split, index)}
+        if self._tables is not None:
+            return {"num_steps": self._tables.num_steps(split, index)}
         if not isinstance(self._source, sources.RandomAccessSource):
             return {}
         return {"num_steps": reading.outline(self._source, split, index).num_steps}

@@ -358,6 +358,8 @@ def test_a_damaged_image_is_named(tmp_path):
                 next(batches)
         assert batches.batch == 2
         assert len(next(feed.iterate(3))["image"]) == 1
+        as_files = rlds.feeds.open(directory, decode_images=False).read(1)["image"]
+        assert as_files.tolist() == [encode_png(good)] * 2 + [bad, encode_png(good)]
 
 
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
