@@ -1,7 +1,7 @@
 """Checks that a dataset keeps the rules of RLDS, and names every place where it does not.
 
-It checks `tf.data` datasets, plain Python and NumPy episodes, and the directory of a dataset.
-TensorFlow is imported for a directory only; a `tf.data` dataset has loaded it already.
+It checks `tf.data` datasets, plain Python and NumPy episodes, and the directory of a dataset, all
+without loading TensorFlow; a `tf.data` dataset has loaded it already.
 """
 
 import dataclasses
@@ -13,8 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+import tfds_files
 from rlds import loader_profiles, metadata, rlds_types
 from rlds_ecosystem.nests import named_leaves
+from tfds_files.features import leaves_of
 
 __all__ = ["InvalidDatasetError", "Report", "Validator", "Violation", "validate"]
 
@@ -150,7 +152,8 @@ def validate(
     Args:
       episodes: a `tf.data.Dataset` of episodes with steps in either layout, or any iterable of
         episodes in plain Python and NumPy: their steps are a dict of columns, or an iterable of
-        steps. Or the directory of a dataset that TFDS reads: all its splits are checked.
+        steps. Or the directory of a dataset that TFDS reads: all its splits are checked, without
+        decoding images.
       max_violations: how many violations to collect before giving up.
       finite_fields: paths of fields, such as "observation/state"; a name stands for all that is
         nested in it.
@@ -180,11 +183,10 @@ def validate(
     of_dataset: Iterator[Violation] = iter(())
     if isinstance(episodes, str | os.PathLike):
         features = loader_profiles.read_features(episodes)
+        folder = tfds_files.open_folder(episodes, decode_images=False)
+        validator = Validator(finite_fields, profile, _shapes_of_steps(folder))
         of_dataset = validator.check_place(episodes)
-        splits = _stored_splits(episodes)
-        for split in splits[:1]:
-            validator.declare(split)
-        episodes = itertools.chain.from_iterable(split.as_numpy_iterator() for split in splits)
+        episodes = itertools.chain.from_iterable(folder.values())
     if isinstance(episodes, Mapping) or not isinstance(episodes, Iterable):
         raise TypeError(
             f"validate: expected a dataset or an iterable of episodes, got a "
@@ -215,15 +217,10 @@ class _Finding(NamedTuple):
     hint: str = ""
 
 
-def _stored_splits(directory: str | os.PathLike[str]) -> list[Any]:
-    """The episodes of each split that has some, as `tf.data` datasets."""
-    import tensorflow_datasets as tfds
-
-    from rlds.tfds import load
-
-    builder = tfds.builder_from_directory(directory)
-    splits = builder.info.splits.items()
-    return [load(builder, name) for name, split in splits if split.num_examples]
+def _shapes_of_steps(folder: tfds_files.DatasetFolder) -> dict[str, tuple[int | None, ...]]:
+    """The shapes of the fields of steps in which a size is not fixed."""
+    leaves = leaves_of(folder.features.get(rlds_types.STEPS, tfds_files.Feature()))
+    return {leaf.name: leaf.feature.shape for leaf in leaves if None in leaf.feature.shape}
 
 
 def _is_tf_dataset(value: Any) -> bool:
@@ -531,6 +528,11 @@ def _is_static(spec: Any) -> bool:
 
 
 def _as_array(leaf: Any) -> np.ndarray:
+    if isinstance(leaf, tfds_files.RaggedColumn):
+        rows = np.empty(len(leaf), object)
+        for index in range(len(leaf)):
+            rows[index] = leaf[index]
+        return rows
     return np.asarray(leaf.numpy() if hasattr(leaf, "numpy") else leaf)
 
 

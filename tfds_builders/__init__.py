@@ -19,8 +19,6 @@ from tfds_builders.logs import EnvLoggerSource, build_from_logs
 from tfds_builders.published import *
 
 if TYPE_CHECKING:
-    from tfds_builders.export.d4rl import export_d4rl, export_d4rl_pybullet
-    from tfds_builders.export.minari import export_minari
     from tfds_builders.statistics import dataset_statistics
     from tfds_builders.streaming import episodes_from_logs, episodes_from_source
 
@@ -32,9 +30,6 @@ __all__ = [
     "dataset_statistics",
     "episodes_from_logs",
     "episodes_from_source",
-    "export_d4rl",
-    "export_d4rl_pybullet",
-    "export_minari",
 ]
 __all__ += formats.__all__
 __all__ += published.__all__
@@ -43,8 +38,6 @@ __version__: str
 
 # What needs TensorFlow is imported when it is used.
 _HOMES = {
-    "tfds_builders.export.d4rl": ["export_d4rl", "export_d4rl_pybullet"],
-    "tfds_builders.export.minari": ["export_minari"],
     "tfds_builders.statistics": ["dataset_statistics"],
     "tfds_builders.streaming": ["episodes_from_logs", "episodes_from_source"],
 }

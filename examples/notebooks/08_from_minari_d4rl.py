@@ -237,15 +237,16 @@ plt.show()
 #
 # ## And back
 #
-# `export_minari` and `export_d4rl` write the formats that the data came from. What comes back is
-# what went in.
+# `rlds.sources.export` writes the formats that the data came from. What comes back is what went in.
 
 # %%
-tfds_builders.export_minari(builders["Minari, expert"], "pole/again-v0")
+rlds.sources.export(
+    builders["Minari, expert"].data_path, "minari", folder / "minari" / "pole" / "again-v0"
+)
 again, original = minari.load_dataset("pole/again-v0"), minari.load_dataset("pole/expert-v0")
 np.testing.assert_array_equal(again[7].observations, original[7].observations)
 
-tfds_builders.export_d4rl(builders["D4RL, random"], folder / "again.hdf5")
+rlds.sources.export(builders["D4RL, random"].data_path, "d4rl", folder / "again.hdf5")
 with h5py.File(folder / "again.hdf5") as file:
     for name, values in rows.items():
         np.testing.assert_array_equal(file[name][:], np.array(values, file[name].dtype))

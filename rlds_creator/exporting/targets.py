@@ -74,10 +74,11 @@ def _write_tfds(log: Path, folder: Path, name: str, progress: Callable[[float], 
 
 
 def _write_minari(log: Path, folder: Path, name: str, progress: Callable[[float], None]) -> Path:
-    from tfds_builders import export_minari
+    from rlds import sources
 
     dataset = _write_tfds(log, log.parent, name, lambda done: progress(done / 2))
-    return export_minari(dataset, folder / f"{name}-v0")
+    sources.export(dataset, "minari", folder / f"{name}-v0", verify=False, allow_loss=True)
+    return folder / f"{name}-v0"
 
 
 FORMATS: Mapping[str, Format] = {

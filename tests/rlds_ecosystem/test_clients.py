@@ -22,6 +22,7 @@ from toy_source import ToySource
 
 import envlogger
 import rlds
+import rlds.sources
 import rlds.tfds
 import tfds_builders
 from envlogger import StepData
@@ -213,7 +214,7 @@ def test_from_a_recording_that_is_killed_to_datasets(store, tmp_path):
         return
     loaded = rlds.tfds.load(built_path, "train").as_numpy_iterator()
     assert_same({int(e["number"]): e["steps"]["observation"] for e in loaded}, expected)
-    tfds_builders.export_d4rl(printed.splitlines()[0], f"{data}/b.hdf5")
+    rlds.sources.export(printed.splitlines()[0], "d4rl", f"{data}/b.hdf5")
     with stores.open_binary(f"{data}/b.hdf5") as file, h5py.File(file) as exported:
         assert exported["observations"].shape == (50, 3)
 

@@ -23,7 +23,7 @@ from rlds.formats.minari.attributes import (
     attributes_of,
 )
 from rlds.formats.minari.formats import FORMATS, open_writer
-from rlds.formats.minari.places import ASIDE, make_namespaces, new_dataset
+from rlds.formats.minari.places import ASIDE, identifier_at, make_namespaces
 from rlds.formats.minari.source import METADATA_KEY, field_path
 from rlds.formats.minari.spaces import (
     SMALLEST_IMAGE,
@@ -93,9 +93,6 @@ class MinariExport(Export):
         `data/rlds`.
       metadata: More fields for metadata.json, or others, such as `author` or `env_spec`.
 
-    Attributes:
-      dataset_id: The identifier of the dataset; if None, what its place says.
-
     Raises:
       ValueError: Minari cannot hold the episodes, or an argument is wrong.
     """
@@ -130,7 +127,7 @@ class MinariExport(Export):
         if IRREGULAR in spec:
             self._recorded = episodes.metadata.get(METADATA_KEY, {})
         self._data_format = data_format or self._recorded.get("data_format", "hdf5")
-        self.dataset_id: str | None = None
+        self._dataset_id = ""
         self._source = episodes.source
         self._drop = unknown_final_observation == "drop_last_transition"
         self.is_exact = fields is None and episode_fields is None
@@ -278,13 +275,8 @@ class MinariExport(Export):
     @override
     def check_target(self, path: str | os.PathLike[str]) -> None:
         super().check_target(path)
-        if self.dataset_id is None:
-            _, self.dataset_id = new_dataset(pathlib.Path(os.path.abspath(path)), self.recorded_id)
-
-    @property
-    def recorded_id(self) -> str:
-        """The identifier that the dataset had; empty if it had none."""
-        return str(self._recorded.get("dataset_id", ""))
+        recorded_id = str(self._recorded.get("dataset_id", ""))
+        self._dataset_id = identifier_at(path, recorded_id)
 
     @override
     def objection(self, outline: Outline) -> str:
@@ -310,7 +302,7 @@ class MinariExport(Export):
             **self._described(),
             **numbers,
             "data_format": self._data_format,
-            "dataset_id": self.dataset_id or path.name,
+            "dataset_id": self._dataset_id or path.name,
             **self._given,
         }
         described["dataset_size"] = _size_in_megabytes(data)

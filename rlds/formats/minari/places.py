@@ -9,7 +9,7 @@ from typing import Any
 
 from rlds_ecosystem import stores
 
-__all__ = ["ASIDE", "dataset_directory", "datasets_root", "make_namespaces", "new_dataset"]
+__all__ = ["ASIDE", "dataset_directory", "datasets_root", "identifier_at", "make_namespaces"]
 
 # The folder in `data` in which an export keeps what Minari has no place for.
 ASIDE = "rlds"
@@ -48,34 +48,31 @@ def dataset_directory(path_or_id: str | os.PathLike[str]) -> Any:
     )
 
 
-def new_dataset(target: str | os.PathLike[str], recorded_id: str) -> tuple[pathlib.Path, str]:
-    """Returns the directory of a dataset to be written, and its identifier.
+def identifier_at(path: str | os.PathLike[str], recorded_id: str) -> str:
+    """Returns the identifier of a dataset to be written.
 
     Args:
-      target: As for `tfds_builders.export.minari.export_minari`.
+      path: Its directory. What is below the directory that Minari looks in has its identifier from
+        there on, such as "mujoco/hopper/medium-v0".
       recorded_id: The identifier that it had.
 
     Raises:
       ValueError: Minari could not find a dataset of this name.
     """
-    root, name = datasets_root(), os.fspath(target)
-    if not stores.is_local(target):
+    if not stores.is_local(path):
         raise ValueError(
-            f"{name!r}: Minari reads datasets from directories only; export to one, and copy it"
+            f"{os.fspath(path)!r}: Minari reads datasets from directories only; export to one, and "
+            "copy it"
         )
-    if isinstance(target, str) and not name.startswith((".", "/")) and not os.path.isabs(name):
-        if not _DATASET_ID.fullmatch(name):
-            raise ValueError(
-                f"{name!r} is not the identifier of a dataset: <namespace>/<name>-v<number>"
-            )
-        return root / name, name
-    directory = pathlib.Path(name).absolute()
+    root, directory = datasets_root().absolute(), pathlib.Path(path).absolute()
     if not _DATASET_ID.fullmatch(directory.name):
-        raise ValueError(f"{name!r} does not end with <name>-v<number>, as Minari needs it")
-    if directory.is_relative_to(root.absolute()):
-        return directory, directory.relative_to(root.absolute()).as_posix()
+        raise ValueError(
+            f"{os.fspath(path)!r} does not end with <name>-v<number>, as Minari needs it"
+        )
+    if directory.is_relative_to(root):
+        return directory.relative_to(root).as_posix()
     is_recorded = directory.as_posix().endswith(f"/{recorded_id}") and recorded_id
-    return directory, recorded_id if is_recorded else directory.name
+    return recorded_id if is_recorded else directory.name
 
 
 def make_namespaces(directory: pathlib.Path) -> None:

@@ -11,10 +11,11 @@ import raw_d4rl
 import rollouts
 
 import rlds
+import rlds.sources
 from rlds.formats.d4rl.pybullet import D4rlPybulletSource
 from rlds.formats.d4rl.source import D4rlSource
 from rlds.tfds import load
-from tfds_builders import convert, export_d4rl
+from tfds_builders import convert
 
 TIME_LIMIT = 18
 
@@ -90,7 +91,7 @@ def test_version_2(tmp_path, hopper):
             states = np.array([state[name] for state in played.states[:-1]])
             np.testing.assert_array_equal(steps["infos"][name][:length], states, strict=True)
     assert built.info.metadata["d4rl"]["rows_with_other_next_observation"] == 0
-    export_d4rl(built, tmp_path / "again.hdf5")
+    rlds.sources.export(built.data_path, "d4rl", tmp_path / "again.hdf5")
     with h5py.File(tmp_path / "again.hdf5") as again, h5py.File(path) as original:
         for name in rows:
             np.testing.assert_array_equal(again[name][()], original[name][()], strict=True)
