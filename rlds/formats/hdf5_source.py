@@ -1,4 +1,4 @@
-"""What sources of HDF5 files have in common that have a group for each episode, or a file."""
+"""Reads formats that have a group of an HDF5 file for each episode, by a table of what is in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import abc
 import contextlib
 import dataclasses
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,13 +15,11 @@ from typing_extensions import override
 import rlds
 from rlds.alignment import from_sars
 from rlds.raw_files.hdf5_episodes import EpisodeGroup, field_of_values
-from rlds.raw_files.hdf5_layout import encode_data, layout_changes
 from rlds.raw_files.untrusted import SourceChangedError, source_errors
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import (
     ALL_ROWS,
     Origin,
-    Outline,
     RandomAccessSource,
     SourceEpisode,
     SourceError,
@@ -29,18 +27,88 @@ from rlds.sources.source import (
 )
 from rlds_ecosystem.columns import with_placeholder
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import Paths, excludes, nest
+from rlds_ecosystem.nests import Paths, excludes, nest, root_of
 
-__all__ = ["LAYOUT", "Column", "Hdf5EpisodesSource", "of_colour"]
+__all__ = [
+    "ATTRIBUTE_NAMES",
+    "INSTRUCTION",
+    "OTHER_ATTRIBUTES",
+    "Channels",
+    "Hdf5EpisodesSource",
+    "Hdf5Table",
+]
 
-# The field of an episode that says, in JSON, in what it is stored otherwise than the first one.
-LAYOUT = "layout"
-
+INSTRUCTION = "language_instruction"
+# The field of an episode with the attributes that are no fields of their own, in JSON: those of
+# arrays, and those that the first episode lacks. See `rlds.raw_files.hdf5_values`.
+OTHER_ATTRIBUTES = "other_attributes"
+# Where the metadata of a dataset says which fields of an episode are attributes.
+ATTRIBUTE_NAMES = "attribute_names"
 
 _COLOURS: Mapping[str, tuple[str, ...]] = {
     "rgb": ("red", "green", "blue"),
     "bgr": ("blue", "green", "red"),
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Channels:
+    """What the numbers along the last axis of an array are; see `Field`."""
+
+    names: tuple[str, ...] | None = None
+    unit: str | None = None
+    doc: str = ""
+
+    def describe(self, field: Field) -> Field:
+        """Returns a field with what is known of it, if it has as many channels."""
+        if self.names is not None and field.shape[-1:] != (len(self.names),):
+            return field
+        return dataclasses.replace(field, names=self.names, unit=self.unit, doc=self.doc)
+
+
+@dataclasses.dataclass(frozen=True)
+class Hdf5Table:
+    """What the groups of a format hold that are episodes.
+
+    Other arrays with a row for each action are fields of the steps, too, with their own names. All
+    else is fields of the episode.
+
+    Attributes:
+      steps: The fields of steps by the paths of arrays, or of groups whose arrays are their parts.
+      actions: The array, or the group of arrays, with a row for each transition.
+      with_final: Those of `steps` that have a row for the final observation, too.
+      episode: Arrays that are fields of the episode, whatever rows they have.
+      derived: Arrays that follow from others, and are not read.
+      terminal: The array that says in its last row whether the state is terminal.
+      channels: What is known of arrays, by the ends of their paths.
+    """
+
+    steps: Mapping[str, str]
+    actions: str
+    with_final: Collection[str] = ()
+    episode: Collection[str] = ()
+    derived: Collection[str] = ()
+    terminal: str = ""
+    channels: Mapping[str, Channels] = dataclasses.field(default_factory=dict)
+
+    def field_path(self, path: str) -> str:
+        """Returns the path of the field of the steps that an array becomes."""
+        root = root_of(path)
+        return self.steps.get(root, root) + path.removeprefix(root)
+
+    def array_path(self, field_path: str) -> str:
+        """Returns the path of the array that a field of the steps is written to."""
+        for root, field in self.steps.items():
+            if field_path == field or field_path.startswith(f"{field}/"):
+                return root + field_path.removeprefix(field)
+        return field_path
+
+    def described(self, path: str, field: Field) -> Field:
+        """Returns the field of an array with what is known of its channels."""
+        for end, channels in self.channels.items():
+            if path == end or path.endswith(f"/{end}"):
+                return channels.describe(field)
+        return field
 
 
 class Column(NamedTuple):
@@ -49,18 +117,12 @@ class Column(NamedTuple):
     Attributes:
       path: The path of the field of a step.
       field: What it holds.
-      whole: Whether it has a row for the final observation, too.
+      has_final: Whether it has a row for the final observation, too.
     """
 
     path: str
     field: Field
-    whole: bool
-
-
-def of_colour(field: Field, colour: str) -> Field:
-    """Returns a field whose channels are named in the order "rgb" or "bgr"; or as it is."""
-    has_colours = field.shape[-1] == 3 and colour in _COLOURS
-    return dataclasses.replace(field, names=_COLOURS[colour]) if has_colours else field
+    has_final: bool = False
 
 
 class Hdf5EpisodesSource(RandomAccessSource):
@@ -69,13 +131,17 @@ class Hdf5EpisodesSource(RandomAccessSource):
     Derived classes call `_look_at_first` when they are made.
 
     Attributes:
-      unread: The paths of arrays that become no fields: the layout has their values.
-      keeps_layout: Whether the episodes say how they are stored, so that they can be restored.
+      table: What the groups hold.
+      colour: The order of channels in files of images, "rgb" or "bgr", if it is known.
+      has_instruction: Whether the steps have a `language_instruction`.
+      keeps_attributes: Whether episodes have `OTHER_ATTRIBUTES`.
     """
 
+    table: Hdf5Table
     reads_rows = True
-    unread: Collection[str] = ()
-    keeps_layout = True
+    colour: str = ""
+    has_instruction = False
+    keeps_attributes = False
 
     @abc.abstractmethod
     def _opened(self, split: str, index: int) -> contextlib.AbstractContextManager[EpisodeGroup]:
@@ -85,44 +151,44 @@ class Hdf5EpisodesSource(RandomAccessSource):
     def _origin(self, split: str, index: int) -> str:
         """Returns where an episode is: the `file` of its `Origin`."""
 
-    @abc.abstractmethod
     def _num_transitions(self, group: EpisodeGroup) -> int:
         """Returns how many transitions there are.
 
         Raises:
           SourceError: There are no actions.
         """
+        actions = self.table.actions
+        path = next((path for path in group.arrays if root_of(path) == actions), actions)
+        return group.num_rows(path) or 0
 
-    @abc.abstractmethod
-    def _column(self, path: str, group: EpisodeGroup, num_transitions: int) -> Column | None:
-        """Returns which field of a step an array is; None for one of the episode."""
-
-    def _is_terminal(self, group: EpisodeGroup) -> bool:
-        """Whether the last transition led to a terminal state."""
-        del group
-        return False
+    def _is_of_steps(self, path: str, group: EpisodeGroup, number: int) -> bool:
+        """Whether an array has a row for each step."""
+        if path in self.table.episode:
+            return False
+        rows = group.num_rows(path)
+        if root_of(path) in self.table.steps:
+            return bool(rows)
+        return rows == number or (bool(self.table.with_final) and rows == number + 1)
 
     def _is_complete(self, split: str, index: int, num_transitions: int) -> bool:
         """Whether all of an episode is there."""
         del split, index, num_transitions
         return True
 
-    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
-        """Returns fields of an episode that are not in its group, at least those wanted."""
-        del split, index, wanted
-        return {}
+    def _instruction(self, split: str, index: int, group: EpisodeGroup) -> str:
+        """Returns the instruction of an episode, if it `has_instruction`."""
+        raise NotImplementedError
 
     def _other_fields(self) -> Mapping[str, Field]:
+        """Returns the fields of an episode that are not in its group."""
         return {}
 
-    def _constants(self, split: str, index: int, group: EpisodeGroup) -> Mapping[str, str]:
-        """Returns texts that are fields of all steps of an episode."""
-        del split, index, group
+    def _others(
+        self, split: str, index: int, num_steps: int, wanted: Collection[str]
+    ) -> Mapping[str, Any]:
+        """Returns their values, at least those that are wanted."""
+        del split, index, num_steps, wanted
         return {}
-
-    def _constant_fields(self) -> Sequence[str]:
-        """Returns their names."""
-        return ()
 
     # --- What there is.
 
@@ -149,67 +215,61 @@ class Hdf5EpisodesSource(RandomAccessSource):
         raise damage
 
     def _describe(self, group: EpisodeGroup) -> None:
-        num_transitions = self._num_transitions(group)
-        if not num_transitions:
+        number = self._num_transitions(group)
+        if not number:
             raise group.error("no rows", next(iter(group.arrays)))
         self._columns: dict[str, Column] = {}
         self._values: dict[str, Field] = {}
         self._rows_of_values: dict[str, int | None] = {}
-        taken: Paths[Any] = Paths(dict.fromkeys((*rlds.STEP_FLAGS, rlds.DISCOUNT)))
-        names: Paths[Any] = Paths(dict.fromkeys((*RESERVED, LAYOUT, *self._other_fields())))
+        of_steps: Paths[Any] = Paths(dict.fromkeys((*rlds.STEP_FLAGS, rlds.DISCOUNT)))
+        own = (*RESERVED, OTHER_ATTRIBUTES, *self._other_fields())
+        of_episode: Paths[Any] = Paths(dict.fromkeys(own))
         for path in group.arrays:
-            if path in self.unread:
+            if path in self.table.derived:
                 continue
-            column = self._column(path, group, num_transitions)
-            used, field_path = (names, path) if column is None else (taken, column.path)
-            if field_path in used or excludes(used, field_path):
-                raise group.error(f"there is another field {field_path!r}", path)
-            used[field_path] = None
+            column = self._column(path, group, number)
+            taken, name = (of_episode, path) if column is None else (of_steps, column.path)
+            if name in taken or excludes(taken, name):
+                raise group.error(f"there is another field {name!r}", path)
+            taken[name] = None
             if column is None:
                 self._values[path] = group.value_field(path)
                 self._rows_of_values[path] = group.num_rows(path)
             else:
                 self._columns[path] = column
-        self._check_rows(group)
-        attributes = group.attributes()
+        self._num_rows(group)
         self._attributes = {
             name: field_of_values(value)
-            for name, value in attributes.items()
-            if name not in names and not excludes(names, name)
+            for name, value in group.attributes().items()
+            if name not in of_episode and not excludes(of_episode, name)
         }
-        self._first_layout = self._layout(group) if self.keeps_layout else {}
 
-    def _layout(self, group: EpisodeGroup) -> dict[str, Any]:
-        """How a group is stored, with the values that are no fields."""
-        layout = group.layout()
-        for path in self.unread:
-            if path in group.arrays:
-                array = group.arrays[path]
-                data = encode_data(array[()], layout[path]["dtype"])
-                layout[path] |= {"shape": list(array.shape), "data": data}
-        for path, column in self._columns.items():
-            array = group.arrays.get(path)
-            if column.field.encoding and array is not None and array.dtype == np.uint8:
-                layout[path]["width"] = int(array.shape[1])
-        return layout
-
-    def step_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
-        columns = {column.path: column.field for column in self._columns.values()}
-        constants = {name: Field(str) for name in self._constant_fields()}
-        return nest({**columns, rlds.DISCOUNT: Field(np.float32), **constants})
-
-    def episode_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
-        layout = {LAYOUT: Field(str)} if self.keeps_layout else {}
-        return nest({**self._attributes, **self._values, **self._other_fields(), **layout})
-
-    # --- One episode.
+    def _column(self, path: str, group: EpisodeGroup, number: int) -> Column | None:
+        """Returns which field of a step an array is; None for one of the episode."""
+        if not self._is_of_steps(path, group, number):
+            return None
+        root, field = root_of(path), group.field(path)
+        has_final = root in self.table.with_final
+        if root not in self.table.steps:
+            has_final = group.num_rows(path) == number + 1
+        if not field.encoding:
+            field = self.table.described(path, field)
+        elif field.shape[-1] == 3:
+            field = dataclasses.replace(field, names=_COLOURS.get(self.colour))
+        return Column(self.table.field_path(path), field, has_final)
 
     @override
-    def outline(self, split: str, index: int) -> Outline:
-        with self._opened(split, index) as group:
-            return self._outline(group)
+    def step_fields(self) -> Mapping[str, Any]:
+        columns = {column.path: column.field for column in self._columns.values()}
+        instruction = {INSTRUCTION: Field(str)} if self.has_instruction else {}
+        return nest({**columns, rlds.DISCOUNT: Field(np.float32), **instruction})
+
+    @override
+    def episode_fields(self) -> Mapping[str, Any]:
+        attributes = {OTHER_ATTRIBUTES: Field(str)} if self.keeps_attributes else {}
+        return nest({**self._attributes, **self._values, **self._other_fields(), **attributes})
+
+    # --- One episode.
 
     @override
     def read(
@@ -220,67 +280,97 @@ class Hdf5EpisodesSource(RandomAccessSource):
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
         with self._opened(split, index) as group:
-            wanted = self.episode_paths(fields)
-            if wanted or fields is None:
-                self._check(group)
-            outline = self._outline(group)
-            if not outline.num_steps:
+            number, num_steps = self._num_rows(group)
+            if not num_steps:
                 raise SourceError("no rows", file=group.file)
-            has_final = outline.final_observation_known
-            attributes = [path for path in wanted if path in self._attributes]
-            metadata = {
-                **(self._attribute_values(group) if attributes else {}),
-                **{path: group.value(path) for path in self._values if path in wanted},
-                **self._others(split, index, wanted),
-            }
-            if self.keeps_layout and LAYOUT in wanted:
-                changes = layout_changes(self._layout(group), self._first_layout)
-                metadata[LAYOUT] = json.dumps(changes) if changes else ""
+            is_terminal = self._is_terminal(group)
+            others = from_sars(
+                observation=np.empty((num_steps, 0)),
+                action=np.empty((number, 0)),
+                reward=None,
+                terminal=is_terminal,
+            )
+            paths = self.step_paths(fields)
+            if INSTRUCTION in paths and self.has_instruction:
+                text = self._instruction(split, index, group)
+                others[INSTRUCTION] = np.full(num_steps, text, object)
+            begin, end, _ = rows.indices(num_steps)
+            steps = {name: others[name][begin:end] for name in paths if name in others}
+            steps |= self._read_columns(group, paths, slice(begin, end), number)
             return SourceEpisode(
                 key=self.key(split, index),
-                steps=self._steps(group, split, index, self.step_paths(fields), rows),
-                origin=Origin(self._origin(split, index), 0, outline.num_steps),
-                truncated=not self._is_terminal(group),
-                final_observation_known=has_final,
-                complete=self._is_complete(split, index, outline.num_steps - has_final),
-                metadata=nest(metadata),
+                steps=nest(steps),
+                origin=Origin(self._origin(split, index), 0, num_steps),
+                truncated=not is_terminal,
+                final_observation_known=num_steps > number,
+                complete=self._is_complete(split, index, number),
+                metadata=self._metadata(group, split, index, num_steps, self.episode_paths(fields)),
             )
 
-    def _has_final(self, group: EpisodeGroup, num_transitions: int) -> bool:
-        """Whether there is an observation more than there are actions."""
-        wholes = [path for path, column in self._columns.items() if column.whole]
-        return any(group.num_rows(path) == num_transitions + 1 for path in wholes)
+    def _read_columns(
+        self, group: EpisodeGroup, wanted: Collection[str], rows: slice, number: int
+    ) -> dict[str, np.ndarray]:
+        """Reads rows of the wanted columns; a final observation has a placeholder in others."""
+        columns = {}
+        for path, (name, field, has_final) in self._columns.items():
+            group.check(path, field)
+            if name in wanted:
+                end = rows.stop if has_final else min(rows.stop, number)
+                column = group.rows(path, field, slice(rows.start, end))
+                is_short = len(column) < rows.stop - rows.start
+                columns[name] = with_placeholder(column) if is_short else column
+        return columns
 
-    def _outline(self, group: EpisodeGroup) -> Outline:
-        number = self._num_transitions(group)
-        if self._has_final(group, number):
-            return Outline(number + 1, number, True)
-        return Outline(number, number - 1 + self._is_terminal(group), False)
+    def _metadata(
+        self,
+        group: EpisodeGroup,
+        split: str,
+        index: int,
+        num_steps: int,
+        wanted: Collection[str],
+    ) -> dict[str, Any]:
+        if not wanted:
+            return {}
+        self._check_values(group)
+        values = {path: group.value(path) for path in self._values if path in wanted}
+        if not self._attributes.keys().isdisjoint(wanted):
+            values |= self._read_attributes(group)
+        if self.keeps_attributes and OTHER_ATTRIBUTES in wanted:
+            others = group.other_attributes(self._attributes)
+            values[OTHER_ATTRIBUTES] = json.dumps(others) if others else ""
+        return nest({**values, **self._others(split, index, num_steps, wanted)})
 
-    def _check(self, group: EpisodeGroup) -> None:
-        """Checks that an episode has no arrays but those of the first one."""
-        for path in group.arrays:
-            if path not in self._columns and path not in self._values and path not in self.unread:
-                raise group.error("the first episode has no such array", path)
-        number = self._num_transitions(group)
-        for path, field in self._values.items():
-            group.check(path, field, as_rows=False)
-            has_other_rows = group.num_rows(path) != self._rows_of_values[path]
-            if has_other_rows and self._column(path, group, number) is not None:
-                raise group.error("a row for each step, but not so in the first episode", path)
+    def _is_terminal(self, group: EpisodeGroup) -> bool:
+        path = self.table.terminal
+        return path in group.arrays and bool(np.any(group.value(path, slice(-1, None))))
 
-    def _check_rows(self, group: EpisodeGroup) -> tuple[int, int]:
+    def _num_rows(self, group: EpisodeGroup) -> tuple[int, int]:
         """Checks that arrays have their rows; returns how many transitions and steps there are."""
         number = self._num_transitions(group)
-        num_steps = number + self._has_final(group, number)
+        found = {path: group.num_rows(path) for path in self._columns}
+        finals = [path for path, column in self._columns.items() if column.has_final]
+        num_steps = number + any(found[path] == number + 1 for path in finals)
         for path, column in self._columns.items():
-            rows, expected = group.num_rows(path), num_steps if column.whole else number
-            if rows != expected:
-                what = f"{rows} rows, expected {expected}: there are {number} actions"
+            expected = num_steps if column.has_final else number
+            if found[path] != expected:
+                what = f"{found[path]} rows, expected {expected}: there are {number} actions"
                 raise group.error(what, path)
         return number, num_steps
 
-    def _attribute_values(self, group: EpisodeGroup) -> dict[str, Any]:
+    def _check_values(self, group: EpisodeGroup) -> None:
+        """Checks that an episode has no arrays but those of the first one."""
+        number = self._num_transitions(group)
+        for path in group.arrays:
+            known = path in self._columns or path in self._values or path in self.table.derived
+            if not known:
+                raise group.error("the first episode has no such array", path)
+        for path, field in self._values.items():
+            group.check(path, field, as_rows=False)
+            has_other_rows = group.num_rows(path) != self._rows_of_values[path]
+            if has_other_rows and self._is_of_steps(path, group, number):
+                raise group.error("a row for each step, but not so in the first episode", path)
+
+    def _read_attributes(self, group: EpisodeGroup) -> dict[str, Any]:
         found = group.attributes()
         for name, field in self._attributes.items():
             if name not in found:
@@ -288,35 +378,3 @@ class Hdf5EpisodesSource(RandomAccessSource):
             if (other := field_of_values(found[name])) != field:
                 raise group.error(f"{other}, expected {field}, as in the first episode", name)
         return {name: found[name] for name in self._attributes}
-
-    def _steps(
-        self,
-        group: EpisodeGroup,
-        split: str,
-        index: int,
-        wanted: Collection[str],
-        rows: slice,
-    ) -> dict[str, Any]:
-        """Returns the wanted columns of some steps."""
-        number, num_steps = self._check_rows(group)
-        begin, end, _ = rows.indices(num_steps)
-        steps = {}
-        for path, (name, field, whole) in self._columns.items():
-            group.check(path, field)
-            if name not in wanted:
-                continue
-            column = group.rows(path, field, slice(begin, min(end, num_steps if whole else number)))
-            steps[name] = with_placeholder(column) if len(column) < end - begin else column
-        if not num_steps:
-            return nest(steps)
-        others = from_sars(
-            observation=np.empty((num_steps, 0)),
-            action=np.empty((number, 0)),
-            reward=None,
-            terminal=self._is_terminal(group),
-        )
-        for name, value in self._constants(split, index, group).items():
-            others[name] = np.full(num_steps, value, object)
-        for name in {*wanted} & others.keys() - steps.keys():
-            steps[name] = others[name][begin:end]
-        return nest(steps)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
-from rlds.raw_files.hdf5_layout import group_layout, is_ragged
+from rlds.raw_files.hdf5_values import read_attributes
 from rlds.raw_files.image_files import image_field, is_image_file
 from rlds.raw_files.untrusted import SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
 
 __all__ = ["EpisodeGroup", "attribute_values", "field_of_values"]
-
-# How a row that is no file of an image is made one, or bytes that are none.
-Repair = Callable[[bytes], bytes]
 
 
 class EpisodeGroup:
@@ -29,24 +26,23 @@ class EpisodeGroup:
     Args:
       hdf5: The file.
       group: The group of it that is the episode.
-      repair: What makes files of rows that are images, but no files.
 
     Attributes:
       file: The file.
       arrays: The arrays that have values, by path.
     """
 
-    def __init__(self, hdf5: Hdf5File, group: Any, repair: Repair | None = None) -> None:
-        self._hdf5, self._group, self._repair = hdf5, group, repair or bytes
+    def __init__(self, hdf5: Hdf5File, group: Any) -> None:
+        self._hdf5, self._group = hdf5, group
         self.file = hdf5.path
-        self.arrays: dict[str, Any] = {}
-        for path, item in hdf5.items(group):
-            if is_array(item) and item.shape is not None:
-                self.arrays[path] = item
+        self._items = list(hdf5.items(group))
+        self.arrays: dict[str, Any] = {
+            path: item for path, item in self._items if is_array(item) and item.shape is not None
+        }
 
     def error(self, what: str, path: str, row: int | None = None) -> SourceError:
         """Returns an error about an array."""
-        return SourceError(what, file=self._hdf5.path, field=path, row=row)
+        return SourceError(what, file=self.file, field=path, row=row)
 
     def num_rows(self, path: str) -> int | None:
         """Returns how many rows an array has; None for a scalar.
@@ -59,34 +55,39 @@ class EpisodeGroup:
         shape = self.arrays[path].shape
         return int(shape[0]) if shape else None
 
-    def layout(self) -> dict[str, dict[str, Any]]:
-        """Returns how the group is stored, see `rlds.raw_files.hdf5_layout`."""
-        return group_layout(self._hdf5, self._group)
-
     def attributes(self) -> dict[str, Any]:
         """Returns the attributes of the group itself; texts and their arrays as `str`."""
         return attribute_values(self._group)
+
+    def other_attributes(self, known: Collection[str]) -> dict[str, dict[str, Any]]:
+        """Returns the attributes of all in the group, by path, and its own but for those known.
+
+        They are in the types of JSON, see `rlds.raw_files.hdf5_values`.
+        """
+        found = {
+            path: read_attributes(self._hdf5, item, path)
+            for path, item in [("", self._group), *self._items]
+        }
+        found[""] = {name: value for name, value in found[""].items() if name not in known}
+        return {path: attributes for path, attributes in found.items() if attributes}
 
     def field(self, path: str) -> Field:
         """Returns what the rows of an array hold.
 
         Raises:
-          SourceError: The first row is a damaged image.
+          SourceError: They are neither numbers nor text, or the first one is a damaged image.
         """
         array = self.arrays[path]
         if self._may_be_files(path) and len(array):
-            row = self._files(path, slice(0, 1))[0]
+            row = self.files(path, slice(0, 1))[0]
             if is_image_file(row):
-                try:
-                    return image_field(row)
-                except ValueError as error:
-                    raise self.error(str(error), path, 0) from error
-        return _field(array, array.shape[1:])
+                return self._image_field(row, path, 0)
+        return self._field(path, array.shape[1:])
 
     def value_field(self, path: str) -> Field:
         """Returns what an array holds as a whole. How many rows it has may differ."""
         array = self.arrays[path]
-        return _field(array, (None, *array.shape[1:]) if array.shape else ())
+        return self._field(path, (None, *array.shape[1:]) if array.shape else ())
 
     def check(self, path: str, field: Field, *, as_rows: bool = True) -> None:
         """Checks that an array holds what it should.
@@ -98,11 +99,10 @@ class EpisodeGroup:
         if as_rows and field.encoding:
             if self._may_be_files(path):
                 return  # They are looked at when they are read.
-            found = _field(self.arrays[path], self.arrays[path].shape[1:])
+            found = self._field(path, self.arrays[path].shape[1:])
         else:
             found = self.field(path) if as_rows else self.value_field(path)
-        if (found.dtype, found.shape, found.encoding) != (field.dtype, field.shape, field.encoding):
-            raise self.error(f"{found}, expected {field}, as in the first episode", path)
+        self._check_field(found, field, path)
 
     def rows(self, path: str, field: Field, rows: slice = slice(None)) -> np.ndarray:
         """Reads rows of an array.
@@ -113,29 +113,44 @@ class EpisodeGroup:
         if not field.encoding:
             values: np.ndarray = self.value(path, rows)
             return values
-        files = self._files(path, rows)
-        for row, data in enumerate(files):
-            try:
-                found = image_field(data)
-            except ValueError as error:
-                raise self.error(str(error), path, row + (rows.start or 0)) from error
-            if (found.shape, found.dtype) != (field.shape, field.dtype):
-                what = f"an image of {found}, expected {field}, as in the first episode"
-                raise self.error(what, path, row + (rows.start or 0))
+        files = self.files(path, rows)
+        for row, data in enumerate(files, rows.start or 0):
+            self._check_field(self._image_field(data, path, row), field, path, row)
         return files
 
     def value(self, path: str, rows: Any = ()) -> Any:
         """Reads an array, or rows of it: strings and rows of different lengths as objects."""
         array = self.arrays[path]
         string = import_extra("h5py").check_string_dtype(array.dtype)
-        if is_ragged(array.dtype):
-            return _objects([row.tobytes() for row in array[rows]])
-        if string is None:
-            values = array[rows]
-            return values.astype(values.dtype.newbyteorder("="), copy=False)
-        if string.encoding != "utf-8":
-            return _as_objects(array[rows])
-        return _as_objects(array.asstr()[rows])
+        if string is not None:
+            return _as_objects((array.asstr() if string.encoding == "utf-8" else array)[rows])
+        values = array[rows]
+        if array.dtype.kind == "O":
+            return _objects([row.tobytes() for row in values])
+        return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+    def _field(self, path: str, shape: tuple[int | None, ...]) -> Field:
+        h5py, dtype = import_extra("h5py"), self.arrays[path].dtype
+        string = h5py.check_string_dtype(dtype)
+        if string is not None:
+            return Field(str if string.encoding == "utf-8" else bytes, shape)
+        if h5py.check_vlen_dtype(dtype) == np.uint8:
+            return Field(bytes, shape)
+        if dtype.kind not in "biufc":
+            raise self.error(f"values of {dtype} are not supported", path)
+        return Field(dtype, shape)
+
+    def _image_field(self, data: bytes, path: str, row: int) -> Field:
+        try:
+            return image_field(data)
+        except ValueError as error:
+            raise self.error(str(error), path, row) from error
+
+    def _check_field(self, found: Field, field: Field, path: str, row: int | None = None) -> None:
+        same = (found.dtype, found.shape, bool(found.encoding))
+        if same != (field.dtype, field.shape, bool(field.encoding)):
+            what = f"{found}, expected {field}, as in the first episode"
+            raise self.error(f"an image of {what}" if found.encoding else what, path, row)
 
     def _may_be_files(self, path: str) -> bool:
         """Whether rows of an array may be files, by its dtype and its shape."""
@@ -143,13 +158,14 @@ class EpisodeGroup:
         dtype, rank = array.dtype, len(array.shape)
         return (dtype == np.uint8 and rank == 2) or (dtype.kind in "OS" and rank == 1)
 
-    def _files(self, path: str, rows: slice) -> np.ndarray:
+    def files(self, path: str, rows: slice) -> np.ndarray:
+        """Reads rows that are files of images."""
         array = self.arrays[path]
         if array.dtype == np.uint8:
             return _objects([row.tobytes().rstrip(b"\0") for row in array[rows]])
-        if is_ragged(array.dtype):
-            return _objects([self._repair(row.tobytes()) for row in array[rows]])
-        return _objects([self._repair(bytes(row)) for row in array[rows]])
+        if array.dtype.kind == "O" and import_extra("h5py").check_string_dtype(array.dtype) is None:
+            return _objects([row.tobytes() for row in array[rows]])
+        return _objects([bytes(row) for row in array[rows]])
 
 
 def attribute_values(item: Any) -> dict[str, Any]:
@@ -170,13 +186,6 @@ def field_of_values(value: Any) -> Field:
         return Field(array.dtype, array.shape)
     is_text = all(isinstance(item, str) for item in np.asarray(value, object).flat)
     return Field(str if is_text else bytes, array.shape)
-
-
-def _field(array: Any, shape: tuple[int | None, ...]) -> Field:
-    string = import_extra("h5py").check_string_dtype(array.dtype)
-    if string is not None:
-        return Field(str if string.encoding == "utf-8" else bytes, shape)
-    return Field(bytes if is_ragged(array.dtype) else array.dtype, shape)
 
 
 def _objects(items: list[Any]) -> np.ndarray:

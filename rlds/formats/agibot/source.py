@@ -22,13 +22,13 @@ from typing import Any, Literal
 
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
 import rlds
-from rlds.formats.hdf5_source import Column
-from rlds.formats.hdf5_videos import Hdf5VideosSource
+from rlds.formats.hdf5_source import Channels, Column, Hdf5EpisodesSource, Hdf5Table
+from rlds.formats.hdf5_videos import read_videos, video_fields
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
-from rlds.raw_files.image_files import image_field
 from rlds.raw_files.input_files import natural_order, present
 from rlds.raw_files.untrusted import check_is_file, check_link, folders_in, is_there, source_errors
 from rlds.sources.source import SourceError
@@ -48,22 +48,27 @@ _FILLS = ("zeros", "state")
 _MAX_INFO = 1 << 28
 _IMAGE = re.compile(r"(.+?)(?:_depth)?_?([0-9]+)\.png")
 
-_POSITION, _JOINTS = ("x", "y", "z"), tuple(f"joint_{i}" for i in range(1, 8))
-# What is known of arrays, by the last parts of their paths: names and unit.
-_MEANINGS: Mapping[str, tuple[tuple[str, ...], str | None]] = {
-    "joint/position": (
-        tuple(f"{side}_{name}" for side in ("left", "right") for name in _JOINTS),
-        "rad",
-    ),
-    "end/position": (_POSITION, "m"),
-    "end/orientation": (("x", "y", "z", "w"), None),
-    "effector/position": (("left_gripper", "right_gripper"), None),
-    "head/position": (("yaw", "pitch"), "rad"),
-    "waist/position": (("pitch", "lift"), None),
-}
+_JOINTS = tuple(f"{side}_joint_{i}" for side in ("left", "right") for i in range(1, 8))
+_TABLE = Hdf5Table(
+    steps={
+        "state": "observation/state",
+        "depth": "observation/depth",
+        "action": "action",
+        "action_known": "action_known",
+    },
+    actions="action",
+    channels={
+        "joint/position": Channels(_JOINTS, "rad"),
+        "end/position": Channels(("x", "y", "z"), "m"),
+        "end/orientation": Channels(("x", "y", "z", "w")),
+        "effector/position": Channels(("left_gripper", "right_gripper")),
+        "head/position": Channels(("yaw", "pitch"), "rad"),
+        "waist/position": Channels(("pitch", "lift")),
+    },
+)
 
 
-class AgiBotSource(Hdf5VideosSource):
+class AgiBotSource(Hdf5EpisodesSource):
     """The episodes of AgiBot World; the first that can be read decides what all have.
 
     `state/...` and the depth images are parts of the observation, and `action/...` is the action,
@@ -92,7 +97,8 @@ class AgiBotSource(Hdf5VideosSource):
     description = "Episodes of AgiBot World: a robot with two arms, at many tasks."
     homepage = "https://agibot-world.com"
     license = "CC BY-NC-SA 4.0"
-    keeps_layout = False
+    table = _TABLE
+    has_instruction = True
 
     def __init__(
         self,
@@ -120,15 +126,13 @@ class AgiBotSource(Hdf5VideosSource):
         self._look_at_first(("train", index) for index in range(len(self._episodes)))
 
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         root = stores.as_path(path)
         if not (root / _PROPRIO).is_dir() or not (root / _INFO).is_dir():
             return False
         names = [entry.name for entry in stores.list_directory(root / _INFO)]
         return any(re.fullmatch(r"task_[0-9]+\.json", name) for name in names)
-
-    # --- See `Hdf5EpisodesSource` and `Hdf5VideosSource`.
 
     @contextlib.contextmanager
     def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
@@ -141,10 +145,6 @@ class AgiBotSource(Hdf5VideosSource):
         files = [os.fspath(self._folder(_PROPRIO, i) / _FILE) for i in range(len(self._episodes))]
         self._cameras = self._find_cameras(files.index(group.file))
         super()._describe(group)
-        for path in [path for path in self._columns if root_of(path) == rlds.ACTION]:
-            known = path.replace(rlds.ACTION, _KNOWN, 1)
-            doc = "Whether the action of this step was recorded."
-            self._columns[known] = Column(known, Field(np.bool_, doc=doc), whole=False)
 
     def _origin(self, split: str, index: int) -> str:
         return f"{_PROPRIO}/{self.key(split, index)}/{_FILE}"
@@ -153,35 +153,21 @@ class AgiBotSource(Hdf5VideosSource):
         assert isinstance(group, _Proprio)
         return group.num_steps
 
-    def _column(self, path: str, group: EpisodeGroup, num_transitions: int) -> Column | None:
-        assert isinstance(group, _Proprio)
-        root, rows = root_of(path), group.num_rows(path)
-        if path in group.actions:
-            if not group.stored(path) and not group.stored(group.state_of(path)):
-                return None
-        elif root in (_STATE, _DEPTH) and rows not in (None, 0, num_transitions):
-            raise group.error(f"{rows} rows, but there are {num_transitions} steps", path)
-        elif path.endswith("/index") or rows != num_transitions:
-            return None
-        field = group.field(path)
-        if path in group.actions and field.column_dtype.kind not in "biuf":
-            raise group.error(f"{field}, expected numbers", path)
-        names, unit = _MEANINGS.get(path.partition("/")[2], (None, None))
-        if field.shape[-1:] == (len(names or ()),):
-            field = dataclasses.replace(field, names=names, unit=unit)
-        if root == _DEPTH:
-            field = dataclasses.replace(field, unit="mm")
-        is_observed = root in (_STATE, _DEPTH)
-        return Column(f"{rlds.OBSERVATION}/{path}" if is_observed else path, field, whole=False)
+    def _is_of_steps(self, path: str, group: EpisodeGroup, number: int) -> bool:
+        return not path.endswith("/index") and super()._is_of_steps(path, group, number)
 
-    def _constants(self, split: str, index: int, group: EpisodeGroup) -> Mapping[str, str]:
-        del split, group
-        return {self._constant_fields()[0]: str(self._info(index).get("task_name") or "")}
+    def _column(self, path: str, group: EpisodeGroup, number: int) -> Column | None:
+        column = super()._column(path, group, number)
+        if column is not None and root_of(path) == _DEPTH:
+            return column._replace(field=dataclasses.replace(column.field, unit="mm"))
+        return column
 
-    def _constant_fields(self) -> Sequence[str]:
-        return ("language_instruction",)
+    def _instruction(self, split: str, index: int, group: EpisodeGroup) -> str:
+        return str(self._info(index).get("task_name") or "")
 
-    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
+    def _others(
+        self, split: str, index: int, num_steps: int, wanted: Collection[str]
+    ) -> Mapping[str, Any]:
         info = self._info(index)
         task, _ = self._episodes[index]
         with source_errors(self._info_file(task), episode=self.key(split, index)):
@@ -193,14 +179,15 @@ class AgiBotSource(Hdf5VideosSource):
                 "text": _texts([action.get("action_text") for action in actions]),
                 "skill": _texts([action.get("skill") for action in actions]),
             }
+        folder = self._folder(_OBSERVATIONS, index)
         for camera, name in self._find_cameras(index).items():
             if camera not in self._cameras:
-                file = self._folder(_OBSERVATIONS, index) / name
-                raise SourceError("the first episode has no such video", file=file)
+                raise SourceError("the first episode has no such video", file=folder / name)
+        videos = {camera: folder / name for camera, name in self._cameras.items()}
         return {
             **{f"annotations/{name}": column for name, column in columns.items()},
             "metadata": json.dumps(info) if info else "",
-            **self._clips(split, index, wanted),
+            **read_videos(videos, num_steps, wanted),
         }
 
     def _other_fields(self) -> Mapping[str, Field]:
@@ -208,14 +195,8 @@ class AgiBotSource(Hdf5VideosSource):
             **{f"annotations/{name}": Field(np.int64, (None,)) for name in ("begin", "end")},
             **{f"annotations/{name}": Field(str, (None,)) for name in ("text", "skill")},
             "metadata": Field(str, doc="In JSON."),
-            **self._clip_fields(),
+            **video_fields(self._cameras),
         }
-
-    def _cameras_seen(self) -> Sequence[str]:
-        return list(self._cameras)
-
-    def _video_file(self, index: int, camera: str) -> epath.Path:
-        return self._folder(_OBSERVATIONS, index) / self._cameras[camera]
 
     # --- Files.
 
@@ -256,6 +237,7 @@ class AgiBotSource(Hdf5VideosSource):
 
     # --- See `Source`.
 
+    @override
     def faults(self, split: str) -> Iterator[SourceError]:
         """Yields which episodes have no instruction and no annotations."""
         for index, (task, _) in enumerate(self._episodes):
@@ -265,16 +247,16 @@ class AgiBotSource(Hdf5VideosSource):
                     file = self._info_file(task)
                     yield SourceError(what, file=file, episode=self.key(split, index))
 
+    @override
     def metadata(self) -> Mapping[str, Any]:
-        """Returns the rate, and which file is the video of which field of a step."""
         return {METADATA_KEY: {"rate": _RATE, "cameras": self._cameras}}
 
+    @override
     def options(self) -> Mapping[str, Any]:
-        """Returns the options."""
         return {"tasks": self._tasks, "fill": self._fill, "video": self.video}
 
+    @override
     def inputs(self) -> Sequence[epath.Path]:
-        """Returns the files of all episodes, and what is said of their tasks."""
         files = [self._info_file(task) for task in dict(self._episodes)]
         for index in range(len(self._episodes)):
             folder = self._folder(_OBSERVATIONS, index)
@@ -283,22 +265,22 @@ class AgiBotSource(Hdf5VideosSource):
                 files += [folder / name / file for file in _names(folder / name, ending)]
         return present(files)
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """Returns how many episodes have a folder."""
-        del split
         return len(self._episodes)
 
+    @override
     def key(self, split: str, index: int) -> str:
         """Returns the numbers of the task and of the episode, such as "327/648642"."""
-        del split
         return "/".join(self._episodes[index])
 
 
 class _Proprio(EpisodeGroup):
     """The arrays of a file, where actions have a row for each step, and the depth images.
 
+    For each part of the action, `action_known/<part>` says which steps have it.
+
     Attributes:
-      actions: The paths of the arrays of actions.
       num_steps: How many states there are.
     """
 
@@ -308,26 +290,27 @@ class _Proprio(EpisodeGroup):
         super().__init__(hdf5, group)
         self._fills = fills
         self._images = {f"{_DEPTH}/{name}": files for name, files in images.items()}
-        self.actions = [
-            path
-            for path, array in self.arrays.items()
-            if root_of(path) == rlds.ACTION and array.shape and not path.endswith("/index")
-        ]
         states = [_TIME, *(path for path in self.arrays if root_of(path) == _STATE)]
-        self.num_steps = next(filter(None, map(self.stored, states)), 0)
+        self.num_steps = next(filter(None, map(self._num_stored, states)), 0)
         if not self.num_steps:
             raise self.error("no rows", _STATE)
+        self._actions = [
+            path
+            for path, array in self.arrays.items()
+            if root_of(path) == rlds.ACTION
+            and array.shape
+            and not path.endswith("/index")
+            and (len(array) or self._num_stored(_state_of(path)))
+        ]
+        for path in self._actions:
+            self.arrays[_known_of(path)] = self.arrays[path]
         for path, files in self._images.items():
             self.arrays[path] = np.broadcast_to(np.array(None, object), (len(files),))
 
-    def stored(self, path: str) -> int:
+    def _num_stored(self, path: str) -> int:
         """Returns how many rows are stored, 0 if there is no such array."""
         shape = self.arrays[path].shape if path in self.arrays else ()
         return int(shape[0]) if shape else 0
-
-    def state_of(self, path: str) -> str:
-        """Returns the path of the state that an action is to lead to."""
-        return path.replace(rlds.ACTION, _STATE, 1)
 
     def error(self, what: str, path: str, row: int | None = None) -> SourceError:
         """Returns an error about an array, or an image."""
@@ -336,28 +319,31 @@ class _Proprio(EpisodeGroup):
         return super().error(what, path, row)
 
     def num_rows(self, path: str) -> int | None:
-        """Returns as many rows as there are steps for an action, and for whether it is known."""
+        """Returns how many rows an array has: an action as many as there are steps."""
         if root_of(path) == _KNOWN:
             return self.num_steps
-        if path not in self.actions:
+        if path not in self._actions:
             return super().num_rows(path)
-        if (rows := self.stored(path)) > self.num_steps:
+        if (rows := self._num_stored(path)) > self.num_steps:
             raise self.error(f"{rows} rows, but there are {self.num_steps} steps", path)
         return self.num_steps
 
     def field(self, path: str) -> Field:
         """Returns what an array holds; an action without rows is as its state."""
+        if root_of(path) == _KNOWN:
+            return Field(np.bool_, doc="Whether the action of this step was recorded.")
         if path in self._images:
-            try:
-                return image_field(self._files(path, slice(0, 1))[0])
-            except ValueError as error:
-                raise self.error(str(error), path, 0) from error
-        has_rows = path not in self.actions or self.stored(path)
-        return super().field(path if has_rows else self.state_of(path))
+            return self._image_field(self.files(path, slice(0, 1))[0], path, 0)
+        if path not in self._actions:
+            return super().field(path)
+        field = super().field(path if self._num_stored(path) else _state_of(path))
+        if field.column_dtype.kind not in "biuf":
+            raise self.error(f"{field}, expected numbers", path)
+        return field
 
     def check(self, path: str, field: Field, *, as_rows: bool = True) -> None:
         """Checks what has rows."""
-        is_empty = as_rows and path in self.actions and not self.stored(path)
+        is_empty = as_rows and path in self._actions and not self._num_stored(path)
         if root_of(path) != _KNOWN and not is_empty:
             super().check(path, field, as_rows=as_rows)
 
@@ -365,46 +351,56 @@ class _Proprio(EpisodeGroup):
         """Reads rows; those of an action are where they belong."""
         if root_of(path) == _KNOWN:
             known = np.zeros(self.num_steps, np.bool_)
-            known[self._places(path.replace(_KNOWN, rlds.ACTION, 1))] = True
+            known[self._steps_of(path.replace(_KNOWN, rlds.ACTION, 1))] = True
             return known[rows]
-        if path not in self.actions or self.stored(path) == self.num_steps:
+        if path not in self._actions or self._num_stored(path) == self.num_steps:
             return super().rows(path, field, rows)
         if self._fills:
-            self.check(self.state_of(path), field)
-            values = super().rows(self.state_of(path), field)
+            self.check(_state_of(path), field)
+            values = super().rows(_state_of(path), field)
         else:
             shape: Any = (self.num_steps, *field.shape)
             values = np.zeros(shape, field.column_dtype)
-        if self.stored(path):
-            values[self._places(path)] = super().rows(path, field)
+        if self._num_stored(path):
+            values[self._steps_of(path)] = super().rows(path, field)
         return values[rows]
 
-    def _places(self, path: str) -> np.ndarray:
+    def _steps_of(self, path: str) -> np.ndarray:
         """Returns the steps that the rows of an action belong to."""
-        number = self.stored(path)
+        number = self._num_stored(path)
         if number in (0, self.num_steps):
             return np.arange(number)
         index = f"{path.rpartition('/')[0]}/index"
-        if not self.stored(index):  # Published files lack that of the hands.
+        if not self._num_stored(index):  # Published files lack that of the hands.
             index = index.replace("/end/", "/joint/")
         self.num_rows(index)
         found = self.value(index)
         if found.shape != (number,) or found.dtype.kind not in "iu":
             raise self.error(f"{number} rows, but another number of integers in {index}", path)
-        places = np.asarray(found, np.int64)
-        if (np.diff(places) <= 0).any() or not 0 <= places[0] <= places[-1] < self.num_steps:
+        steps = np.asarray(found, np.int64)
+        if (np.diff(steps) <= 0).any() or not 0 <= steps[0] <= steps[-1] < self.num_steps:
             raise self.error(f"expected rising numbers below {self.num_steps}", index)
-        return places
+        return steps
 
-    def _files(self, path: str, rows: slice) -> np.ndarray:
+    def files(self, path: str, rows: slice) -> np.ndarray:
+        """Reads images that are files of their own, or rows."""
         if path not in self._images:
-            return super()._files(path, rows)
+            return super().files(path, rows)
         files = []
         for file in self._images[path][rows]:
             check_is_file(file)
             with source_errors(file, field=path), stores.open_binary(file) as opened:
                 files.append(opened.read())
         return np.array([*files, None], object)[:-1]
+
+
+def _state_of(path: str) -> str:
+    """The path of the state that an action is to lead to."""
+    return path.replace(rlds.ACTION, _STATE, 1)
+
+
+def _known_of(path: str) -> str:
+    return path.replace(rlds.ACTION, _KNOWN, 1)
 
 
 def _names(folder: epath.Path, ending: str = "") -> list[str]:

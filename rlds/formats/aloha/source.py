@@ -22,43 +22,56 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from etils import epath
+from typing_extensions import override
 
-import rlds
-from rlds.formats.hdf5_source import Column, Hdf5EpisodesSource, of_colour
-from rlds.raw_files.hdf5_access import Hdf5File
+from rlds.formats.hdf5_source import (
+    ATTRIBUTE_NAMES,
+    INSTRUCTION,
+    Channels,
+    Hdf5EpisodesSource,
+    Hdf5Table,
+)
+from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.input_files import natural_order, present
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import require_files
 from rlds_ecosystem import stores
-from rlds_ecosystem.nests import root_of
 
-__all__ = ["ACTION", "ASIDE", "COMPRESS_LEN", "INSTRUCTION", "KEY", "METADATA_KEY", "AlohaSource"]
+__all__ = ["INSTRUCTION", "METADATA_KEY", "SIDECAR", "TABLE", "AlohaSource"]
 
-# Under this name, the metadata of a dataset says how the files were stored.
 METADATA_KEY = "aloha"
-ACTION, OBSERVATIONS, COMPRESS_LEN = "action", "observations", "compress_len"
-INSTRUCTION = "language_instruction"
 # The folder for what the format has no place for.
-ASIDE = "rlds"
+SIDECAR = "rlds"
 
-# The keys of episodes: the names of their files.
-KEY = re.compile(r"episode_\d+")
-_FILE = re.compile(rf"{KEY.pattern}\.(?:hdf5|h5)")
+_FILE = re.compile(r"episode_\d+\.(?:hdf5|h5)")
 _RATE = 50.0  # Hz
 _ARM = (
     *("waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate"),
     "gripper",
 )
 _JOINTS = tuple(f"{side}_{joint}" for side in ("left", "right") for joint in _ARM)
-_OF_JOINTS = (ACTION, *(f"{OBSERVATIONS}/{name}" for name in ("qpos", "qvel", "effort")))
-_DOCS = {
-    ACTION: "Positions that the joints are to reach, of the left arm first: rad; grippers from 0, "
-    "closed, to 1, open, normalized by the constants of the leader.",
-    f"{OBSERVATIONS}/qpos": "Positions of the joints, of the left arm first: rad; grippers from 0, "
-    "closed, to 1, open, normalized by the constants of the follower.",
-}
-_BASE = {"base_action": ("linear_velocity", "angular_velocity")}
+_POSITIONS = (
+    "of the left arm first: rad; grippers from 0, closed, to 1, open, normalized by the constants"
+)
+TABLE = Hdf5Table(
+    steps={
+        "action": "action",
+        "observations": "observation",
+        "base_action": "base_action",
+    },
+    actions="action",
+    derived=("compress_len",),
+    channels={
+        "action": Channels(
+            _JOINTS, doc=f"Positions that the joints are to reach, {_POSITIONS} of the leader."
+        ),
+        "qpos": Channels(_JOINTS, doc=f"Positions of the joints, {_POSITIONS} of the follower."),
+        "qvel": Channels(_JOINTS),
+        "effort": Channels(_JOINTS),
+        "base_action": Channels(("linear_velocity", "angular_velocity"), doc="m/s and rad/s"),
+    },
+)
 
 
 class AlohaSource(Hdf5EpisodesSource):
@@ -68,9 +81,7 @@ class AlohaSource(Hdf5EpisodesSource):
     the steps. Attributes and other arrays are fields of the episode. Images that are files stay the
     same bytes, without the padding. All files have what the first one has that can be read.
 
-    An episode is `truncated` and its final observation is not known. Its field `layout` says in
-    JSON in what its file is stored otherwise than the first one, of which the metadata of the
-    dataset has the layout: `rlds.sources.export` makes the same files again.
+    An episode is `truncated` and its final observation is not known.
 
     Args:
       path: The folder, or a file.
@@ -87,7 +98,8 @@ class AlohaSource(Hdf5EpisodesSource):
 
     description = "Episodes of a robot with two arms, recorded by ACT or ALOHA."
     homepage = "https://github.com/tonyzhaozh/act"
-    unread = (COMPRESS_LEN,)
+    table = TABLE
+    keeps_attributes = True
 
     def __init__(
         self,
@@ -100,26 +112,26 @@ class AlohaSource(Hdf5EpisodesSource):
         self._files = _find_files(path)
         if not self._files:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no files episode_0.hdf5, ...")
-        self._colour, self._instruction, self._joint_names = colour, instruction, joint_names
-        directory = self._files[0].parent
-        is_folder = stores.as_path(path).is_dir()
-        self._kept = StoredSidecar.in_folder(directory / ASIDE) if is_folder else None
+        self.colour, self._text, self.has_instruction = colour, instruction, instruction is not None
+        self._joint_names = None if joint_names is None else list(joint_names)
+        if joint_names is not None:
+            self.table = _with_joints(tuple(joint_names))
+        directory = stores.as_path(path)
+        self._sidecar = StoredSidecar.in_folder(directory / SIDECAR) if directory.is_dir() else None
         self._look_at_first(("train", index) for index in range(len(self._files)))
 
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         files = _find_files(path)
         if not files:
             return False
         hdf5 = Hdf5File(files[0])
         with hdf5.read() as file:
-            if not (hdf5.has(file, ACTION) and hdf5.has(file, OBSERVATIONS)):
+            if not (hdf5.has(file, "action") and hdf5.has(file, "observations")):
                 return False
-            observations = hdf5.member(file, OBSERVATIONS, OBSERVATIONS)
-            return not hasattr(observations, "dtype") and hdf5.has(observations, "qpos")
-
-    # --- See `Hdf5EpisodesSource`.
+            observations = hdf5.member(file, "observations", "observations")
+            return not is_array(observations) and hdf5.has(observations, "qpos")
 
     @contextlib.contextmanager
     def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
@@ -132,63 +144,52 @@ class AlohaSource(Hdf5EpisodesSource):
         del split
         return str(self._files[index].name)
 
-    def _num_transitions(self, group: EpisodeGroup) -> int:
-        return group.num_rows(ACTION) or 0
+    def _instruction(self, split: str, index: int, group: EpisodeGroup) -> str:
+        del split, index, group
+        return self._text or ""
 
-    def _column(self, path: str, group: EpisodeGroup, num_transitions: int) -> Column | None:
-        root = root_of(path)
-        if root not in (ACTION, OBSERVATIONS, *_BASE) and group.num_rows(path) != num_transitions:
-            return None
-        field = group.field(path)
-        if field.encoding:
-            field = of_colour(field, self._colour)
-        elif path in _OF_JOINTS and field.shape and field.shape[-1]:
-            names = tuple(self._joint_names or _JOINTS)
-            if field.shape == (len(names),):
-                field = dataclasses.replace(field, names=names, doc=_DOCS.get(path, ""))
-        elif path in _BASE and field.shape == (len(_BASE[path]),):
-            field = dataclasses.replace(field, names=_BASE[path], doc="m/s and rad/s")
-        if root == OBSERVATIONS:
-            path = rlds.OBSERVATION + path.removeprefix(OBSERVATIONS)
-        return Column(path, field, whole=False)
-
-    def _constants(self, split: str, index: int, group: EpisodeGroup) -> Mapping[str, str]:
-        return {} if self._instruction is None else {INSTRUCTION: self._instruction}
-
-    def _constant_fields(self) -> Sequence[str]:
-        return () if self._instruction is None else (INSTRUCTION,)
-
+    @override
     def key(self, split: str, index: int) -> str:
-        """Returns the name of the file: "episode_0"."""
         return str(self._files[index].stem)
 
-    # --- See `Source`.
-
+    @override
     def stored_sidecar(self) -> StoredSidecar | None:
-        """Returns what an export has kept in the folder `rlds`."""
-        return self._kept
+        return self._sidecar
 
+    @override
     def metadata(self) -> Mapping[str, Any]:
-        """Returns how the first file is stored, the rate, and what the options say."""
-        said = {"control_frequency_hz": _RATE, "layout": self._first_layout}
-        return {METADATA_KEY: {**said, "options": self.options()}}
-
-    def options(self) -> Mapping[str, Any]:
-        """Returns the options."""
         return {
-            "colour": self._colour,
-            "instruction": self._instruction,
-            "joint_names": None if self._joint_names is None else list(self._joint_names),
+            METADATA_KEY: {
+                "control_frequency_hz": _RATE,
+                "options": self.options(),
+                ATTRIBUTE_NAMES: list(self._attributes),
+            }
         }
 
+    @override
+    def options(self) -> Mapping[str, Any]:
+        return {
+            "colour": self.colour,
+            "instruction": self._text,
+            "joint_names": self._joint_names,
+        }
+
+    @override
     def inputs(self) -> Sequence[epath.Path]:
-        """Returns the files."""
         return present(self._files)
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """Returns how many files there are."""
-        del split
         return len(self._files)
+
+
+def _with_joints(names: tuple[str, ...]) -> Hdf5Table:
+    """Returns the table with other names of joints."""
+    channels = {
+        end: dataclasses.replace(channels, names=names) if channels.names == _JOINTS else channels
+        for end, channels in TABLE.channels.items()
+    }
+    return dataclasses.replace(TABLE, channels=channels)
 
 
 def _find_files(path: str | os.PathLike[str]) -> list[epath.Path]:

@@ -11,7 +11,6 @@ metadata says them: `wrist`, `ext1`, `ext2`.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,10 +18,10 @@ from typing import Any, Literal
 
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
-import rlds
-from rlds.formats.hdf5_source import Column
-from rlds.formats.hdf5_videos import Hdf5VideosSource
+from rlds.formats.hdf5_source import Channels, Hdf5EpisodesSource, Hdf5Table
+from rlds.formats.hdf5_videos import read_videos, video_fields
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.input_files import natural_order, present
@@ -30,7 +29,6 @@ from rlds.raw_files.untrusted import check_is_file, check_link, folders_in, is_t
 from rlds.sources.source import SourceError
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import root_of
 
 __all__ = ["METADATA_KEY", "DroidSource"]
 
@@ -38,6 +36,7 @@ METADATA_KEY = "droid"
 
 _TRAJECTORY, _METADATA, _VIDEOS = "trajectory.h5", "metadata_", ("recordings", "MP4")
 _ROLES = ("wrist", "ext1", "ext2")
+_IMAGES = "observation/images"
 _RATE = 15
 _MAX_METADATA = 1 << 20
 # How many folders may be between the one that is opened and those of episodes, and how many entries
@@ -46,21 +45,24 @@ _LEVELS, _MOST = 6, 20
 
 _POSE, _JOINTS = ("x", "y", "z", "roll", "pitch", "yaw"), tuple(f"joint_{i}" for i in range(1, 8))
 _FLANGE = "of the flange of the wrist, not of the tool, in the frame of the base"
-# What is known of arrays, by the last part of their paths: names, unit, and words.
-_MEANINGS: Mapping[str, tuple[tuple[str, ...] | None, str | None, str]] = {
-    "cartesian_position": (_POSE, "m, rad", f"Position and Euler angles {_FLANGE}."),
-    "cartesian_velocity": (_POSE, None, f"Velocity {_FLANGE}, from -1 to 1."),
-    "target_cartesian_position": (_POSE, "m, rad", f"Wanted position {_FLANGE}."),
-    "joint_position": (_JOINTS, "rad", "Wanted positions of the joints."),
-    "joint_positions": (_JOINTS, "rad", "Positions of the joints."),
-    "joint_velocity": (_JOINTS, None, "Wanted velocities of the joints, from -1 to 1."),
-    "joint_velocities": (_JOINTS, "rad/s", "Velocities of the joints."),
-    "gripper_position": (None, None, "0 is open, 1 is closed."),
-    "target_gripper_position": (None, None, "0 is open, 1 is closed."),
-}
+_TABLE = Hdf5Table(
+    steps={"action": "action", "observation": "observation"},
+    actions="action",
+    channels={
+        "cartesian_position": Channels(_POSE, "m, rad", f"Position and Euler angles {_FLANGE}."),
+        "cartesian_velocity": Channels(_POSE, None, f"Velocity {_FLANGE}, from -1 to 1."),
+        "target_cartesian_position": Channels(_POSE, "m, rad", f"Wanted position {_FLANGE}."),
+        "joint_position": Channels(_JOINTS, "rad", "Wanted positions of the joints."),
+        "joint_positions": Channels(_JOINTS, "rad", "Positions of the joints."),
+        "joint_velocity": Channels(_JOINTS, None, "Wanted velocities of the joints, from -1 to 1."),
+        "joint_velocities": Channels(_JOINTS, "rad/s", "Velocities of the joints."),
+        "gripper_position": Channels(doc="0 is open, 1 is closed."),
+        "target_gripper_position": Channels(doc="0 is open, 1 is closed."),
+    },
+)
 
 
-class DroidSource(Hdf5VideosSource):
+class DroidSource(Hdf5EpisodesSource):
     """The raw episodes of DROID below a folder; the first that can be read decides what all have.
 
     All arrays of the file are kept, under their names: `action/...` with its parts,
@@ -81,7 +83,8 @@ class DroidSource(Hdf5VideosSource):
     description = "Raw episodes of DROID."
     homepage = "https://droid-dataset.github.io"
     license = "CC BY 4.0"
-    keeps_layout = False
+    table = _TABLE
+    has_instruction = True
 
     def __init__(
         self,
@@ -104,13 +107,11 @@ class DroidSource(Hdf5VideosSource):
         self._look_at_first(("train", index) for index in range(len(self._folders)))
 
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         for folder in _walk(stores.as_path(path), _LEVELS, _MOST):
             return bool(_uuid_of(folder)) and (folder / _TRAJECTORY).exists()
         return False
-
-    # --- See `Hdf5EpisodesSource`.
 
     @contextlib.contextmanager
     def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
@@ -121,8 +122,7 @@ class DroidSource(Hdf5VideosSource):
 
     def _describe(self, group: EpisodeGroup) -> None:
         index = [os.fspath(folder / _TRAJECTORY) for folder in self._folders].index(group.file)
-        metadata = self._metadata_of(index)
-        self._cameras = list(self._videos_of(index, metadata))
+        self._cameras = list(self._videos_of(index, self._metadata_of(index)))
         super()._describe(group)
 
     def _videos_of(self, index: int, metadata: Mapping[str, Any]) -> dict[str, epath.Path]:
@@ -136,57 +136,35 @@ class DroidSource(Hdf5VideosSource):
     def _origin(self, split: str, index: int) -> str:
         return f"{self._relative(self._folders[index])}/{_TRAJECTORY}"
 
-    def _num_transitions(self, group: EpisodeGroup) -> int:
-        paths = [path for path in group.arrays if root_of(path) == rlds.ACTION]
-        if not paths:
-            raise group.error("missing", rlds.ACTION)
-        return group.num_rows(paths[0]) or 0
-
-    def _column(self, path: str, group: EpisodeGroup, num_transitions: int) -> Column | None:
-        rows, is_of_steps = group.num_rows(path), root_of(path) in (rlds.ACTION, rlds.OBSERVATION)
-        if rows is None or (rows != num_transitions and not is_of_steps):
-            return None
-        field = group.field(path)
-        names, unit, doc = _MEANINGS.get(path.rpartition("/")[2], (None, None, ""))
-        if names is not None and field.shape != (len(names),):
-            names = None
-        field = dataclasses.replace(field, names=names, unit=unit, doc=doc)
-        return Column(path, field, whole=False)
-
-    def _constants(self, split: str, index: int, group: EpisodeGroup) -> Mapping[str, str]:
-        del split, group
+    def _instruction(self, split: str, index: int, group: EpisodeGroup) -> str:
         task = self._metadata_of(index).get("current_task")
-        return {self._constant_fields()[0]: task if isinstance(task, str) else ""}
+        return task if isinstance(task, str) else ""
 
-    def _constant_fields(self) -> Sequence[str]:
-        return ("language_instruction",)
-
-    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
+    def _others(
+        self, split: str, index: int, num_steps: int, wanted: Collection[str]
+    ) -> Mapping[str, Any]:
         metadata = self._metadata_of(index)
         for camera, file in self._videos_of(index, metadata).items():
             if camera not in self._cameras:
                 raise SourceError("the first episode has no such video", file=file, field=camera)
         parts = set(self._folders[index].parts)
-        said = "success" in parts or bool(metadata.get("success", False) and "failure" not in parts)
+        is_success = metadata.get("success", False) and "failure" not in parts
+        videos = {
+            f"{_IMAGES}/{camera}": self._file_of(index, camera, metadata)
+            for camera in self._cameras
+        }
         return {
-            "success": said,
+            "success": "success" in parts or bool(is_success),
             "metadata": json.dumps(metadata),
-            **self._clips(split, index, wanted),
+            **read_videos(videos, num_steps, wanted),
         }
 
     def _other_fields(self) -> Mapping[str, Field]:
         return {
             "success": Field(np.bool_),
             "metadata": Field(str, doc="In JSON."),
-            **self._clip_fields(),
+            **video_fields(f"{_IMAGES}/{camera}" for camera in self._cameras),
         }
-
-    def _cameras_seen(self) -> Sequence[str]:
-        return [_path_of(camera) for camera in self._cameras]
-
-    def _video_file(self, index: int, camera: str) -> epath.Path:
-        name = camera.rpartition("/")[2]
-        return self._file_of(index, name, self._metadata_of(index))
 
     # --- Files.
 
@@ -226,16 +204,16 @@ class DroidSource(Hdf5VideosSource):
 
     # --- See `Source`.
 
+    @override
     def metadata(self) -> Mapping[str, Any]:
-        """Returns the rate, and which cameras there are."""
         return {METADATA_KEY: {"rate": _RATE, "cameras": self._cameras}}
 
+    @override
     def options(self) -> Mapping[str, Any]:
-        """Returns the options."""
         return {"video": self.video}
 
+    @override
     def inputs(self) -> Sequence[epath.Path]:
-        """Returns the files of all episodes: trajectories, metadata, videos."""
         files = []
         for folder in self._folders:
             uuid = _uuid_of(folder)
@@ -247,14 +225,13 @@ class DroidSource(Hdf5VideosSource):
             files += present(found)
         return files
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """Returns how many folders there are."""
-        del split
         return len(self._folders)
 
+    @override
     def key(self, split: str, index: int) -> str:
         """Returns the uuid of an episode, or its folder."""
-        del split
         return self._keys[index]
 
 
@@ -284,10 +261,6 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, list):
         return [_as_json(item) for item in value]
     return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _path_of(camera: str) -> str:
-    return f"{rlds.OBSERVATION}/images/{camera}"
 
 
 def _uuid_of(folder: epath.Path) -> str:

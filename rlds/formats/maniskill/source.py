@@ -23,43 +23,54 @@ from typing import Any
 
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
-import rlds
-from rlds.formats.hdf5_source import Column, Hdf5EpisodesSource
-from rlds.raw_files.hdf5_access import Hdf5File
+from rlds.formats.hdf5_source import ATTRIBUTE_NAMES, Hdf5EpisodesSource, Hdf5Table
+from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
-from rlds.raw_files.hdf5_layout import attributes_layout
+from rlds.raw_files.hdf5_values import read_attributes
 from rlds.raw_files.untrusted import check_is_file, is_there, source_errors
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import DamagedEpisode, SourceEpisode, SourceError, require_files
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import root_of
 
 __all__ = [
-    "ASIDE",
     "ENTRY",
     "EPISODES",
     "EPISODE_ID",
-    "FIELDS",
-    "GROUP",
     "METADATA_KEY",
+    "SIDECAR_SUFFIX",
+    "TABLE",
     "TRAJECTORY",
     "ManiSkillSource",
 ]
 
-# Under this name, the metadata of a dataset has the JSON file and how the first group is stored.
 METADATA_KEY = "maniskill"
 EPISODES, EPISODE_ID, TRAJECTORY = "episodes", "episode_id", "traj_"
 # The field of an episode that is its entry of the JSON file.
 ENTRY = "entry"
 # The end of the folder beside the files for what the format has no place for.
-ASIDE = ".rlds"
+SIDECAR_SUFFIX = ".rlds"
 
-_ACTIONS, _OBS, _REWARDS, _STATES = "actions", "obs", "rewards", "env_states"
-FIELDS = {_ACTIONS: rlds.ACTION, _OBS: rlds.OBSERVATION, _REWARDS: rlds.REWARD}
-_FLAGS = ("terminated", "truncated", "success", "fail")
-GROUP = re.compile(rf"{TRAJECTORY}(\d+)")
+TABLE = Hdf5Table(
+    steps={
+        "actions": "action",
+        "obs": "observation",
+        "rewards": "reward",
+        "env_states": "env_states",
+        "terminated": "terminated",
+        "truncated": "truncated",
+        "success": "success",
+        "fail": "fail",
+    },
+    actions="actions",
+    with_final=("obs", "env_states"),
+    episode=("env_init_state",),
+    terminal="terminated",
+)
+
+_GROUP = re.compile(rf"{TRAJECTORY}(\d+)")
 _SEED, _SEED_KNOWN, _MODE = "episode_seed", "episode_seed_known", "control_mode"
 
 
@@ -73,12 +84,10 @@ class ManiSkillSource(Hdf5EpisodesSource):
 
     * `entry`: what the JSON file says of it, in JSON; empty if that says nothing;
     * `episode_seed`, `episode_seed_known` and `control_mode`, of the entry;
-    * `layout`: in JSON, in what its group is stored otherwise than the first one;
-    * all other arrays and attributes of the group.
+    * all other arrays and attributes of the group; `other_attributes` has those of arrays, in JSON.
 
     An episode is `complete` unless it has fewer steps than its entry says. The JSON file may list
     episodes that are not in the other file, and the other way round: `faults` reports both.
-    `rlds.sources.export` makes the same files again.
 
     Args:
       path: The HDF5 file, or a folder that has no other.
@@ -90,6 +99,8 @@ class ManiSkillSource(Hdf5EpisodesSource):
 
     description = "Trajectories of ManiSkill."
     homepage = "https://maniskill.ai"
+    table = TABLE
+    keeps_attributes = True
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         file = _find_file(path)
@@ -103,30 +114,29 @@ class ManiSkillSource(Hdf5EpisodesSource):
             self._read_json()
         with self._hdf5.read() as file:
             names = [name for name in file if isinstance(name, str)]
-            self._root = attributes_layout(self._hdf5, file, "", self._hdf5.budget())
-        self._unknown = [name for name in names if not GROUP.fullmatch(name)]
-        found = [match for name in names if (match := GROUP.fullmatch(name))]
+            self._file_attributes = read_attributes(self._hdf5, file, "")
+        self._unknown = [name for name in names if not _GROUP.fullmatch(name)]
+        found = [match for name in names if (match := _GROUP.fullmatch(name))]
         self._names = {int(match[1]): match[0] for match in found}
         self._numbers = sorted(self._names)
         if not self._numbers:
             raise SourceError(f"no group {TRAJECTORY}0, ...", file=self._file)
-        place = self._file.with_suffix(ASIDE)
-        self._kept = StoredSidecar.in_folder(place)
+        self._sidecar = StoredSidecar.in_folder(self._file.with_suffix(SIDECAR_SUFFIX))
         self._look_at_first(("train", index) for index in range(len(self._numbers)))
 
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         place = _find_file(path)
         if place is None or not place.exists():
             return False
         hdf5 = Hdf5File(place)
         with hdf5.read() as file:
-            name = next((name for name in file if GROUP.fullmatch(str(name))), None)
+            name = next((name for name in file if _GROUP.fullmatch(str(name))), None)
             if name is None:
                 return False
             group = hdf5.member(file, name, name)
-            return not hasattr(group, "dtype") and hdf5.has(group, _ACTIONS)
+            return not is_array(group) and hdf5.has(group, TABLE.actions)
 
     @property
     def _json_file(self) -> Any:
@@ -147,37 +157,17 @@ class ManiSkillSource(Hdf5EpisodesSource):
                     self._entries.setdefault(number, entry)
         self._json = content
 
-    # --- See `Hdf5EpisodesSource`.
-
     @contextlib.contextmanager
     def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
         name = self.key(split, index)
         with self._hdf5.read(episode=name) as file:
             group = self._hdf5.member(file, name, name)
-            if hasattr(group, "dtype"):
+            if is_array(group):
                 raise self._hdf5.error("an array, expected a group", name)
             yield EpisodeGroup(self._hdf5, group)
 
     def _origin(self, split: str, index: int) -> str:
         return f"{self._file.name}/{self.key(split, index)}"
-
-    def _num_transitions(self, group: EpisodeGroup) -> int:
-        path = next((path for path in group.arrays if root_of(path) == _ACTIONS), _ACTIONS)
-        return group.num_rows(path) or 0
-
-    def _column(self, path: str, group: EpisodeGroup, num_transitions: int) -> Column | None:
-        root, rows = root_of(path), group.num_rows(path)
-        is_known = root in FIELDS or path in _FLAGS
-        if not is_known and rows not in (num_transitions, num_transitions + 1):
-            return None
-        whole = root == _OBS or (not is_known and rows == num_transitions + 1)
-        return Column(FIELDS.get(root, root) + path.removeprefix(root), group.field(path), whole)
-
-    def _is_terminal(self, group: EpisodeGroup) -> bool:
-        return self._is_set("terminated", group)
-
-    def _is_set(self, name: str, group: EpisodeGroup) -> bool:
-        return name in group.arrays and bool(np.any(group.value(name, slice(-1, None))))
 
     def _is_complete(self, split: str, index: int, num_transitions: int) -> bool:
         said = self._entry(index).get("elapsed_steps")
@@ -187,8 +177,10 @@ class ManiSkillSource(Hdf5EpisodesSource):
         found: Mapping[str, Any] = self._entries.get(self._numbers[index], {})
         return found
 
-    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
-        del wanted
+    def _others(
+        self, split: str, index: int, num_steps: int, wanted: Collection[str]
+    ) -> Mapping[str, Any]:
+        del split, num_steps, wanted
         entry = self._entry(index)
         seed, mode = entry.get(_SEED), entry.get(_MODE)
         is_known = isinstance(seed, int) and -(2**63) <= seed < 2**63
@@ -209,38 +201,38 @@ class ManiSkillSource(Hdf5EpisodesSource):
             _MODE: Field(str),
         }
 
+    @override
     def key(self, split: str, index: int) -> str:
-        """Returns the name of the group: "traj_0"."""
-        del split
         return self._names[self._numbers[index]]
 
-    # --- See `Source`.
-
+    @override
     def stored_sidecar(self) -> StoredSidecar | None:
-        """Returns what an export has kept in a folder beside the files."""
-        return self._kept
+        return self._sidecar
 
+    @override
     def metadata(self) -> Mapping[str, Any]:
-        """Returns what the JSON file says, and how the first group is stored.
+        """Returns what the JSON file says, and the attributes of the file.
 
         Of the episodes that are in both files there are the numbers, in the order of the JSON file.
         """
         content = dict(self._json)
         if isinstance(content.get(EPISODES), list):
             content[EPISODES] = [self._brief(entry) for entry in content[EPISODES]]
-        said = {
-            "file": str(self._file.stem),
-            "json": content if self._json else None,
-            "attributes": self._root,
+        return {
+            METADATA_KEY: {
+                "file": str(self._file.stem),
+                "json": content if self._json else None,
+                "attributes": self._file_attributes,
+                ATTRIBUTE_NAMES: list(self._attributes),
+            }
         }
-        whole = [path for path, column in self._columns.items() if column.whole]
-        return {METADATA_KEY: {**said, "layout": self._first_layout, "whole": whole}}
 
     def _brief(self, entry: Any) -> Any:
         number = entry.get(EPISODE_ID) if isinstance(entry, dict) else None
         is_there = number in self._names and self._entries.get(number) is entry
         return number if is_there else entry
 
+    @override
     def faults(self, split: str) -> Iterator[SourceError]:
         """Yields which episodes are in one of the two files only."""
         del split
@@ -263,20 +255,19 @@ class ManiSkillSource(Hdf5EpisodesSource):
                 what = f"{self._json_file.name} does not list it"
                 yield SourceError(what, file=self._file, episode=self._names[number])
 
+    @override
     def inputs(self) -> Sequence[epath.Path]:
-        """Returns both files."""
         return [self._file, *([self._json_file] if self._json else [])]
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """Returns how many groups there are."""
-        del split
         return len(self._numbers)
 
+    @override
     def episodes(
         self, split: str, part: str, after: str | None = None
     ) -> Iterator[SourceEpisode | DamagedEpisode]:
-        """Yields the episodes of a range, of a file that stays open; see `Source.episodes`."""
-        with self._hdf5:
+        with self._hdf5:  # It stays open.
             yield from super().episodes(split, part, after)
 
 

@@ -18,17 +18,17 @@ from typing import Any, Literal
 
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
-import rlds
-from rlds.formats.hdf5_source import Column, Hdf5EpisodesSource, of_colour
+from rlds.formats.hdf5_source import Hdf5EpisodesSource, Hdf5Table
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.image_files import is_image_file
 from rlds.raw_files.input_files import natural_order, present
 from rlds.raw_files.untrusted import folders_in, is_there
+from rlds.sources.texts import as_text
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import root_of
 from tfds_files.png import encode_png
 
 __all__ = ["METADATA_KEY", "RoboMindSource"]
@@ -37,8 +37,11 @@ METADATA_KEY = "robomind"
 
 _SPLITS = ("train", "val")
 _SUCCESS, _FILE = "success_episodes", ("data", "trajectory.hdf5")
-_STATE, _ACTION, _OBSERVATIONS = "puppet", "master", "observations"
-_INSTRUCTION, _RAW_INSTRUCTION = "language_instruction", "language_raw"
+_RAW_INSTRUCTION = "language_raw"
+_TABLE = Hdf5Table(
+    steps={"puppet": "observation", "observations": "observation", "master": "action"},
+    actions="master",
+)
 # The shapes of frames that are no files, by how many bytes they have.
 _FRAMES = {height * width * 3: (height, width, 3) for height, width in ((720, 1280), (480, 640))}
 # How many folders may be above that of the episodes, and how many entries of each are looked at to
@@ -68,7 +71,7 @@ class RoboMindSource(Hdf5EpisodesSource):
 
     description = "Episodes of RoboMIND."
     homepage = "https://x-humanoid-robomind.github.io"
-    keeps_layout = False
+    table = _TABLE
 
     def __init__(
         self,
@@ -77,7 +80,7 @@ class RoboMindSource(Hdf5EpisodesSource):
         colour: Literal["as decoded", "rgb", "bgr"] = "as decoded",
         instructions: Mapping[str, str] | None = None,
     ) -> None:
-        self._colour, self._instructions = colour, dict(instructions or {})
+        self.colour, self._instructions = colour, dict(instructions or {})
         self._files = _find_files(path)
         if not self._files:
             where = "/".join((_SUCCESS, "{train,val}", "<id>", *_FILE))
@@ -86,47 +89,34 @@ class RoboMindSource(Hdf5EpisodesSource):
         self._look_at_first(
             (split, index) for split, files in self._files.items() for index in range(len(files))
         )
+        self.has_instruction = bool(self._instructions) or _RAW_INSTRUCTION in self._values
 
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         files = itertools.islice(_walk(_absolute(path), _LEVELS, _MOST), _MOST)
         file = next((file for file in files if file.exists()), None)
         if file is None:
             return False
         hdf5 = Hdf5File(file)
         with hdf5.read() as opened:
-            return hdf5.has(opened, _STATE) and hdf5.has(opened, _ACTION)
-
-    # --- See `Hdf5EpisodesSource`.
+            return hdf5.has(opened, "puppet") and hdf5.has(opened, "master")
 
     @contextlib.contextmanager
     def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
         hdf5 = Hdf5File(self._files[split][index])
         with hdf5.read() as file:
-            yield EpisodeGroup(hdf5, file, _frame_as_file)
+            yield _Trajectory(hdf5, file)
 
     def _origin(self, split: str, index: int) -> str:
         file = os.fspath(self._files[split][index])
         root = os.fspath(_absolute(self._root))
         return file.removeprefix(root).lstrip("/") or "/".join(_FILE)
 
-    def _num_transitions(self, group: EpisodeGroup) -> int:
-        path = next((path for path in group.arrays if root_of(path) == _ACTION), _ACTION)
-        return group.num_rows(path) or 0
-
-    def _column(self, path: str, group: EpisodeGroup, num_transitions: int) -> Column | None:
-        root, _, rest = path.partition("/")
-        if root not in (_STATE, _ACTION, _OBSERVATIONS) and group.num_rows(path) != num_transitions:
-            return None
-        field = group.field(path)
-        if field.encoding:
-            field = of_colour(field, self._colour)
-        roots = {_STATE: rlds.OBSERVATION, _OBSERVATIONS: rlds.OBSERVATION, _ACTION: rlds.ACTION}
-        return Column(f"{roots[root]}/{rest}" if root in roots else path, field, whole=False)
-
-    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
-        del wanted
+    def _others(
+        self, split: str, index: int, num_steps: int, wanted: Collection[str]
+    ) -> Mapping[str, Any]:
+        del num_steps, wanted
         embodiment, task = self._names(split, index)
         return {"embodiment": embodiment, "task": task}
 
@@ -140,46 +130,50 @@ class RoboMindSource(Hdf5EpisodesSource):
             return "", ""
         return parts[-7], parts[-6]
 
-    def _constants(self, split: str, index: int, group: EpisodeGroup) -> Mapping[str, str]:
+    def _instruction(self, split: str, index: int, group: EpisodeGroup) -> str:
         text = self._instructions.get(self._names(split, index)[1], "")
         if not text and _RAW_INSTRUCTION in self._values:
             found = np.asarray(group.value(_RAW_INSTRUCTION), object).reshape(-1)
             text = found[0] if len(found) else ""
-        text = text.decode() if isinstance(text, bytes) else str(text)
-        return dict.fromkeys(self._constant_fields(), text)
+        return as_text(text)
 
-    def _constant_fields(self) -> Sequence[str]:
-        has_texts = self._instructions or _RAW_INSTRUCTION in self._values
-        return (_INSTRUCTION,) if has_texts else ()
-
+    @override
     def key(self, split: str, index: int) -> str:
         """Returns the folders that lead to the episode, without those that are always there."""
         names = self._origin(split, index).split("/")[: -len(_FILE)]
         named = [name for name in names if name not in (_SUCCESS, split)]
         return "/".join(named) or str(self._files[split][index].parts[-3])
 
-    # --- See `Source`.
-
     @property
+    @override
     def splits(self) -> Sequence[str]:
-        """Those of `train` and `val` that have episodes."""
         return list(self._files)
 
+    @override
     def metadata(self) -> Mapping[str, Any]:
-        """Returns what the options say."""
         return {METADATA_KEY: {"options": self.options()}}
 
+    @override
     def options(self) -> Mapping[str, Any]:
-        """Returns the options."""
-        return {"colour": self._colour, "instructions": self._instructions}
+        return {"colour": self.colour, "instructions": self._instructions}
 
+    @override
     def inputs(self) -> Sequence[epath.Path]:
-        """Returns the files."""
         return present(file for files in self._files.values() for file in files)
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """Returns how many files there are."""
         return len(self._files[split])
+
+
+class _Trajectory(EpisodeGroup):
+    """A file where images may be frames of pixels, which become PNG files."""
+
+    def files(self, path: str, rows: slice) -> np.ndarray:
+        """Reads rows that are files, or frames."""
+        files = super().files(path, rows)
+        files[:] = [_frame_as_file(row) for row in files]
+        return files
 
 
 def _frame_as_file(row: bytes) -> bytes:

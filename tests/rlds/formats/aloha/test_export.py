@@ -1,11 +1,10 @@
-"""Files of ALOHA that are made again, and episodes of others in them."""
+"""Files of ALOHA that are written, of episodes of ALOHA and of others."""
 
 import h5py
 import numpy as np
 import pytest
 import raw_aloha
 import raw_npz
-from hdf5_dump import dump
 
 import rlds.sources
 import tfds_builders
@@ -14,53 +13,79 @@ from rlds.formats.npz.source import NpzSource
 from rlds.sources.exporting import differences, export
 from rlds.sources.source import SourceError
 
+NAMES = ("episode_0", "episode_2", "episode_10")
 
-def check_same_files(one, other):
-    names = sorted(file.name for file in one.glob("*.hdf5"))
-    assert names == sorted(file.name for file in other.iterdir())
-    for name in names:
-        assert dump(one / name) == dump(other / name)
+
+def check_same_values(one, other):
+    """Compares the arrays and attributes of two files; the second may have more."""
+
+    def compare(name, item):
+        found = made[name]
+        for key, value in item.attrs.items():
+            assert found.attrs[key] == value
+            assert found.attrs.get_id(key).dtype == item.attrs.get_id(key).dtype
+        if not isinstance(item, h5py.Dataset) or name == "compress_len":
+            return
+        if "images/" in name and item.ndim < 4:  # Files, which are padded in other ways.
+            files, expected = (
+                [row.tobytes().rstrip(b"\0") for row in rows] for rows in (found, item)
+            )
+            assert files == expected
+            return
+        assert found.dtype == item.dtype
+        np.testing.assert_array_equal(found, item)
+
+    with h5py.File(one) as raw, h5py.File(other) as made:
+        compare("/", raw)
+        raw.visititems(compare)
 
 
 def write_raw(directory, images):
     raw_aloha.write_folder(directory, images=images, mobile=True, attributes={"by": "ü"})
     with h5py.File(directory / "episode_2.hdf5", "a") as file:
-        qvel = file["observations/qvel"][:]
-        del file["observations/qvel"]
-        file["observations"].create_dataset("qvel", data=qvel, compression="gzip", chunks=(1, 14))
         file["observations/qvel"].attrs["unit"] = np.bytes_("rad/s")
         file.attrs["another"] = 3
-    for name in ("episode_0", "episode_2", "episode_10"):
-        with h5py.File(directory / f"{name}.hdf5", "a") as file:
-            file["calibration/cam_high"] = np.eye(3)
-            file["notes"] = ["a", "ü"]
-            file.create_group("nothing")
     return directory
 
 
 @pytest.mark.parametrize("images", ["plain", "padded", "rows", "matrix"])
-def test_files_are_made_again(tmp_path, images):
+def test_files_hold_what_they_held(tmp_path, images):
     path = write_raw(tmp_path / "raw", images)
     options = {"colour": "bgr", "instruction": "open the lid"}
-    made = export(path, "aloha", tmp_path / "made", source_options=options)
-    assert {place.how for place in made.placements} == {"exact"}
-    check_same_files(path, tmp_path / "made")
+    export(path, "aloha", tmp_path / "made", source_options=options)
+    for number, name in enumerate(NAMES):
+        check_same_values(path / f"{name}.hdf5", tmp_path / "made" / f"episode_{number}.hdf5")
+    made = rlds.sources.open(tmp_path / "made")
+    assert [episode.key for episode in made] == list(NAMES)
+    assert made.metadata["aloha"]["options"] == {**options, "joint_names": None}
+
+
+def test_other_arrays_come_back(tmp_path):
+    path = raw_aloha.write_folder(tmp_path / "raw")
+    for name in NAMES:
+        with h5py.File(path / f"{name}.hdf5", "a") as file:
+            file["calibration/cam_high"] = np.eye(3)
+            file["notes"] = ["a", "ü"]
+            file.attrs["fans"] = np.arange(2, dtype=np.int16)
+            file.attrs["words"] = ["a", "ü"]
+    export(path, "aloha", tmp_path / "made")
+    for episode in rlds.sources.open(tmp_path / "made"):
+        np.testing.assert_array_equal(episode.metadata["calibration"]["cam_high"], np.eye(3))
+        assert episode.metadata["notes"].tolist() == ["a", "ü"]
+    with h5py.File(tmp_path / "made" / "episode_1.hdf5") as file:
+        assert file.attrs["fans"].dtype == np.int16
+        assert file.attrs["words"].tolist() == ["a", "ü"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("images", ["plain", "padded", "rows"])
-def test_files_are_made_again_of_a_dataset(tmp_path, images):
+@pytest.mark.parametrize("images", ["plain", "padded"])
+def test_files_of_a_dataset(tmp_path, images):
     path = write_raw(tmp_path / "raw", images)
     built = tfds_builders.convert(AlohaSource(path), name="toy", data_dir=tmp_path / "tfds")
     export(built.data_path, "aloha", tmp_path / "made")
-    check_same_files(path, tmp_path / "made")
-
-
-def test_a_key_leads_nowhere_else(tmp_path, monkeypatch):
-    path = raw_aloha.write_folder(tmp_path / "raw", {0: 2})
-    monkeypatch.setattr(AlohaSource, "key", lambda self, split, index: "../../secret")
-    with pytest.raises(ValueError, match=r"secret': no name of a file of ALOHA"):
-        export(path, "aloha", tmp_path / "made")
+    keys = [episode.key for episode in rlds.sources.open(tmp_path / "made")]
+    for number, name in enumerate(keys):
+        check_same_values(path / f"{name}.hdf5", tmp_path / "made" / f"episode_{number}.hdf5")
 
 
 def test_episodes_of_others(tmp_path):
@@ -71,7 +96,8 @@ def test_episodes_of_others(tmp_path):
     made = export(path, "aloha", tmp_path / "made", fields=fields, sim=True)
     how = {place.field: (place.place, place.how) for place in made.placements}
     assert how["steps/observation/camera"] == ("observation/images/camera", "exact")
-    assert how["steps/reward"] == ("", "sidecar")
+    assert how["steps/reward"] == ("reward", "exact")
+    assert how["steps/note"] == ("", "sidecar")
     names = [f"episode_{number}.hdf5" for number in range(3)]
     assert sorted(file.name for file in (tmp_path / "made").iterdir()) == [*names, "rlds"]
     # As the loader of ACT reads it.
@@ -116,5 +142,5 @@ def test_damaged_files_are_left_out(tmp_path):
     with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
         made = export(path, "aloha", tmp_path / "made", skip_damaged=True)
     assert (made.num_episodes, len(made.left_out)) == (2, 1)
-    damaged.unlink()
-    check_same_files(path, tmp_path / "made")
+    keys = [episode.key for episode in rlds.sources.open(tmp_path / "made")]
+    assert keys == ["episode_0", "episode_10"]

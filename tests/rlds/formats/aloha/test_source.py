@@ -89,14 +89,12 @@ def test_joints_are_named_and_options_are_noted(tmp_path):
     assert said["control_frequency_hz"] == 50
 
 
-def test_the_layout_says_what_differs(tmp_path):
+def test_other_attributes(tmp_path):
     raw_aloha.write_folder(tmp_path, images="padded")
     with h5py.File(tmp_path / "episode_2.hdf5", "a") as file:
         file["action"].attrs["unit"] = "rad"
-    episodes = rlds.sources.open(tmp_path)
-    assert episodes[0].metadata["layout"] == ""
-    assert '"unit"' in episodes[1].metadata["layout"]
-    assert "observations/qvel" not in episodes[1].metadata["layout"]
+    others = [episode.metadata["other_attributes"] for episode in rlds.sources.open(tmp_path)]
+    assert others == ["", '{"action": {"unit": {"json": "rad"}}}', ""]
 
 
 def test_a_file_alone(tmp_path):
