@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dm_env
@@ -13,7 +13,7 @@ from rlds_creator.environments.key_maps import KeyedPlayable, KeyMap
 from rlds_creator.environments.mujoco_pictures import MuJoCoPictures
 from rlds_creator.environments.playable import Control, Inputs
 
-__all__ = ["ArmPlayable"]
+__all__ = ["ArmPlayable", "directions"]
 
 _TOGGLES = ("Space", "Button0")
 
@@ -74,3 +74,32 @@ class ArmPlayable(KeyedPlayable):
         """Tells the grippers to be open, as they are when an episode begins."""
         self.idle_action = self.keys.idle.copy()
         self.idle_action[self._grippers] = self._opened
+
+
+def directions(
+    names: Sequence[str],
+    pairs: Mapping[str, tuple[str, str]],
+    sticks: Mapping[str, tuple[str, int]],
+    strength: float,
+) -> dict[str, list[float]]:
+    """Returns what inputs add to an action, for `key_map`.
+
+    Args:
+      names: What the numbers of the action are called.
+      pairs: The keys that make a number lower and higher, by its name.
+      sticks: Which number a stick moves, and in which direction.
+      strength: How far a key moves a number; a stick moves it all the way.
+
+    >>> directions(["x", "y"], {"x": ("KeyA", "KeyD")}, {"Axis0": ("y", -1)}, 0.5)
+    {'KeyA': [-0.5, -0.0], 'KeyD': [0.5, 0.0], 'Axis0': [0, -1]}
+    """
+
+    def along(name: str, amount: float) -> list[float]:
+        return [amount * (name == other) for other in names]
+
+    table = {
+        key: along(name, amount)
+        for name, pair in pairs.items()
+        for key, amount in zip(pair, (-strength, strength))
+    }
+    return table | {stick: along(name, sign) for stick, (name, sign) in sticks.items()}

@@ -11,7 +11,6 @@ from typing_extensions import override
 from rlds_creator.environments.gymnasium_family import (
     GymnasiumPlayable,
     make_gymnasium,
-    missing,
     registered,
     spec_of,
 )
@@ -38,8 +37,8 @@ class AtariFamily(Family):
 
     @override
     def identifiers(self) -> Sequence[str]:
-        _register(self.requires)
-        found = registered(self.requires, lambda module: module.startswith("ale_py"))
+        self._register()
+        found = registered(lambda module: module.startswith("ale_py"))
         return [id for id in found if id.startswith("ALE/")]
 
     def make(
@@ -69,7 +68,7 @@ class AtariFamily(Family):
         """
         if not 1 <= frameskip <= 60:
             raise ValueError(f"frameskip is {frameskip}, expected 1 to 60")
-        _register(self.requires)
+        self._register()
         env = make_gymnasium(
             id,
             {
@@ -81,28 +80,19 @@ class AtariFamily(Family):
             },
         )
         names = env.unwrapped.get_action_meanings()
-        try:
-            maps = key_map(
-                spec_of(env),
-                table={_keys_of(name): n for n, name in enumerate(names) if name != "NOOP"},
-                meanings=[_in_words(name) for name in names],
-                idle=names.index("NOOP") if "NOOP" in names else None,
-                overrides=keys,
-            )
-        except ValueError:
-            env.close()
-            raise
+        maps = key_map(
+            spec_of(env),
+            table={_keys_of(name): n for n, name in enumerate(names) if name != "NOOP"},
+            meanings=[_in_words(name) for name in names],
+            idle=names.index("NOOP") if "NOOP" in names else None,
+            overrides=keys,
+        )
         return GymnasiumPlayable(env, maps, ["ale-py"])
 
-
-def _register(requires: str) -> None:
-    try:
-        import ale_py
-        import gymnasium
-    except ImportError as error:
-        raise missing(requires, error) from error
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-    gymnasium.register_envs(ale_py)
+    def _register(self) -> None:
+        ale_py = self.package("ale_py")
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        self.package("gymnasium").register_envs(ale_py)
 
 
 def _keys_of(name: str) -> str:

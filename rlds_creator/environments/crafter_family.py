@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 from dm_env import specs
 from typing_extensions import override
 
-from rlds_creator.environments.gymnasium_family import missing
 from rlds_creator.environments.key_maps import KeyedPlayable, key_map
 from rlds_creator.environments.playable import Family
 
@@ -126,7 +124,7 @@ class CrafterFamily(Family):
 
     @override
     def identifiers(self) -> Sequence[str]:
-        self._package()
+        self.package("crafter")
         return ["CrafterReward", "CrafterNoReward"]
 
     def make(
@@ -145,13 +143,7 @@ class CrafterFamily(Family):
         """
         if length < 1 or not 64 <= size <= 1024:
             raise ValueError(f"length is {length} and size {size}, expected 1 and 64 to 1024")
-        world = self._package().Env(
+        world = self.package("crafter").Env(
             size=(_OBSERVED, _OBSERVED), reward=id == "CrafterReward", length=length
         )
         return CrafterPlayable(_World(world), keys, size)
-
-    def _package(self) -> Any:
-        try:
-            return importlib.import_module("crafter")
-        except ImportError as error:
-            raise missing(self.requires, error) from error

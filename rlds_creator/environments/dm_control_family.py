@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from rlds_creator.environments.gymnasium_family import missing
 from rlds_creator.environments.key_maps import KeyedPlayable, KeyMap, key_map
 from rlds_creator.environments.mujoco_pictures import (
     MuJoCoPictures,
@@ -113,8 +112,4 @@ class DmControlFamily(Family):
         draw_without_display()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            try:
-                from dm_control import suite
-            except ImportError as error:
-                raise missing(self.requires, error) from error
-        return suite
+            return self.package("dm_control.suite")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import shlex
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,7 +19,6 @@ __all__ = [
     "GymnasiumFamily",
     "GymnasiumPlayable",
     "make_gymnasium",
-    "missing",
     "registered",
     "spec_of",
 ]
@@ -188,7 +186,8 @@ class GymnasiumFamily(Family):
 
     @override
     def identifiers(self) -> Sequence[str]:
-        return registered(self.requires, lambda module: not _is_in(module, _OTHERS))
+        self.package("gymnasium")
+        return registered(lambda module: not _is_in(module, _OTHERS))
 
     def make(
         self,
@@ -216,35 +215,20 @@ class GymnasiumFamily(Family):
           ValueError: An option, or an action of a key, is wrong; says which.
         """
         env = make_gymnasium(id, arguments, has_time_limit=has_time_limit)
-        try:
-            maps = _key_map_of(id, env, keys, strength, has_pointer)
-        except ValueError:
-            env.close()
-            raise
+        maps = _key_map_of(id, env, keys, strength, has_pointer)
         # What is turn by turn does not go on by itself.
         is_by_turns = "toy_text" in type(env.unwrapped).__module__
         return GymnasiumPlayable(env, maps, repeats=not is_by_turns)
 
 
-def missing(requires: str, error: ImportError) -> ImportError:
-    """Returns the error of a package that is not installed, which says how to install it."""
-    return ImportError(f"{error}: pip install {shlex.join(requires.split())}")
-
-
-def registered(requires: str, is_wanted: Callable[[str], bool]) -> list[str]:
+def registered(is_wanted: Callable[[str], bool]) -> list[str]:
     """Returns the identifiers that are registered with Gymnasium and can be made.
 
     Args:
-      requires: What to install if it is missing.
       is_wanted: Whether those of a module are wanted, by its name.
-
-    Raises:
-      ImportError: Gymnasium is not installed.
     """
-    try:
-        import gymnasium
-    except ImportError as error:
-        raise missing(requires, error) from error
+    import gymnasium
+
     found = []
     for id, spec in gymnasium.registry.items():
         entry = spec.entry_point

@@ -11,7 +11,6 @@ from typing_extensions import override
 from rlds_creator.environments.gymnasium_family import (
     GymnasiumPlayable,
     make_gymnasium,
-    missing,
     registered,
     spec_of,
 )
@@ -52,9 +51,8 @@ class MiniGridFamily(Family):
 
     @override
     def identifiers(self) -> Sequence[str]:
-        _register(self.requires)
+        self.package("minigrid")  # Importing it registers them.
         return registered(
-            self.requires,
             # Those of wfc need pictures that the package does not bring.
             lambda module: module.startswith("minigrid") and ".wfc" not in module,
         )
@@ -82,15 +80,11 @@ class MiniGridFamily(Family):
         """
         if not 4 <= tile_size <= 100:
             raise ValueError(f"tile_size is {tile_size}, expected 4 to 100")
-        _register(self.requires)
+        self.package("minigrid")
         env = make_gymnasium(
             id, {"agent_pov": agent_pov, "highlight": highlight, "tile_size": tile_size}
         )
-        try:
-            maps = key_map(spec_of(env), table=_TABLE, meanings=_MEANINGS, overrides=keys)
-        except ValueError:
-            env.close()
-            raise
+        maps = key_map(spec_of(env), table=_TABLE, meanings=_MEANINGS, overrides=keys)
         return MiniGridPlayable(env, maps, ["minigrid"], repeats=False)
 
 
@@ -100,11 +94,3 @@ class MiniGridPlayable(GymnasiumPlayable):
     @override
     def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
         return with_caption(super().render(), str(self.adapter.unwrapped.mission))
-
-
-def _register(requires: str) -> None:
-    try:
-        import minigrid
-    except ImportError as error:
-        raise missing(requires, error) from error
-    del minigrid  # Importing it registers them.

@@ -13,7 +13,6 @@ from typing_extensions import override
 from rlds_creator.environments.gymnasium_family import (
     GymnasiumPlayable,
     make_gymnasium,
-    missing,
     registered,
     spec_of,
 )
@@ -101,7 +100,7 @@ class MuJoCoFamily(Family):
     @override
     def identifiers(self) -> Sequence[str]:
         self._register()
-        found = registered(self.requires, lambda module: module.startswith(_MODULES))
+        found = registered(lambda module: module.startswith(_MODULES))
         newest: dict[str, str] = {}  # The older ones are made for MuJoCo of their time.
         for id in sorted(found, key=_number):
             newest[_VERSION.sub("", id)] = id
@@ -140,42 +139,34 @@ class MuJoCoFamily(Family):
         self._register()
         env = make_gymnasium(id, arguments, has_time_limit=has_time_limit)
         base = env.unwrapped
-        try:
-            known = (
-                dict(_GRIPPER)
-                if id.startswith("Fetch")
-                else {"names": actuator_names(base.model, env.action_space.shape)}
-            )
-            if strength != 1.0:
-                known.pop("table", None)
-            maps = key_map(
-                spec_of(env), overrides=keys, strength=strength, has_pointer=has_pointer, **known
-            )
-            renderer = getattr(base, "mujoco_renderer", None)
-            pictures = MuJoCoPictures(
-                lambda: (base.model, base.data),
-                width,
-                height,
-                getattr(renderer, "default_cam_config", None),
-                # Other cameras of a model are what a robot sees.
-                first="track" if "track" in camera_names(base.model) else FREE,
-            )
-        except ValueError:
-            env.close()
-            raise
+        known = (
+            dict(_GRIPPER)
+            if id.startswith("Fetch")
+            else {"names": actuator_names(base.model, env.action_space.shape)}
+        )
+        if strength != 1.0:
+            known.pop("table", None)
+        maps = key_map(
+            spec_of(env), overrides=keys, strength=strength, has_pointer=has_pointer, **known
+        )
+        renderer = getattr(base, "mujoco_renderer", None)
+        pictures = MuJoCoPictures(
+            lambda: (base.model, base.data),
+            width,
+            height,
+            getattr(renderer, "default_cam_config", None),
+            # Other cameras of a model are what a robot sees.
+            first="track" if "track" in camera_names(base.model) else FREE,
+        )
         is_robotics = type(base).__module__.startswith("gymnasium_robotics")
         return MuJoCoPlayable(env, maps, pictures, ["gymnasium-robotics"] if is_robotics else [])
 
     def _register(self) -> None:
         draw_without_display()
-        try:
-            import gymnasium
-            import mujoco
-        except ImportError as error:
-            raise missing(self.requires, error) from error
-        del mujoco
+        self.package("mujoco")
+        gymnasium = self.package("gymnasium")
         if importlib.util.find_spec("gymnasium_robotics"):
-            gymnasium.register_envs(importlib.import_module("gymnasium_robotics"))
+            gymnasium.register_envs(self.package("gymnasium_robotics"))
 
 
 def _number(id: str) -> int:

@@ -13,7 +13,6 @@ from typing_extensions import override
 from rlds_creator.environments.gymnasium_family import (
     GymnasiumPlayable,
     make_gymnasium,
-    missing,
     registered,
     spec_of,
 )
@@ -146,8 +145,8 @@ class NetHackFamily(Family):
 
     @override
     def identifiers(self) -> Sequence[str]:
-        _register(self.requires)
-        return registered(self.requires, lambda module: module.startswith("nle"))
+        self.package("nle.env")  # Importing it registers them.
+        return registered(lambda module: module.startswith("nle"))
 
     def make(
         self,
@@ -168,17 +167,13 @@ class NetHackFamily(Family):
         Raises:
           ValueError: An option, or an action of a key, is wrong; says which.
         """
-        _register(self.requires)
+        self.package("nle.env")
         is_free = not id.startswith("NetHackChallenge")  # It is played by whoever it chooses.
         env = make_gymnasium(
             id, {"character": character} if is_free else {}, has_time_limit=has_time_limit
         )
         actions = env.unwrapped.actions
-        try:
-            maps = Typed(spec_of(env), [int(a) for a in actions], _meanings(actions), keys)
-        except ValueError:
-            env.close()
-            raise
+        maps = Typed(spec_of(env), [int(a) for a in actions], _meanings(actions), keys)
         return NetHackPlayable(env, maps)
 
 
@@ -228,11 +223,3 @@ def _meanings(actions: Sequence[Any]) -> list[str]:
         else:
             found.append(name.lower().replace("_", " "))
     return found
-
-
-def _register(requires: str) -> None:
-    try:
-        import nle.env
-    except ImportError as error:
-        raise missing(requires, error) from error
-    del nle  # Importing it registers them.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import importlib
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -125,6 +127,18 @@ class Family(abc.ABC):
 
     title: str = ""
     requires: str = ""
+
+    def package(self, module: str) -> Any:
+        """Imports a module that the environments need.
+
+        Raises:
+          ImportError: It is not installed; says how to install it.
+        """
+        try:
+            return importlib.import_module(module)
+        except ImportError as error:
+            install = shlex.join(self.requires.split())
+            raise ImportError(f"{error}: pip install {install}") from error
 
     @abc.abstractmethod
     def identifiers(self) -> Sequence[str]:

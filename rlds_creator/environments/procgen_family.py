@@ -11,7 +11,6 @@ import numpy as np
 from dm_env import specs
 from typing_extensions import override
 
-from rlds_creator.environments.gymnasium_family import missing
 from rlds_creator.environments.key_maps import KeyedPlayable, KeyMap, key_map
 from rlds_creator.environments.playable import Family
 
@@ -205,11 +204,8 @@ class ProcgenFamily(Family):
         return ProcgenPlayable(levels, maps)
 
     def _package(self) -> Any:
-        try:
-            importlib.import_module("procgen.env")
-            return importlib.import_module("procgen")
-        except ImportError as error:
-            raise missing(self.requires, error) from error
+        self.package("procgen.env")
+        return self.package("procgen")
 
 
 def _in_words(combo: Sequence[str]) -> str:

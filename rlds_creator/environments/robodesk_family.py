@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -14,8 +13,7 @@ from dm_env import specs
 from PIL import Image
 from typing_extensions import override
 
-from rlds_creator.environments.arms import ArmPlayable
-from rlds_creator.environments.gymnasium_family import missing
+from rlds_creator.environments.arms import ArmPlayable, directions
 from rlds_creator.environments.key_maps import KeyMap, key_map
 from rlds_creator.environments.mujoco_pictures import (
     FREE,
@@ -237,26 +235,14 @@ class RoboDeskFamily(Family):
 
     def _package(self) -> Any:
         draw_without_display()
-        try:
-            with contextlib.redirect_stdout(sys.stderr):
-                package = importlib.import_module("robodesk")
-            if not hasattr(Image, "ANTIALIAS"):
-                raise ImportError("RoboDesk draws with Pillow before 10")
-            return package
-        except ImportError as error:
-            raise missing(self.requires, error) from error
+        with contextlib.redirect_stdout(sys.stderr):
+            package = self.package("robodesk")
+        if not hasattr(Image, "ANTIALIAS"):
+            raise ImportError("RoboDesk draws with Pillow before 10: pip install 'pillow<10'")
+        return package
 
 
 def _key_map_of(spec: Any, overrides: Mapping[str, Any], strength: float) -> KeyMap:
     """Returns the map of the hand."""
-
-    def direction(name: str, amount: float) -> list[float]:
-        return [amount * (name == other) for other in _HAND]
-
-    table = {
-        key: direction(name, amount)
-        for name, pair in _PAIRS.items()
-        for key, amount in zip(pair, (-strength, strength))
-    }
-    table |= {stick: direction(name, sign) for stick, (name, sign) in _STICKS.items()}
+    table = directions(_HAND, _PAIRS, _STICKS, strength)
     return key_map(spec, table=table, names=_HAND, words=_WORDS, overrides=overrides)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,8 +12,7 @@ import numpy as np
 from dm_env import specs
 from typing_extensions import override
 
-from rlds_creator.environments.arms import ArmPlayable
-from rlds_creator.environments.gymnasium_family import missing
+from rlds_creator.environments.arms import ArmPlayable, directions
 from rlds_creator.environments.key_maps import KeyMap, key_map
 from rlds_creator.environments.mujoco_pictures import (
     MuJoCoPictures,
@@ -212,11 +210,7 @@ class RobosuiteFamily(Family):
                 hard_reset=False,
             )
             arm = _Arm(task, horizon)
-        try:
-            maps, grippers = _key_map_of(arm.action_spec(), keys, strength)
-        except ValueError:
-            arm.close()
-            raise
+        maps, grippers = _key_map_of(arm.action_spec(), keys, strength)
         pictures = MuJoCoPictures(
             lambda: (task.sim.model._model, task.sim.data._data),
             width,
@@ -228,11 +222,8 @@ class RobosuiteFamily(Family):
 
     def _package(self) -> Any:
         draw_without_display()
-        try:
-            with contextlib.redirect_stdout(sys.stderr):
-                return importlib.import_module("robosuite")
-        except ImportError as error:
-            raise missing(self.requires, error) from error
+        with contextlib.redirect_stdout(sys.stderr):
+            return self.package("robosuite")
 
 
 def _key_map_of(
@@ -241,15 +232,6 @@ def _key_map_of(
     """Returns the map of an arm, or of whatever else there is; and where its gripper is."""
     if spec.shape != (len(_ARM),):
         return key_map(spec, overrides=overrides, strength=strength), ()
-
-    def direction(name: str, amount: float) -> list[float]:
-        return [amount * (name == other) for other in _ARM]
-
-    table = {
-        key: direction(name, amount)
-        for name, pair in _PAIRS.items()
-        for key, amount in zip(pair, (-strength, strength))
-    }
-    table |= {stick: direction(name, sign) for stick, (name, sign) in _STICKS.items()}
+    table = directions(_ARM, _PAIRS, _STICKS, strength)
     maps = key_map(spec, table=table, names=_ARM, words=_WORDS, overrides=overrides)
     return maps, [_ARM.index("gripper")]

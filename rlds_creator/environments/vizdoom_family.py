@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +11,6 @@ from typing_extensions import override
 from rlds_creator.environments.gymnasium_family import (
     GymnasiumPlayable,
     make_gymnasium,
-    missing,
     registered,
     spec_of,
 )
@@ -21,6 +19,8 @@ from rlds_creator.environments.playable import Family
 
 __all__ = ["VizdoomFamily"]
 
+# Importing it registers them.
+_MODULE = "vizdoom.gymnasium_wrapper"
 # By how much a stick that is pushed to its end turns in a frame.
 _DEGREES = 5.0
 # Levels of Doom itself need files that are not free; others there are twice.
@@ -53,8 +53,8 @@ class VizdoomFamily(Family):
 
     @override
     def identifiers(self) -> Sequence[str]:
-        self._register()
-        found = registered(self.requires, lambda module: module.startswith("vizdoom"))
+        self.package(_MODULE)
+        found = registered(lambda module: module.startswith("vizdoom"))
         return [id for id in found if not _LEFT_OUT.match(id)]
 
     def make(self, *, id: str, keys: Mapping[str, Any], frame_skip: int = 1) -> GymnasiumPlayable:
@@ -70,7 +70,7 @@ class VizdoomFamily(Family):
         """
         if not 1 <= frame_skip <= 35:
             raise ValueError(f"frame_skip is {frame_skip}, expected 1 to 35")
-        self._register()
+        self.package(_MODULE)
         # All buttons can be held together.
         env = make_gymnasium(id, {"frame_skip": frame_skip}, max_buttons_pressed=0)
         buttons = [button.name for button in env.unwrapped.game.get_available_buttons()]
@@ -89,18 +89,8 @@ class VizdoomFamily(Family):
         names: Any = list(map(_in_words, switches))
         if deltas:
             names = {"binary": names, "continuous": list(map(_in_words, deltas))}
-        try:
-            maps = key_map(spec_of(env), table=table, names=names, overrides=keys)
-        except ValueError:
-            env.close()
-            raise
+        maps = key_map(spec_of(env), table=table, names=names, overrides=keys)
         return GymnasiumPlayable(env, maps, ["vizdoom"])
-
-    def _register(self) -> None:
-        try:
-            importlib.import_module("vizdoom.gymnasium_wrapper")
-        except ImportError as error:
-            raise missing(self.requires, error) from error
 
 
 def _in_words(button: str) -> str:
