@@ -13,7 +13,7 @@ from typing_extensions import override
 
 import rlds_ecosystem
 from rlds_creator.exporting.targets import FORMATS
-from rlds_tools.command_line.printing import invocation, prints_result, wants_progress
+from rlds_tools.command_line.printing import prints_result, wants_progress
 from rlds_tools.results import Block, Result, count, size_of
 
 if TYPE_CHECKING:
@@ -130,13 +130,8 @@ def command(
     from rlds_creator.exporting import ExportError, export
     from rlds_ecosystem.progress import show_progress
 
-    called = invocation()
     if archive and not output.endswith(".zip"):
         output += ".zip"
-    if format == "minari" and called.owns_process and not called.verbose:
-        from tfds_builders.quiet import quiet_libraries
-
-        quiet_libraries()
     try:
         episodes, left_out = _chosen(recordings, study, environment, states)
         title = name or episodes[0].annotations.study.name or os.path.splitext(output)[0]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import importlib
 import json
-import os
 from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
@@ -50,8 +49,6 @@ _FAMILIES: dict[str, str] = {
 def families() -> dict[str, str]:
     """Returns the class of each family as `module:Class`, by its name: well-known ones first."""
     added = {point.name: point.value for point in metadata.entry_points(group=ENTRY_POINTS)}
-    if "RLDS_CREATOR_TESTING" in os.environ:
-        added["drawn"] = "rlds_creator.testing.drawn:DrawnFamily"
     others = {name: target for name, target in added.items() if name not in _FAMILIES}
     return {**_FAMILIES, **others}
 

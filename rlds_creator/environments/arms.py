@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import dm_env
 import numpy as np
 from typing_extensions import override
 
-from rlds_creator.environments.key_maps import KeyedPlayable, KeyMap
+from rlds_creator.environments.key_maps import KeyMap
 from rlds_creator.environments.mujoco_pictures import MuJoCoPictures
 from rlds_creator.environments.playable import Control, Inputs
+from rlds_creator.environments.simulation import Simulated, SimulatedPlayable
 
 __all__ = ["ArmPlayable", "directions"]
 
 _TOGGLES = ("Space", "Button0")
 
 
-class ArmPlayable(KeyedPlayable):
+class ArmPlayable(SimulatedPlayable):
     """Arms, drawn by MuJoCo. A key opens and closes their grippers.
 
     Args:
@@ -34,7 +34,7 @@ class ArmPlayable(KeyedPlayable):
 
     def __init__(
         self,
-        environment: dm_env.Environment,
+        environment: Simulated,
         keys: KeyMap,
         distributions: Sequence[str],
         pictures: MuJoCoPictures,

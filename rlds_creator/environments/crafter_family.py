@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import dm_env
 import numpy as np
 from dm_env import specs
 from typing_extensions import override
 
-from rlds_creator.environments.key_maps import KeyedPlayable, key_map
+from rlds_creator.environments.key_maps import key_map
 from rlds_creator.environments.playable import Family
+from rlds_creator.environments.simulation import Simulated, SimulatedPlayable
 
 __all__ = ["CrafterFamily", "CrafterPlayable"]
 
@@ -36,52 +36,35 @@ _KEYS = {
 }
 
 
-class _World(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
+class _World(Simulated):
     """The world.
 
     Args:
       world: An environment of Crafter.
-
-    Attributes:
-      next_seed: The seed of the next episode.
-      info: What the environment says beside the observation.
     """
 
     def __init__(self, world: Any) -> None:
         self.world = world
-        self._is_over = True
-        self.next_seed: int | None = None
-        self.info: dict[str, Any] = {}
+        picture = specs.BoundedArray((_OBSERVED, _OBSERVED, 3), np.uint8, 0, 255, "image")
+        super().__init__(picture, specs.DiscreteArray(len(world.action_names)))
 
     @override
-    def reset(self) -> dm_env.TimeStep:
+    def begin(self) -> Any:
         if self.next_seed is not None:
             # The world of an episode is that of its number and the seed.
             self.world._seed, self.next_seed = self.next_seed, None
             self.world._episode = 0
-        self._is_over, self.info = False, {}
-        return dm_env.restart(self.world.reset())
+        self.info = {}
+        return self.world.reset()
 
     @override
-    def step(self, action: Any) -> dm_env.TimeStep:
-        if self._is_over:
-            return self.reset()
-        observation, reward, self._is_over, info = self.world.step(int(action))
-        discount = float(info["discount"])
+    def advance(self, action: Any) -> tuple[Any, float, float, bool]:
+        observation, reward, is_over, info = self.world.step(int(action))
         self.info = {name: info[name] for name in ("inventory", "achievements")}
-        kind = dm_env.StepType.LAST if self._is_over else dm_env.StepType.MID
-        return dm_env.TimeStep(kind, float(reward), discount, observation)
-
-    @override
-    def observation_spec(self) -> Any:
-        return specs.BoundedArray((_OBSERVED, _OBSERVED, 3), np.uint8, 0, 255, "image")
-
-    @override
-    def action_spec(self) -> Any:
-        return specs.DiscreteArray(len(self.world.action_names))
+        return observation, reward, float(info["discount"]), is_over
 
 
-class CrafterPlayable(KeyedPlayable):
+class CrafterPlayable(SimulatedPlayable):
     """The world of Crafter.
 
     Args:
@@ -106,14 +89,6 @@ class CrafterPlayable(KeyedPlayable):
     def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
         picture: np.ndarray = self._world.world.render((self._side, self._side))
         return picture
-
-    @override
-    def seed(self, seed: int) -> None:
-        self._world.next_seed = seed
-
-    @override
-    def info(self) -> Mapping[str, Any]:
-        return self._world.info
 
 
 class CrafterFamily(Family):

@@ -6,13 +6,13 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import dm_env
 import numpy as np
 from dm_env import specs
 from typing_extensions import override
 
-from rlds_creator.environments.key_maps import KeyedPlayable, KeyMap, key_map
+from rlds_creator.environments.key_maps import KeyMap, key_map
 from rlds_creator.environments.playable import Family
+from rlds_creator.environments.simulation import Simulated, SimulatedPlayable
 
 __all__ = ["ProcgenFamily", "ProcgenPlayable"]
 
@@ -29,29 +29,25 @@ _GAMES = {
 }
 
 
-class _Levels(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
+class _Levels(Simulated):
     """Levels of a game, each an episode.
 
     Args:
       options: What the game is made with.
       start_level: The number of the first level.
       num_levels: How many levels there are; 0 for as many as there are numbers.
-
-    Attributes:
-      info: What the game says beside the observation.
     """
 
     def __init__(self, options: Mapping[str, Any], start_level: int, num_levels: int) -> None:
+        picture = specs.BoundedArray((64, 64, 3), np.uint8, 0, 255, "rgb")
+        super().__init__(picture, specs.DiscreteArray(15, np.int32))
         self._options, self._start, self._number = options, start_level, num_levels
         self._game: Any = None
         self._random = np.random.default_rng()
-        self._is_over = True
-        self.next_seed: int | None = None
-        self.info: dict[str, Any] = {}
         self.picture: np.ndarray | None = None
 
     @override
-    def reset(self) -> dm_env.TimeStep:
+    def begin(self) -> Any:
         if self.next_seed is not None:
             self._random, self.next_seed = np.random.default_rng(self.next_seed), None
         number = int(self._random.integers(self._number or 2**31 - self._start))
@@ -66,28 +62,23 @@ class _Levels(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
             render_mode="rgb_array",
             **self._options,
         )
-        self._is_over = False
         _, observation, _ = self._game.observe()
-        return dm_env.restart(self._seen(observation))
+        return self._seen(observation)
 
     @override
-    def step(self, action: Any) -> dm_env.TimeStep:
-        if self._is_over:
-            return self.reset()
+    def advance(self, action: Any) -> tuple[Any, float, float, bool]:
         self._game.act(np.array([action], np.int32))
         rewards, observation, is_first = self._game.observe()
-        reward = float(rewards[0])
         if not is_first[0]:
-            return dm_env.transition(reward, self._seen(observation))
+            return self._seen(observation), rewards[0], 1.0, False
         # The game shows the next level already: nobody sees how this one ended.
-        self._is_over = True
         level = self._game.get_info()[0]
         self.info = {
             "level_seed": int(level["prev_level_seed"]),
             "is_complete": bool(level["prev_level_complete"]),
             "final_observation_known": False,
         }
-        return dm_env.termination(reward, self._last)
+        return self._last, rewards[0], 0.0, True
 
     def _seen(self, observation: Mapping[str, Any]) -> np.ndarray:
         level = self._game.get_info()[0]
@@ -97,20 +88,12 @@ class _Levels(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         return self._last
 
     @override
-    def observation_spec(self) -> Any:
-        return specs.BoundedArray((64, 64, 3), np.uint8, 0, 255, "rgb")
-
-    @override
-    def action_spec(self) -> Any:
-        return specs.DiscreteArray(15, np.int32)
-
-    @override
     def close(self) -> None:
         if self._game is not None:
             self._game.close()
 
 
-class ProcgenPlayable(KeyedPlayable):
+class ProcgenPlayable(SimulatedPlayable):
     """A game of Procgen.
 
     Args:
@@ -126,14 +109,6 @@ class ProcgenPlayable(KeyedPlayable):
     def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
         assert self._levels.picture is not None  # There is one from the reset on.
         return self._levels.picture
-
-    @override
-    def seed(self, seed: int) -> None:
-        self._levels.next_seed = seed
-
-    @override
-    def info(self) -> Mapping[str, Any]:
-        return self._levels.info
 
 
 class ProcgenFamily(Family):

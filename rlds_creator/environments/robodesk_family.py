@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import dm_env
 import numpy as np
 from dm_env import specs
 from PIL import Image
@@ -22,6 +21,7 @@ from rlds_creator.environments.mujoco_pictures import (
     draw_without_display,
 )
 from rlds_creator.environments.playable import Family
+from rlds_creator.environments.simulation import Simulated
 
 __all__ = ["RoboDeskFamily", "RoboDeskPlayable"]
 
@@ -79,44 +79,33 @@ _VIEW = {
 _MOST_STEPS = 1_000_000
 
 
-class _Desk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
-    """A task of RoboDesk as an environment of dm_env.
+class _Desk(Simulated):
+    """A task of RoboDesk.
 
     Args:
       desk: The task.
-
-    Attributes:
-      info: What the task says beside the observation.
     """
 
     def __init__(self, desk: Any) -> None:
         self.desk = desk
-        self._is_over = True
-        self.info: dict[str, Any] = {}
         space = desk.action_space
-        self._action = specs.BoundedArray(space.shape, space.dtype, space.low, space.high)
-        self._observation = {
+        observation = {
             name: specs.Array(value.shape, value.dtype, name)
-            for name, value in self._reset().items()
+            for name, value in self.begin().items()
         }
+        action = specs.BoundedArray(space.shape, space.dtype, space.low, space.high)
+        super().__init__(observation, action)
 
     @override
-    def reset(self) -> dm_env.TimeStep:
-        return dm_env.restart(self._seen(self._reset(), is_over=False))
+    def begin(self) -> dict[str, np.ndarray]:
+        self._draw_here()
+        return self._seen(self.desk.reset())
 
     @override
-    def step(self, action: Any) -> dm_env.TimeStep:
-        if self._is_over:
-            return self.reset()
+    def advance(self, action: Any) -> tuple[Any, float, float, bool]:
         self._draw_here()
         observation, reward, is_over, info = self.desk.step(action)
-        seen = self._seen(observation, is_over=is_over)
-        kind = dm_env.StepType.LAST if is_over else dm_env.StepType.MID
-        return dm_env.TimeStep(kind, float(reward), info["discount"], seen)
-
-    def _reset(self) -> Any:
-        self._draw_here()
-        return self.desk.reset()
+        return self._seen(observation), reward, info["discount"], is_over
 
     def _draw_here(self) -> None:
         """Lets dm_control draw the observation in its own context.
@@ -127,19 +116,10 @@ class _Desk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         with context.make_current() as thread:
             thread.call(context._platform_make_current)
 
-    def _seen(self, observation: Mapping[str, Any], *, is_over: bool) -> dict[str, np.ndarray]:
-        self._is_over = is_over
+    def _seen(self, observation: Mapping[str, Any]) -> dict[str, np.ndarray]:
         self.info = {"success": bool(self.desk._get_task_reward(self.desk.task, "success"))}
         # Some of it changes with the simulation.
         return {name: np.array(value) for name, value in observation.items()}
-
-    @override
-    def observation_spec(self) -> Any:
-        return self._observation
-
-    @override
-    def action_spec(self) -> Any:
-        return self._action
 
     @override
     def close(self) -> None:
@@ -158,16 +138,11 @@ class RoboDeskPlayable(ArmPlayable):
     def __init__(self, desk: _Desk, keys: KeyMap, pictures: MuJoCoPictures) -> None:
         grippers = [_HAND.index("gripper")]
         super().__init__(desk, keys, ["robodesk", "mujoco"], pictures, grippers, opened=1.0)
-        self._desk = desk
 
     @override
     def seed(self, seed: int) -> None:
         np.random.seed(seed)  # Tasks have no generator of their own.
         self.open_grippers()
-
-    @override
-    def info(self) -> Mapping[str, Any]:
-        return self._desk.info
 
 
 class RoboDeskFamily(Family):

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import dm_env
 import numpy as np
 from dm_env import specs
 from typing_extensions import override
@@ -20,6 +19,7 @@ from rlds_creator.environments.mujoco_pictures import (
     draw_without_display,
 )
 from rlds_creator.environments.playable import Family
+from rlds_creator.environments.simulation import Simulated
 
 __all__ = ["RobosuiteFamily", "RobosuitePlayable"]
 
@@ -59,58 +59,42 @@ _GROUPS = {0: False, 1: True}
 _MOST_STEPS = 1_000_000
 
 
-class _Arm(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
-    """A task of robosuite as an environment of dm_env.
+class _Arm(Simulated):
+    """A task of robosuite.
 
     Args:
       task: The task.
       horizon: After how many steps an episode is truncated.
-
-    Attributes:
-      info: What the task says beside the observation.
     """
 
     def __init__(self, task: Any, horizon: int) -> None:
         self.task, self._horizon = task, horizon
         self._num_steps = 0
-        self._is_over = True
-        self.info: dict[str, Any] = {}
         low, high = task.action_spec
-        self._action = specs.BoundedArray(low.shape, np.float64, low, high)
-        self._observation = {
+        observation = {
             name: specs.Array(value.shape, value.dtype, name)
             for name, value in self._seen(task.reset()).items()
         }
+        super().__init__(observation, specs.BoundedArray(low.shape, np.float64, low, high))
 
     @override
-    def reset(self) -> dm_env.TimeStep:
-        self._num_steps, self._is_over = 0, False
+    def begin(self) -> Any:
+        self._num_steps = 0
         observation = self._seen(self.task.reset())
         self.info = {"success": bool(self.task._check_success())}
-        return dm_env.restart(observation)
+        return observation
 
     @override
-    def step(self, action: Any) -> dm_env.TimeStep:
-        if self._is_over:
-            return self.reset()
+    def advance(self, action: Any) -> tuple[Any, float, float, bool]:
         observation, reward, is_done, info = self.task.step(np.asarray(action))
         self._num_steps += 1
-        self._is_over = bool(is_done) or self._num_steps >= self._horizon
         self.info = {**info, "success": bool(self.task._check_success())}
-        kind = dm_env.StepType.LAST if self._is_over else dm_env.StepType.MID
-        return dm_env.TimeStep(kind, float(reward), 1.0, self._seen(observation))
+        is_over = bool(is_done) or self._num_steps >= self._horizon
+        return self._seen(observation), reward, 1.0, is_over
 
     @staticmethod
     def _seen(observation: Mapping[str, Any]) -> dict[str, np.ndarray]:
         return {name: np.array(value) for name, value in observation.items()}
-
-    @override
-    def observation_spec(self) -> Any:
-        return self._observation
-
-    @override
-    def action_spec(self) -> Any:
-        return self._action
 
     @override
     def close(self) -> None:
@@ -140,10 +124,6 @@ class RobosuitePlayable(ArmPlayable):
         self._arm.task.rng.bit_generator.state = state
         np.random.seed(seed)  # Some tasks use this one.
         self.open_grippers()
-
-    @override
-    def info(self) -> Mapping[str, Any]:
-        return self._arm.info
 
 
 class RobosuiteFamily(Family):

@@ -46,10 +46,6 @@ def main() -> int:
     try:
         from rlds_creator.exporting import export
 
-        if job.get("format") == "minari":  # It is written with TensorFlow.
-            from tfds_builders.quiet import quiet_libraries
-
-            quiet_libraries()
         exported = export(**job, progress=_limited(lambda done: send(progress=done)))
     except Exception as error:
         last: dict[str, Any] = {"error": _in_words(error), "details": _details(error)}

@@ -83,7 +83,6 @@ class Job:
 
     def start(
         self,
-        python: str = "",
         *,
         progress: Callable[[float], None] | None = None,
         turn: asyncio.Semaphore | None = None,
@@ -91,13 +90,10 @@ class Job:
         """Starts it; needs a running event loop.
 
         Args:
-          python: The interpreter; that of this process by default.
           progress: Called with how much is done, from 0 to 1, a few times per second.
           turn: What jobs wait for that shall not run at the same time.
         """
-        if self._task is not None:
-            raise RuntimeError("the job was started before")
-        self._task = asyncio.create_task(self._run(python or sys.executable, progress, turn))
+        self._task = asyncio.create_task(self._run(progress, turn))
 
     def cancel(self) -> None:
         """Ends it, if it is not done; `result` then raises `asyncio.CancelledError`."""
@@ -111,20 +107,18 @@ class Job:
           ExportError: It failed.
           asyncio.CancelledError: It was cancelled.
         """
-        if self._task is None:
-            raise RuntimeError("the job was not started")
+        assert self._task is not None  # It was started.
         return await asyncio.shield(self._task)
 
     async def _run(
         self,
-        python: str,
         progress: Callable[[float], None] | None,
         turn: asyncio.Semaphore | None,
     ) -> Exported:
         async with turn or contextlib.nullcontext():
             try:
                 self._output.mkdir(parents=True, exist_ok=True)
-                async with _process(python, self._job) as messages:
+                async with _process(self._job) as messages:
                     async for message in messages:
                         if "progress" in message:
                             self.progress = message["progress"]
@@ -141,12 +135,10 @@ class Job:
 
 
 @contextlib.asynccontextmanager
-async def _process(
-    python: str, job: dict[str, Any]
-) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+async def _process(job: dict[str, Any]) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
     """The messages of a process, which is gone in the end."""
     process = await asyncio.create_subprocess_exec(
-        python,
+        sys.executable,
         "-m",
         "rlds_creator.exporting",
         stdin=asyncio.subprocess.PIPE,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rlds.formats.logs.source import EnvLoggerSource
     from rlds.sources import SourceEpisode
 
 __all__ = ["FORMATS", "Format", "formats"]
@@ -46,9 +47,16 @@ class Format:
         return all(importlib.util.find_spec(module) is not None for module in self.modules)
 
 
+def _source(log: Path) -> EnvLoggerSource:
+    from rlds.formats.logs.source import EnvLoggerSource
+
+    source = EnvLoggerSource(log)
+    source.description = _DESCRIPTION
+    return source
+
+
 def _write_tfds(log: Path, folder: Path, name: str, progress: Callable[[float], None]) -> Path:
     from rlds.feeds import materialise
-    from rlds.formats.logs.source import EnvLoggerSource
     from rlds.sources.episodes import Episodes
 
     class Reported(Episodes):
@@ -59,9 +67,7 @@ def _write_tfds(log: Path, folder: Path, name: str, progress: Callable[[float], 
                 yield dataclasses.replace(episode, key=str(name))
                 progress(number / len(self))
 
-    source = EnvLoggerSource(log)
-    source.description = _DESCRIPTION
-    episodes = Reported(source)
+    episodes = Reported(_source(log))
     num_bytes = sum(file.stat().st_size for file in log.rglob("*") if file.is_file())
     made = materialise(
         episodes,
@@ -76,8 +82,8 @@ def _write_tfds(log: Path, folder: Path, name: str, progress: Callable[[float], 
 def _write_minari(log: Path, folder: Path, name: str, progress: Callable[[float], None]) -> Path:
     from rlds import sources
 
-    dataset = _write_tfds(log, log.parent, name, lambda done: progress(done / 2))
-    sources.export(dataset, "minari", folder / f"{name}-v0", verify=False, allow_loss=True)
+    del progress  # It is not told on the way.
+    sources.export(_source(log), "minari", folder / f"{name}-v0", verify=False, allow_loss=True)
     return folder / f"{name}-v0"
 
 
@@ -96,7 +102,7 @@ FORMATS: Mapping[str, Format] = {
             "Dataset of Minari",
             'rlds.sources.open("{path}")',
             requires="rlds-ecosystem[hdf5]",
-            modules=("tensorflow", "tensorflow_datasets", "h5py"),
+            modules=("h5py",),
             write=_write_minari,
         ),
     )

@@ -148,7 +148,7 @@ class Creator:
         people = self.store.people()
         return not any(one.role is Role.OWNER and one.name != YOU for one in people)
 
-    def _save(self, episode: Episode, *, is_cut: bool = False) -> Awaitable[tuple[Episode, bool]]:
+    def _save(self, episode: Episode, is_cut: bool) -> Awaitable[tuple[Episode, bool]]:
         return in_thread(self.recordings.save, episode, is_cut=is_cut)
 
     @contextlib.asynccontextmanager

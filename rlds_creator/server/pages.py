@@ -19,18 +19,7 @@ __all__ = ["Pages"]
 # Stands in `index.html` for the folder of all other files.
 _PLACE = b"{static}"
 
-_MEDIA_TYPES = {
-    "css": "text/css",
-    "html": "text/html",
-    "ico": "image/x-icon",
-    "js": "text/javascript",
-    "json": "application/json",
-    "png": "image/png",
-    "svg": "image/svg+xml",
-    "webmanifest": "application/manifest+json",
-    "woff2": "font/woff2",
-}
-_COMPRESSED = {"ico", "png", "woff2"}
+_MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
 class Pages:
@@ -55,9 +44,7 @@ class Pages:
         page = self._files.pop("index.html", b"")
         self._page = page.replace(_PLACE, f"/static/{self.hash}".encode())
         self._small = {
-            name: gzip.compress(content, 6, mtime=0)
-            for name, content in self._files.items()
-            if name.rpartition(".")[2] not in _COMPRESSED
+            name: gzip.compress(content, 6, mtime=0) for name, content in self._files.items()
         }
 
     def routes(self) -> list[BaseRoute]:
@@ -71,13 +58,14 @@ class Pages:
         name = request.path_params["name"]
         if request.path_params["hash"] != self.hash or name not in self._files:
             raise errors.NotFoundError("There is no such file.")
-        headers = {"cache-control": "public, max-age=31536000, immutable"}
+        headers = {
+            "cache-control": "public, max-age=31536000, immutable",
+            "vary": "accept-encoding",
+        }
         content = self._files[name]
-        if name in self._small:
-            headers["vary"] = "accept-encoding"
-            if "gzip" in request.headers.get("accept-encoding", ""):
-                headers["content-encoding"] = "gzip"
-                content = self._small[name]
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            headers["content-encoding"] = "gzip"
+            content = self._small[name]
         kind = _MEDIA_TYPES.get(name.rpartition(".")[2], "text/plain")
         return Response(content, headers=headers, media_type=kind)
 

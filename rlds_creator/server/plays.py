@@ -13,7 +13,7 @@ import logging
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -60,7 +60,6 @@ class Limits:
       until_hello: How long a page may take for its first message.
       messages_per_second: What a page may say; it is heard more slowly if it says more.
       wrong_messages: After how many messages that are none a page is sent away.
-      memory: What the process of an environment may take, in bytes; None for all.
     """
 
     players: int = 16
@@ -73,21 +72,10 @@ class Limits:
     until_hello: float = 10.0
     messages_per_second: float = 300.0
     wrong_messages: int = 20
-    memory: int | None = None
-
-    @property
-    def of_process(self) -> dict[str, Any]:
-        """What the process of an environment is told."""
-        return {"memory": self.memory}
 
 
-class Save(Protocol):
-    """Stores an episode as it is now, see `Recordings.save`."""
-
-    def __call__(
-        self, episode: Episode, *, is_cut: bool = False
-    ) -> Awaitable[tuple[Episode, bool]]:
-        """Returns what is stored, and whether the person may play on."""
+Save = Callable[[Episode, bool], Awaitable[tuple[Episode, bool]]]
+"""Stores an episode as it is now, see `Recordings.save`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -426,7 +414,7 @@ class Play:
 
     async def _save_one(self, episode: Episode, is_cut: bool) -> None:
         try:
-            stored, may_go_on = await self._save(episode, is_cut=is_cut)
+            stored, may_go_on = await self._save(episode, is_cut)
         except Exception as error:
             # Its log is there: the next start of the server adds it to the database.
             if not isinstance(error, ServerError):
@@ -576,7 +564,6 @@ class Plays:
             "directory": self._directory,
             "agent_id": agent_id,
             "study_id": study.id,
-            "limits": self.limits.of_process,
             "expiry": {"idle": self.limits.until_idle, "paused": self.limits.until_expired},
         }
         play = Play(

@@ -36,6 +36,7 @@ __all__ = ["Recordings"]
 logger = logging.getLogger(__name__)
 
 _UNFINISHED = (None, EpisodeState.PLAYING, EpisodeState.ENDED)
+_SAID = ("state", "reason", "success", "notes")
 _MOST_OPEN = 16
 _CACHE_BYTES = 64 << 20
 
@@ -80,20 +81,8 @@ class Recordings:
             study = self._store.study(episode.study)
             environment = self._store.environments(episode.study).get(episode.environment)
             said = {
-                "state": episode.state,
-                "reason": episode.reason,
-                "success": episode.success,
-                "notes": episode.notes,
-                "tags": [
-                    {
-                        "label": tag.label,
-                        "first": tag.first,
-                        "last": tag.last,
-                        "author": tag.author,
-                        "created": tag.created,
-                    }
-                    for tag in self._store.tags(episode_id)
-                ],
+                **{name: getattr(episode, name) for name in _SAID},
+                "tags": self._store.tags(episode_id),
                 "study": {"id": study.id, "name": study.name},
                 "environment": environment or {"id": episode.environment, "name": ""},
             }

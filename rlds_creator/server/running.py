@@ -16,6 +16,7 @@ from typing import Any
 import uvicorn
 
 from rlds_creator.server.connections import Connections
+from rlds_creator.server.limits import Bucket
 from rlds_creator.server.security import Application
 
 __all__ = ["AtMost", "address_of", "bound", "serve", "server", "wants_browser"]
@@ -149,22 +150,14 @@ class AtMost(logging.Filter):
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._per_minute = per_minute
-        self._clock = clock
-        self._room = float(per_minute)
-        self._time = clock()
+        self._bucket = Bucket(per_minute, per_minute / 60, clock)
         self._left_out = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a line is written."""
-        now = self._clock()
-        self._room += (now - self._time) * self._per_minute / 60
-        self._room = min(self._room, float(self._per_minute))
-        self._time = now
-        if self._room < 1:
+        if self._bucket.take():
             self._left_out += 1
             return False
-        self._room -= 1
         if self._left_out:
             record.msg, record.args = f"{record.getMessage()} ({self._left_out} left out)", None
             self._left_out = 0

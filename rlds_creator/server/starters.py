@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 
+import msgspec
+
 from rlds_creator.model import Environment, Label, Mode, Study, StudyState
 
 __all__ = ["starters"]
@@ -69,11 +71,5 @@ def starters() -> Iterator[Study]:
     """Returns the studies whose packages are installed; nothing is imported."""
     for modules, study in _STARTERS:
         if all(importlib.util.find_spec(module) is not None for module in modules):
-            yield Study(
-                name=study.name,
-                description="Made at the first start, to try. Change it, or delete it.",
-                instructions=study.instructions,
-                state=StudyState.ENABLED,
-                environments=study.environments,
-                labels=study.labels,
-            )
+            description = "Made at the first start, to try. Change it, or delete it."
+            yield msgspec.structs.replace(study, description=description, state=StudyState.ENABLED)

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from rlds_creator.server.errors import BadRequestError, UnavailableError
 from rlds_creator.worker import link
@@ -124,15 +124,6 @@ def _describe(path: str, name: str) -> dict[str, Any]:
                 f"The interpreter {called} does not say what it has; is `rlds-ecosystem` installed "
                 "there?"
             ) from None
-
-
-class WorkerMaker(Protocol):
-    """Makes a worker, which is still to be started."""
-
-    def __call__(
-        self, on_message: Callable[[link.Message], None], on_end: Callable[[str], None]
-    ) -> Worker:
-        """Returns a worker, see `Worker`."""
 
 
 class Worker:
@@ -297,6 +288,10 @@ class Worker:
         with contextlib.closing(transport):
             while part := await reader.read(1 << 16):
                 self._output = (self._output + part)[-_MAX_OUTPUT:]
+
+
+WorkerMaker = Callable[[Callable[[link.Message], None], Callable[[str], None]], Worker]
+"""Makes a worker, which is still to be started, of what hears its messages and of its end."""
 
 
 def _kill_group(pid: int) -> None:

@@ -18,6 +18,7 @@ from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from alembic.script import ScriptDirectory
 
+from rlds_creator.store import tables
 from rlds_creator.store.errors import StoreError
 
 __all__ = ["Database"]
@@ -184,7 +185,10 @@ def _migrate(engine: sa.Engine) -> None:
                 f"the database has the tables of a newer release (version {current}), this one "
                 f"knows them up to version {newest}: install a newer release"
             )
-        with Operations.context(context):
-            for script in reversed(list(scripts.iterate_revisions("head", current or "base"))):
-                script.module.upgrade()
+        if current is None:
+            tables.metadata.create_all(connection, checkfirst=False)
+        else:
+            with Operations.context(context):
+                for script in reversed(list(scripts.iterate_revisions("head", current))):
+                    script.module.upgrade()
         context.stamp(scripts, "head")

@@ -156,16 +156,6 @@ class People(Database):
             person = self._add_person(connection, name or row.name, Role(row.role))
             return person, self._start_login(connection, person.id)
 
-    def start_login(self, person_id: str) -> str:
-        """Logs a person in, and returns the token for it.
-
-        Raises:
-          NotFoundError: There is none of this identifier.
-        """
-        with self._writing() as connection:
-            _person(connection, person_id)
-            return self._start_login(connection, person_id)
-
     def _start_login(self, connection: sa.Connection, person_id: str) -> str:
         token, now = new_token(), self._clock()
         table = tables.logins

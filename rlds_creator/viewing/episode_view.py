@@ -13,7 +13,7 @@ import rlds
 import tfds_files
 from rlds_creator.recorded import FPS, IMAGE, INPUTS, KEYS, TIME
 from rlds_creator.viewing import pictures
-from rlds_creator.viewing.pictures import Layout, Scale
+from rlds_creator.viewing.pictures import Scale
 from rlds_creator.viewing.steps import Steps, num_curves
 from rlds_creator.viewing.values import as_json, number_or_none, parsed
 from rlds_ecosystem.fields import Field
@@ -61,7 +61,7 @@ class EpisodeView:
         self._about = about or {}
         self._lock = threading.Lock()
         self._kinds: dict[str, str] | None = None
-        self._layouts: dict[str, Layout] = {}
+        self._layouts: dict[str, str] = {}
         self._scales: dict[str, Scale | None] = {}
 
     @property
@@ -86,7 +86,7 @@ class EpisodeView:
         is_ragged = isinstance(value, tfds_files.RaggedColumn)
         layout = None if is_ragged else pictures.layout_of(field)
         if layout is None and pictures.is_file(value):
-            layout = Layout("yxc")
+            layout = "yxc"
         if layout is not None:
             self._layouts[path] = layout
             return "picture"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from rlds_ecosystem.fields import Field
 from rlds_tools.cameras import cameras_of
 from tfds_files.images import may_hold
 
-__all__ = ["Layout", "Scale", "is_file", "layout_of", "media_type_of", "picture_file", "scale_of"]
+__all__ = ["Scale", "is_file", "layout_of", "media_type_of", "picture_file", "scale_of"]
 
 # The least sides of what is taken for a picture, if it has channels, and if it has none: then it
 # may as well be a matrix.
@@ -27,38 +26,29 @@ _QUALITY = 88
 _MOST_PIXELS = 1 << 26
 
 
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """How an array is a picture.
+def layout_of(field: Any) -> str | None:
+    """Returns what the axes of pictures are; None if the values of a field are none.
 
-    Attributes:
-      axes: What its axes are: "y", "x", "c" for channels, "n" for frames.
-    """
-
-    axes: str
-
-
-def layout_of(field: Any) -> Layout | None:
-    """Returns how the values of a field are pictures; None if they are none.
+    They are "y", "x", "c" for channels, and "n" for frames.
 
     >>> layout_of(Field(np.uint8, (84, 84, 3))), layout_of(Field(np.float32, (3, 64, 96)))
-    (Layout(axes='yxc'), Layout(axes='cyx'))
+    ('yxc', 'cyx')
     >>> layout_of(Field(np.uint8, (84, 84, 8))), layout_of(Field(np.float64, (6, 6)))
-    (Layout(axes='yxn'), None)
+    ('yxn', None)
     """
     if not isinstance(field, Field) or field.is_text:
         return None
     if field.encoding:
-        return Layout("yxc")
+        return "yxc"
     dtype, shape = field.column_dtype, field.shape
     if dtype.kind not in "buif" or not 2 <= len(shape) <= 4:
         return None
     if None in shape and len(shape) == 2:  # A list of lists, rather than a picture of any size.
         return None
     if cameras_of({"": field}):
-        return Layout("yxc"[: len(shape)])
+        return "yxc"[: len(shape)]
     found = _AXES[len(shape)]
-    return next((Layout(axes) for axes in found if _fits(shape, axes, dtype)), None)
+    return next((axes for axes in found if _fits(shape, axes, dtype)), None)
 
 
 # In the order in which they are tried.
@@ -77,8 +67,7 @@ def _fits(shape: Sequence[int | None], axes: str, dtype: np.dtype) -> bool:
     return all(side is None or side >= least for side in (sizes["y"], sizes["x"]))
 
 
-@dataclasses.dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """Which values are black and white.
 
     Attributes:
@@ -118,9 +107,9 @@ def scale_of(samples: Sequence[np.ndarray]) -> Scale | None:
     return Scale(low, high if high > low else low + 1)
 
 
-def _frames(array: np.ndarray, layout: Layout) -> list[np.ndarray]:
+def _frames(array: np.ndarray, layout: str) -> list[np.ndarray]:
     """The frames of a value, of shape `[height, width, channels]`."""
-    axes = layout.axes[: array.ndim]
+    axes = layout[: array.ndim]
     if "c" not in axes:
         array, axes = array[..., np.newaxis], f"{axes}c"
     if "n" not in axes:
@@ -176,7 +165,7 @@ def is_file(value: Any) -> bool:
 
 
 def picture_file(
-    value: Any, layout: Layout, scale: Scale | None = None, side: int | None = None
+    value: Any, layout: str, scale: Scale | None = None, side: int | None = None
 ) -> tuple[bytes, str]:
     """Returns a picture as a file, and its media type.
 
@@ -184,7 +173,7 @@ def picture_file(
 
     Args:
       value: An array, or the bytes of a file.
-      layout: How an array is a picture.
+      layout: What the axes of an array are, see `layout_of`.
       scale: Which values are black and white; found in the picture itself if None.
       side: The longer side has no more pixels than that; pictures never become larger.
 

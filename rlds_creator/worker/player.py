@@ -8,7 +8,6 @@ import dataclasses
 import errno
 import json
 import math
-import resource
 import secrets
 import time
 import traceback
@@ -178,7 +177,6 @@ class Player:
         self._quality, self._camera, self._controller = "medium", 0, ""
         self._is_settled = True  # Whether the server knows what became of the episode.
 
-        _limit(start.get("limits") or {})
         expiry = Expiry(**(start.get("expiry") or {}))
         self._play = Play(is_async=self._is_async, expiry=expiry, now=clock())
         self._playable = self._make()
@@ -635,20 +633,6 @@ def _recording() -> Iterator[None]:
                 message = "the disk of the server is full; the steps until then are kept"
             cause = cause.__cause__
         raise _FailedError(message, e) from e
-
-
-def _limit(limits: Mapping[str, Any]) -> None:
-    """Limits the process: "memory" in bytes, "files", "cpu_seconds"; None does not."""
-    kinds = {
-        "memory": resource.RLIMIT_AS,
-        "files": resource.RLIMIT_NOFILE,
-        "cpu_seconds": resource.RLIMIT_CPU,
-    }
-    for name, value in limits.items():
-        if value is not None:
-            _, hard = resource.getrlimit(kinds[name])
-            value = int(value) if hard == resource.RLIM_INFINITY else min(int(value), hard)
-            resource.setrlimit(kinds[name], (value, value))
 
 
 def _names_of_actions(playable: Playable) -> dict[str, Any]:

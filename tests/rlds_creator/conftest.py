@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests."""
+"""An environment that processes of tests find, and a PostgreSQL server."""
 
 import itertools
 import os
@@ -9,8 +9,19 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import drawn_family
 import psycopg
 import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _drawn_in_processes() -> Iterator[None]:
+    """Processes that tests start know the family "drawn" too."""
+    support = str(Path(drawn_family.__file__).parent)
+    path = os.pathsep.join(filter(None, [support, os.environ.get("PYTHONPATH")]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", path)
+        yield
 
 
 def _programs() -> Path | None:

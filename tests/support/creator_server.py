@@ -130,7 +130,7 @@ class Served:
 
 
 def drawn(id="discrete", mode="sync", **options):
-    """An environment of `rlds_creator.testing`."""
+    """An environment of `drawn_family`."""
     fields = {
         key: options.pop(key) for key in ("seed", "fps", "max_episode_steps") if key in options
     }

@@ -68,7 +68,7 @@ class Player:
             agent_id="agent",
             study_id="study",
             env_id="e",
-            **{"next_seed": None, "limits": {}, "expiry": {}, **start},
+            **{"next_seed": None, "expiry": {}, **start},
         )
         if wait:
             self.until(lambda: self.states)
@@ -199,7 +199,6 @@ class Worker(Player):
             stdout=self._output,
             stderr=self._errors,
             start_new_session=True,
-            env={**os.environ, "RLDS_CREATOR_TESTING": "1"},
         )
         connection.close()
 

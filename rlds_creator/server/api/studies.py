@@ -139,7 +139,6 @@ class StudyRoutes:
                         "study_id": "",
                         "env_id": "",
                         "next_seed": None,
-                        "limits": self._plays.limits.of_process,
                     },
                 )
                 await over.wait()

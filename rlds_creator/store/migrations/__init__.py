@@ -1,7 +1,7 @@
-"""How the tables came to be what they are: a module for each change, applied in turn.
+"""How a database of an older release gets the tables of this one: a module for each change.
 
 A module has `revision`, the `down_revision` that it follows, and `upgrade`. It never changes once
-it is released.
+it is released. A new database has all of `rlds_creator.store.tables` at once.
 """
 
 __all__: list[str] = []

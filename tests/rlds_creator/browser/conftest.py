@@ -64,13 +64,6 @@ class Visitor:
         assert not found, f"{name}: {found}"
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _with_testing_environments():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RLDS_CREATOR_TESTING", "1")
-        yield
-
-
 # Not for the session: while Playwright runs, nothing else can run an event loop in this thread.
 @pytest.fixture(scope="module")
 def chromium():

@@ -1,21 +1,17 @@
 """Somebody plays in a browser: keys, pads, fingers, pauses, lost networks, and what is recorded."""
 
 import base64
-import contextlib
 import io
 import json
 import re
-import socket
-import statistics
-import threading
 
 import numpy as np
 import pytest
 from creator_server import drawn, poll
+from drawn_family import read_drawn
 from PIL import Image
 
 import envlogger
-from rlds_creator.testing.drawn import read_drawn
 
 pytestmark = pytest.mark.slow
 
@@ -313,81 +309,6 @@ def check_replay(served, visitor, row, steps):
     assert now["notes"] == "theirs\n\nmine"
 
 
-class _Wire:
-    """A connection to a server that may go dead without saying so: a context manager."""
-
-    def __init__(self, address):
-        self._to = ("127.0.0.1", int(address.rpartition(":")[2]))
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._is_alive = threading.Event()
-        self._is_alive.set()
-        self._sockets, self._threads = [], []
-
-    def __enter__(self):
-        self._do(self._accept)
-        return self
-
-    def __exit__(self, *_):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self.mend()
-        for thread in self._threads:
-            thread.join()
-        for one in (self._listener, *self._sockets):
-            one.close()
-
-    def _do(self, work, *args):
-        thread = threading.Thread(target=work, args=args)
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                page, _ = self._listener.accept()
-                server = socket.create_connection(self._to)
-                self._sockets += [page, server]
-                self._do(self._carry, page, server)
-                self._do(self._carry, server, page)
-
-    def _carry(self, source, target):
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                self._is_alive.wait()
-                target.sendall(data)
-            target.shutdown(socket.SHUT_WR)
-
-    def cut(self):
-        self._is_alive.clear()
-
-    def mend(self):
-        """New connections work; those that were cut end."""
-        for one in self._sockets:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-        self._is_alive.set()
-
-
-def test_a_connection_that_is_dead_without_saying_so_is_opened_anew(served, visit):
-    study = served.study(drawn(mode="async", fps=20.0))
-    with _Wire(served.address) as wire:
-        game = Game.open(visit(wire), study)
-        game.start()
-        game.await_step(5)
-        wire.cut()
-        game.await_state("running", "reconnecting")
-        wire.mend()
-        game.await_state("paused")
-        step = game.step
-        game.start("paused")
-        game.await_step(step + 5)
-        game.page.keyboard.press("End")
-        game.judge("Enter")
-    (row,) = episodes_of(served, study).values()
-    steps, _ = recorded(served, row)
-    assert row["num_steps"] == len(steps)
-
-
 def test_a_game_that_waits_steps_once_for_each_press(served, visit):
     study = served.study(drawn(num_steps=40, size=480), seed=None)
     visitor = visit(served)
@@ -480,37 +401,6 @@ def test_the_next_episode_is_of_the_next_environment(served, visit):
     page.wait_for_selector("h1 >> text=Drawn box")
     game.await_state("ready")
     assert visitor.troubles == []
-
-
-def test_how_long_it_takes_from_a_key_to_its_picture(served, visit, capsys):
-    study = served.study(drawn(size=400))
-    visitor = visit(served)
-    game = Game.open(visitor, study)
-    game.page.evaluate(
-        """() => {
-            window.times = [];
-            let pressed = null;
-            addEventListener("keydown", (event) => { pressed ??= event.timeStamp; }, true);
-            const canvas = document.querySelector(".stage canvas");
-            new MutationObserver(() => {
-                if (pressed === null) return;
-                const since = pressed;
-                pressed = null;
-                requestAnimationFrame(() => window.times.push(performance.now() - since));
-            }).observe(canvas, { attributes: true, attributeFilter: ["data-step"] });
-        }"""
-    )
-    game.start()
-    for _ in range(100):
-        game.tap("ArrowRight")
-        game.page.wait_for_timeout(20)
-    times = sorted(game.page.evaluate("window.times"))
-    assert len(times) == 100
-    with capsys.disabled():
-        print(
-            f"\nkey to pixel: p50 {statistics.median(times):.1f} ms, p95 {times[94]:.1f} ms, "
-            f"most {times[-1]:.1f} ms"
-        )
 
 
 def test_a_game_is_in_one_tab_at_a_time(served, visit):

@@ -214,10 +214,9 @@ def test_a_missing_package_is_named(name, module, requires, monkeypatch):
         family.identifiers()
 
 
-def test_options_of_all_families_can_be_described(monkeypatch):
-    monkeypatch.delenv("RLDS_CREATOR_TESTING", raising=False)  # A server of other tests may run.
+def test_options_of_all_families_can_be_described():
     for name in environments.families():
         family = environments.family(name)
-        assert all([family.title, family.requires])
+        assert family.title
         for option in environments.options_of(family).values():
             assert option.is_json, option

@@ -132,26 +132,3 @@ def test_the_ground_of_another_episode_is_drawn():
     assert (before != changed).mean() > 0.05
     assert (before != playable.render(free)).mean() < 0.01
     playable.close()
-
-
-@is_drawn
-def test_a_camera_can_be_the_first_one():
-    playable = environments.make("dm_control", {"id": "cartpole/swingup", **SIZE})
-    playable.environment.reset()
-    physics = playable.environment.physics
-    pictures = MuJoCoPictures(
-        lambda: (physics.model.ptr, physics.data.ptr), 96, 64, first="lookatcart"
-    )
-    assert pictures.cameras == ["lookatcart", "fixed", FREE]
-    for camera in range(3):
-        expected = playable.render([1, 0, 2][camera])
-        assert (pictures.draw(camera) == expected).all()
-    pictures.close()
-    playable.close()
-
-
-@is_drawn
-def test_sizes_have_limits():
-    for side in (0, 10_000):
-        with pytest.raises(ValueError, match="a side of"):
-            environments.make("dm_control", {"id": "cartpole/swingup", "width": side})

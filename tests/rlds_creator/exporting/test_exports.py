@@ -1,7 +1,6 @@
 """Exports have what was recorded, step by step, and what people said about it."""
 
 import json
-import os
 import zipfile
 
 import dm_env
@@ -285,30 +284,12 @@ def test_annotations_that_make_no_sense_are_refused(content, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"a"}
 
 
-def test_annotations_that_are_no_file_are_not_waited_for(tmp_path):
-    recorded = write_episode(tmp_path / "a", 2)
-    (recorded / "annotations.json").unlink()
-    os.mkfifo(recorded / "annotations.json")
-    with pytest.raises(ExportError, match="of episode a cannot be read"):
-        export([recorded], tmp_path / "out")
-
-
 def test_tags_outside_of_the_episode_are_no_tags(tmp_path):
     tags = [("late", 4, 9), ("backwards", 3, 1), ("one", 2, None)]
     recorded = write_episode(tmp_path / "a", 4, tags=tags)
     export([recorded], tmp_path / "out", name="x", end_at=["late", "backwards"])
     [steps], _ = read_log(tmp_path / "out" / "x")
     assert [step.custom_data for step in steps] == [{"tag:one": i == 2} for i in range(4)]
-
-
-def test_without_annotations_all_is_exported_that_was_recorded(tmp_path):
-    recorded = write_episode(tmp_path / "a", 3)
-    (recorded / "annotations.json").unlink()
-    export([recorded], tmp_path / "out", name="x")
-    [steps], [metadata] = read_log(tmp_path / "out" / "x")
-    assert [step.custom_data for step in steps] == [None] * 3
-    assert metadata["state"] == ""
-    assert metadata["reason"] == "terminated"
 
 
 def test_a_damaged_log_is_named_without_its_place(tmp_path):

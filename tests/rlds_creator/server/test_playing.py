@@ -1,6 +1,5 @@
 """People play: over real sockets, in real workers."""
 
-import asyncio
 import json
 import sys
 from functools import partial
@@ -11,8 +10,7 @@ import pytest
 from creator_server import Served, drawn, poll
 
 import envlogger
-from rlds_creator.model import Environment, Person, Role, Study
-from rlds_creator.server.plays import Limits, Play
+from rlds_creator.server.plays import Limits
 from rlds_creator.server.workers import Patience
 
 
@@ -197,28 +195,6 @@ def test_players_take_turns_where_there_are_few_places(tmp_path) -> None:
             assert player.until("bye")["reason"] == "quota"
         status, answer = served.call("POST", "/api/plays", {"study": one["id"]})
         assert (status, answer["error"]["code"]) == (403, "quota")
-
-
-def test_the_log_of_an_episode_that_failed_is_counted() -> None:
-    """A step that could not be written when it was played may be there in the end."""
-
-    async def saved():
-        found = []
-
-        async def save(episode, *, is_cut=False):
-            found.append((episode.state.value, is_cut))
-            return episode, True
-
-        person = Person(id="p", name="you", role=Role.OWNER, created=0.0)
-        play = Play(person, Study(id="s", name="Walk"), None, save, None, {}, is_chosen=True)
-        play.environment = Environment(id="e", name="Drawn", family="drawn")
-        for state in ("playing", "failed"):
-            play._heard({"op": "episode", "episode": {"id": "x", "number": 0, "state": state}})
-        play._gone("crashed")
-        await play._save_all()
-        return found
-
-    assert asyncio.run(saved()) == [("playing", False), ("failed", True)]
 
 
 def test_turns_choose_for_each_episode(tmp_path) -> None:

@@ -55,33 +55,6 @@ def test_a_second_ctrl_c_ends_a_server_in_the_middle_of_a_game(tmp_path) -> None
         assert served.creator.store.episode(identifier).state is EpisodeState.ABANDONED
 
 
-@pytest.mark.slow
-def test_a_server_with_postgresql_plays_tags_and_comes_back(tmp_path, postgresql) -> None:
-    database = postgresql()
-    with Served(tmp_path, database=database) as served:
-        with served.player(served.play(served.study(drawn()))) as player:
-            player.until_step(0)
-            player.walk("Space", "Space")
-            player.say("control", do="end")
-            player.say("control", do="confirm", value="completed")
-            completed = player.until("episode", episode__state="completed")["episode"]["id"]
-            player.until("state", state="ready")
-            player.walk("Space")
-            playing = player.until("episode", episode__state="playing")["episode"]["id"]
-            tag = {"label": "jump", "first": 1, "last": 2}
-            served.good("POST", f"/api/episodes/{completed}/tags", tag)
-    assert not (tmp_path / "creator.sqlite").exists()
-    with Served(tmp_path, database=database) as served:
-        listed = served.good("GET", "/api/episodes?sort=started")["episodes"]
-        assert [(row["id"], row["state"]) for row in listed] == [
-            (completed, "completed"),
-            (playing, "abandoned"),
-        ]
-        assert served.good("GET", "/api/episodes?label=jump")["total"] == 1
-    said = json.loads((tmp_path / "episodes" / completed / "annotations.json").read_bytes())
-    assert [tag["label"] for tag in said["tags"]] == ["jump"]
-
-
 def test_the_store_and_the_logs_agree_after_a_restart(left) -> None:
     directory, completed, cut = left
     with Served(directory) as served:
@@ -153,7 +126,6 @@ class Process:
             [*command, "--port", "0", "--no-open", "-q"],
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "RLDS_CREATOR_TESTING": "1"},
             start_new_session=True,
         )
         line = self.process.stdout.readline()

@@ -40,29 +40,6 @@ def test_the_migrations_make_the_tables(where: str, store: Store) -> None:
     assert {*found} == {"alembic_version", *tables.metadata.tables}
 
 
-def test_what_is_stored_stays(tmp_path: Path) -> None:
-    path = tmp_path / "creator.sqlite"
-    with Store.open(path) as first, Store.open(f"sqlite:///{path}") as second:
-        person = first.add_person("Olga", Role.OWNER)
-        assert second.people() == [person]
-    with Store.open(path) as third:
-        assert third.people() == [person]
-    assert [file.name for file in tmp_path.iterdir()] == ["creator.sqlite"]
-
-
-def test_in_memory_nothing_stays() -> None:
-    with Store.open() as store:
-        store.add_person("Olga", Role.OWNER)
-        with Store.open() as other:
-            assert other.people() == []
-
-
-def test_threads_share_a_store_in_memory() -> None:
-    with Store.open() as store:
-        busy_store.edit(store, "here", busy_store.fill(store))
-        busy_store.check(store, ["here"])
-
-
 def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as threads:
         stores = list(threads.map(Store.open, [tmp_path / "creator.sqlite"] * 8))
@@ -70,27 +47,6 @@ def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
     assert all(store.people() == [person] for store in stores)
     for store in stores:
         store.close()
-
-
-def test_a_new_file_is_opened_while_another_is_about_to_write(tmp_path: Path) -> None:
-    path = tmp_path / "creator.sqlite"
-    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    other.execute("BEGIN IMMEDIATE")
-    end = threading.Timer(0.1, other.execute, ["ROLLBACK"])
-    end.start()
-    with Store.open(path) as store:
-        assert store.people() == []
-    end.join()
-    other.close()
-
-
-def test_all_connections_are_set_up(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "creator.sqlite") as store:
-        with store._reading() as first, store._reading() as second, store._writing() as third:
-            for connection in (first, second, third):
-                pragmas = ("foreign_keys", "journal_mode", "synchronous", "busy_timeout")
-                found = [connection.exec_driver_sql(f"PRAGMA {of}").scalar() for of in pragmas]
-                assert found == [1, "wal", 2, 5000]
 
 
 def test_rows_survive_a_later_release_which_this_one_refuses(

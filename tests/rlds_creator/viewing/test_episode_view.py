@@ -353,18 +353,6 @@ def test_wrong_steps_and_fields(recording):
         view.series("image")
 
 
-def test_an_episode_of_one_step(tmp_path):
-    writer = RiegeliBackendWriter(tmp_path / "log")
-    writer.record_step(StepData(dm_env.restart(np.float32(1)), None), True)
-    writer.close()
-    view = view_of(tmp_path / "log")
-    outline = view.outline()
-    assert (outline["num_steps"], outline["rewards"]) == (1, [None])
-    values = {"observation": 1, "is_first": True, "is_last": True, "is_terminal": False}
-    assert view.step(0)["values"] == values
-    assert view.series("observation") == {"names": ["observation"], "series": [[1]], "steps": [0]}
-
-
 def test_custom_data_that_changes_its_form(tmp_path):
     path = tmp_path / "log"
     writer = RiegeliBackendWriter(path)

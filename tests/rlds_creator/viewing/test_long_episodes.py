@@ -1,7 +1,6 @@
 """Episodes that are much longer than what may be in memory."""
 
 import io
-import json
 import tracemalloc
 
 import dm_env
@@ -44,40 +43,8 @@ def write_folder(path):
         writer.add({"steps": {"observation": {"camera": pictures}, "reward": reward}})
 
 
-def write_minari(path):
-    h5py = pytest.importorskip("h5py")
-    (path / "data").mkdir(parents=True)
-
-    def box(shape, dtype):
-        low, high = np.zeros(shape).tolist(), np.full(shape, 255).tolist()
-        return {"type": "Box", "dtype": dtype, "shape": shape, "low": low, "high": high}
-
-    metadata = {
-        "total_episodes": 1,
-        "total_steps": NUM_STEPS - 1,
-        "data_format": "hdf5",
-        "observation_space": json.dumps(
-            {"type": "Dict", "subspaces": {"camera": box([SIDE, SIDE, 3], "uint8")}}
-        ),
-        "action_space": json.dumps(box([1], "float32")),
-    }
-    (path / "data" / "metadata.json").write_text(json.dumps(metadata))
-    with h5py.File(path / "data" / "main_data.hdf5", "w") as file:
-        group = file.create_group("episode_0")
-        group.attrs.update({"id": 0, "total_steps": NUM_STEPS - 1})
-        camera = group.create_dataset(
-            "observations/camera", (NUM_STEPS, SIDE, SIDE, 3), "u1", chunks=(16, SIDE, SIDE, 3)
-        )
-        for step in range(0, NUM_STEPS, 16):
-            camera[step : step + 16] = np.stack([picture(step + i) for i in range(16)])
-        group["actions"] = np.zeros((NUM_STEPS - 1, 1), np.float32)
-        group["rewards"] = np.arange(1, NUM_STEPS, dtype=np.float64)
-        group["terminations"] = np.zeros(NUM_STEPS - 1, bool)
-        group["truncations"] = np.zeros(NUM_STEPS - 1, bool)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("write", [write_log, write_folder, write_minari])
+@pytest.mark.parametrize("write", [write_log, write_folder])
 def test_memory_is_bounded(write, tmp_path, monkeypatch):
     monkeypatch.setattr(shelf, "_CACHE_BYTES", MAX_CACHE)
     path = tmp_path / "long"

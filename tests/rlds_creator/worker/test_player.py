@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn_family import MOVES, read_drawn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -19,7 +20,6 @@ from playing import Clock, Player
 import envlogger
 from rlds_creator.environments import make
 from rlds_creator.frames import Frame
-from rlds_creator.testing.drawn import MOVES, read_drawn
 from rlds_creator.worker.player import _names_of_actions
 from rlds_creator.worker.recovery import recover_episode
 

@@ -87,10 +87,9 @@ def check_kill(directory: Path, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trouble", ["die", "hang", "memory"])
+@pytest.mark.parametrize("trouble", ["die", "hang"])
 def test_environments_may_end_in_any_way(tmp_path: Path, trouble: str) -> None:
-    start: dict[str, Any] = {"limits": {"memory": 2 << 30, "files": 64, "cpu_seconds": 600}}
-    with Worker(tmp_path, options={"trouble": trouble}, start=start) as worker:
+    with Worker(tmp_path, options={"trouble": trouble}) as worker:
         for _ in range(3):
             worker.press("ArrowLeft")
             worker.release("ArrowLeft")
@@ -103,10 +102,8 @@ def test_environments_may_end_in_any_way(tmp_path: Path, trouble: str) -> None:
             worker.connection.close()  # The server goes: so does the worker.
         else:
             worker.drain()
-    assert worker.status == {"die": 4, "hang": 1, "memory": 1}[trouble]
+    assert worker.status == {"die": 4, "hang": 1}[trouble]
     (directory,) = tmp_path.iterdir()
     recovered = recover_episode(directory)
     assert recovered is not None
     assert recovered.num_steps == 3
-    if trouble == "memory":
-        assert "MemoryError" in worker.errors[0]["message"]
