@@ -1,22 +1,15 @@
-import os
 import pickle
-import signal
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import conversions
-import forked
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from toy_source import ToySource
 
-import rlds
 from envlogger.errors import StorageError
-from rlds.sources.source import Source, SourceError
+from rlds.sources.source import SourceError
 from rlds.tfds.examples import ExampleEncoder
 from rlds.validation import InvalidDatasetError
 from tfds_builders.builder import SourceBuilder, convert
@@ -331,45 +324,11 @@ def test_parts_are_read_in_windows(raw, tmp_path, monkeypatch):
     assert conversions.contents(made.data_path) == expected
 
 
-def test_changed_raw_data_begins_anew(raw, tmp_path):
-    read = []
-    with pytest.raises(conversions.Interrupted):
-        source = conversions.interrupted(ToySource(raw), 5, read)
-        convert(source, name="toy", data_dir=tmp_path)
-    assert staging(tmp_path).exists()
-    raw.write_text("other")
-    convert(conversions.interrupted(ToySource(raw), None, read), name="toy", data_dir=tmp_path)
-    assert len(read) == 15
-    assert not staging(tmp_path).exists()
-
-
 def test_the_error_says_how_to_go_on(raw, tmp_path):
     with pytest.raises(conversions.Interrupted) as caught:
         source = conversions.interrupted(ToySource(raw), 5, [])
         convert(source, name="toy", data_dir=tmp_path)
     assert str(staging(tmp_path)) in caught.value.__notes__[0]
-
-
-def test_two_processes_convert_to_the_same_place(raw, tmp_path):
-    staging(tmp_path).mkdir(parents=True)
-    script = (
-        "import fcntl, os, sys, time; fd = os.open(sys.argv[1], os.O_RDONLY);"
-        "fcntl.flock(fd, fcntl.LOCK_EX); print('locked', flush=True); time.sleep(60)"
-    )
-    command = [sys.executable, "-c", script, str(staging(tmp_path))]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
-        assert other.stdout.readline() == b"locked\n"
-        with pytest.raises(StorageError, match="another process"):
-            convert(ToySource(raw), name="toy", data_dir=tmp_path)
-        other.kill()
-    convert(ToySource(raw), name="toy", data_dir=tmp_path)
-
-
-@pytest.mark.parametrize("num_shards", [0, -1])
-def test_no_shards_are_not_any_number_of_them(raw, tmp_path, num_shards):
-    config = download_config(num_shards=num_shards)
-    with pytest.raises(ValueError, match=f"num_shards must be at least 1, got {num_shards}"):
-        convert(ToySource(raw), name="toy", data_dir=tmp_path, download_config=config)
 
 
 def test_damaged_staging(raw, tmp_path):
@@ -384,71 +343,7 @@ def test_damaged_staging(raw, tmp_path):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
 
 
-@pytest.mark.parametrize("lost", [1, 40, 200])
-def test_torn_files(raw, tmp_path, lost):
-    """The machine goes down: the ends of files are lost."""
-    expected = convert(ToySource(raw), name="toy", data_dir=tmp_path / "whole")
-    with pytest.raises(conversions.Interrupted):
-        source = conversions.interrupted(ToySource(raw), 7, [])
-        convert(source, name="toy", data_dir=tmp_path)
-    for suffix in ("records", "journal"):
-        torn = staging(tmp_path) / f"train-00001.{suffix}"
-        os.truncate(torn, torn.stat().st_size - lost)
-    builder = convert(ToySource(raw), name="toy", data_dir=tmp_path)
-    assert conversions.contents(builder.data_path) == conversions.contents(expected.data_path)
-
-
-SCRIPT = """
-    import os, signal, sys, time
-    from toy_source import ToySource
-    from tfds_builders.builder import convert
-
-    class Killed(ToySource):
-        def read(self, split, index, fields=None, rows=slice(None)):
-            print(index, flush=True)
-            time.sleep(0.2)
-            if index == int(sys.argv[3]):
-                os.kill(os.getpid(), signal.SIGKILL)
-            return super().read(split, index)
-
-    convert(Killed(sys.argv[1]), name="toy", data_dir=sys.argv[2])
-"""
-
-
-def test_killed(raw, tmp_path):
-    script = textwrap.dedent(SCRIPT)
-    killed = forked.run(script, raw, tmp_path, 6)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert not (tmp_path / "toy" / "1.0.0").exists()
-    again = forked.run(script, raw, tmp_path, -1)
-    assert again.returncode == 0, again.stderr
-    # The episodes that were stored are not read again. One may have waited for others.
-    first = int(next(line for line in again.stdout.splitlines() if line.isdigit()))
-    assert first in (5, 6)
-    assert [path.name for path in (tmp_path / "toy").iterdir()] == ["1.0.0"]
-    expected = convert(ToySource(raw), name="toy", data_dir=tmp_path / "whole")
-    assert conversions.records(tmp_path / "toy" / "1.0.0") == conversions.records(
-        expected.data_path
-    )
-
-
-def test_every_source_is_abstract_until_it_reads():
-    with pytest.raises(TypeError, match="abstract"):
-        Source()
-
-
 def test_pickled_builder(raw, tmp_path):
     builder = pickle.loads(pickle.dumps(RldsToy(path=raw, data_dir=tmp_path)))
     builder.download_and_prepare()
     assert builder.info.splits["train"].num_examples == 10
-
-
-def test_final_dataset_is_plain_tfds(raw, tmp_path):
-    """TFDS reads it, and our transformations do."""
-    builder = convert(ToySource(raw), name="toy", data_dir=tmp_path)
-    episodes = tfds.load("toy", data_dir=tmp_path, split="train")
-    steps = rlds.transformations.sum_dataset(
-        episodes.flat_map(lambda episode: episode["steps"]), lambda step: {"r": step["reward"]}
-    )
-    assert float(steps["r"]) == 19.0
-    assert builder.info.description == "Episodes in the format of RLDS."

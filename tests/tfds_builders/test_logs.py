@@ -165,14 +165,6 @@ print(json.dumps([seen, sorted(ours)]))
     assert json.loads(result.stdout) == [[[7, 8], [7, 8]], []]
 
 
-def test_steps_can_be_read_as_columns(tmp_path):
-    builder = build_from_logs(numbered(7), name="numbers", data_dir=tmp_path)
-    skip = {"steps": tfds.decode.SkipDecoding()}
-    (example,) = builder.as_dataset(split="train", decoders=skip)
-    assert example["steps"]["observation"].numpy().tolist() == [7, 7]
-    assert example["steps"]["is_last"].numpy().tolist() == [False, True]
-
-
 # --- Values --------------------------------------------------------------------------------------
 
 
@@ -190,7 +182,7 @@ def extremes(dtype, shape):
 
 NUMBERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 NUMBERS += ["float16", "float32", "float64", "complex64", "complex128"]
-SHAPES = [(), (3,), (2, 3), (1, 2, 2, 1), (0,), (2, 0)]
+SHAPES = [(), (2, 3), (2, 0)]
 FIELDS = {
     f"{dtype}{shape}".replace(" ", ""): extremes(dtype, shape)
     for dtype in [*NUMBERS, ml_dtypes.bfloat16]
@@ -326,13 +318,6 @@ def test_without_specs_a_longer_episode_shows_what_an_action_is(tmp_path):
         build_from_logs(reader([envlogger.StepData(dm_env.restart(1), None)]), name="x")
 
 
-def test_open_readers_stay_open(tmp_path):
-    path = record(tmp_path / "log")
-    with envlogger.Reader(path) as log:
-        build_from_logs(log, name="catch", data_dir=tmp_path)
-        assert log.episodes[0][0].timestep.first()
-
-
 # --- Metadata ------------------------------------------------------------------------------------
 
 
@@ -356,9 +341,8 @@ def test_metadata_becomes_json(tmp_path):
     }
 
 
-@pytest.mark.parametrize("value", [b"\xff", 1j, {1, 2}])
-def test_metadata_that_json_cannot_hold_is_refused_unless_replaced(tmp_path, value):
-    log = numbered(1, metadata={"deep": [value]})
+def test_metadata_that_json_cannot_hold_is_refused_unless_replaced(tmp_path):
+    log = numbered(1, metadata={"deep": [1j]})
     with pytest.raises(ValueError, match=r"reader 0 .*, metadata/deep/0: JSON has no .*Pass"):
         build_from_logs(log, name="numbers", data_dir=tmp_path)
     builder = build_from_logs(log, name="numbers", data_dir=tmp_path, metadata={"seed": 3})
@@ -443,10 +427,6 @@ def test_custom_data_that_some_steps_lack_is_marked(tmp_path):
         (
             {"x": 1},
             r"field 'x': got int64 of shape \(\), expected float32 of shape \(2,\)",
-        ),
-        (
-            {"x": np.zeros(3, "f")},
-            r"field 'x': got float32 of shape \(3,\), expected .* \(2,\)",
         ),
         ({"x": {"y": 1}}, r"field 'x': got the fields \['y'\], expected float32"),
         ({"x": {1}}, r": x: .* holds set"),
@@ -549,12 +529,6 @@ def test_data_that_does_not_fit_the_config_is_refused(tmp_path):
         build_from_logs(log, name="numbers", data_dir=tmp_path, config=config)
 
 
-def test_a_config_cannot_take_the_names_of_the_dataset():
-    config = rlds_base.DatasetConfig(name="x", episode_metadata_info={"episode_id": np.int64})
-    with pytest.raises(ValueError, match=r"'episode_id' is taken .* kept as 'recorded_episode_id'"):
-        build_from_logs(numbered(1), name="numbers", config=config)
-
-
 # --- Data that does not fit ----------------------------------------------------------------------
 
 
@@ -562,7 +536,6 @@ def test_a_config_cannot_take_the_names_of_the_dataset():
     ("observation", "words"),
     [
         ({"x": np.full(2, 0.1)}, r"got float64 of shape \(2,\), expected float32 of shape \(2,\)"),
-        ({"x": np.zeros(3, "f")}, r"got float32 of shape \(3,\), expected float32 of shape \(2,\)"),
         ({}, r"got nothing, expected float32 of shape \(2,\)"),
     ],
 )
@@ -589,13 +562,6 @@ def test_errors_name_the_path_of_the_log(tmp_path):
         build_from_logs(path, name="catch")
 
 
-def test_custom_data_that_changes_between_episodes_is_refused(tmp_path):
-    one = episode(1, 2, custom_data=[{"x": 1}, {"x": 1}])
-    other = episode(1, 2, custom_data=[{"x": 1.0}, {"x": 1.0}])
-    with pytest.raises(ValueError, match=r"episode 1, field 'x': got float64 .*, expected int64"):
-        build_from_logs(reader(one, other), name="bad", data_dir=tmp_path)
-
-
 def test_logs_with_different_specs_are_refused():
     env_specs = {"action": INT, "reward": FLOAT, "discount": FLOAT}
     other = reader(episode(1.0, 2.0), observation=FLOAT, **env_specs)
@@ -606,16 +572,6 @@ def test_logs_with_different_specs_are_refused():
 
 
 # --- Wrong arguments -----------------------------------------------------------------------------
-
-
-def test_a_dataset_that_exists_is_left_alone(tmp_path):
-    build_from_logs(numbered(1), name="numbers", data_dir=tmp_path)
-    with pytest.raises(FileExistsError, match=r"numbers/1\.0\.0 exists .* another version"):
-        build_from_logs(numbered(2), name="numbers", data_dir=tmp_path)
-    builder = tfds.builder_from_directory(tmp_path / "numbers" / "1.0.0")
-    assert read(builder)[0]["steps"]["observation"].tolist() == [1, 1]
-    other = build_from_logs(numbered(2), name="numbers", data_dir=tmp_path, version="1.0.1")
-    assert read(other)[0]["steps"]["observation"].tolist() == [2, 2]
 
 
 def test_logs_that_are_not_there(tmp_path):
@@ -630,13 +586,13 @@ def test_logs_that_are_not_there(tmp_path):
             build_from_logs(logs, name="x")
 
 
-@pytest.mark.parametrize("name", ["", "Catch", "1st", "a b", "a/b", "a:1", "é", "_a", "a.b"])
+@pytest.mark.parametrize("name", ["", "Catch", "1st", "a/b", "é"])
 def test_names_that_tfds_cannot_load_are_refused(name):
     with pytest.raises(ValueError, match="not a name for a dataset; use lower-case"):
         build_from_logs(numbered(1), name=name)
 
 
-@pytest.mark.parametrize("split", ["all", "", "a b", "train/1", "train[:1]"])
+@pytest.mark.parametrize("split", ["all", "", "train[:1]"])
 def test_names_of_splits_that_tfds_cannot_load_are_refused(split):
     with pytest.raises(ValueError, match="not a name for a split"):
         build_from_logs({split: numbered(1)}, name="numbers")

@@ -104,12 +104,6 @@ def check(builder, log):
         assert step["reward"] == expected["reward"][index]
 
 
-def test_directory(log, tmp_path):
-    builder = RldsPickPlaceCan(path=log.parent, config="human_dc29b40a", data_dir=tmp_path)
-    builder.download_and_prepare()
-    check(builder, log)
-
-
 def test_archive_in_manual_dir(log, tmp_path):
     manual = tmp_path / "manual"
     manual.mkdir()

@@ -9,11 +9,9 @@ import tensorflow_datasets as tfds
 import toy_source
 from toy_source import ToySource
 
-from envlogger.errors import StorageError
 from rlds.sources.source import SourceError
 from tfds_builders.builder import convert
 from tfds_builders.conversion import beam
-from tfds_builders.conversion.staging import PartWriter
 from tfds_builders.statistics import dataset_statistics
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
@@ -42,10 +40,9 @@ def raw(tmp_path):
     ("options", "float64"),
     [
         pytest.param(PROCESSES, "float32", marks=pytest.mark.slow),
-        pytest.param(IN_MEMORY, "float32", marks=pytest.mark.slow),
         (IN_MEMORY, None),
     ],
-    ids=["processes, rounded", "in memory, rounded", "in memory"],
+    ids=["processes, rounded", "in memory"],
 )
 def test_same_bytes_as_one_process(raw, tmp_path, options, float64):
     one = convert(
@@ -100,15 +97,6 @@ def test_damage_is_the_same_error(raw, tmp_path):
     assert not (tmp_path / "toy" / "1.0.0").exists()
 
 
-def test_a_full_disk_is_the_same_error(raw, tmp_path, monkeypatch):
-    def fail(writer, keys, examples, counts):
-        raise StorageError("cannot be written")
-
-    monkeypatch.setattr(PartWriter, "add", fail)
-    with pytest.raises(StorageError, match="cannot be written"):
-        convert(ToySource(raw), name="toy", data_dir=tmp_path, download_config=on_beam(IN_MEMORY))
-
-
 def test_more_files_than_units_of_work(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(beam, "_MAX_WRITERS", 3)
     many = convert(
@@ -119,17 +107,6 @@ def test_more_files_than_units_of_work(raw, tmp_path, monkeypatch):
     )
     assert len(many.info.splits["train"].shard_lengths) == 8
     assert len(many.as_dataset(split="train")) == 30
-
-
-def test_damage_is_left_out(raw, tmp_path):
-    builder = convert(
-        ToySource(raw, damaged=5),
-        name="toy",
-        data_dir=tmp_path,
-        skip_damaged=True,
-        download_config=on_beam(IN_MEMORY),
-    )
-    assert builder.info.splits["train"].num_examples == 9
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_a_key_that_is_no_text(raw, tmp_path, monkeypatch):
         convert_to(tmp_path, Keys(raw))
 
 
-@pytest.mark.parametrize("name", ["uni é 中", "sp ace", "100%s", "st*r [x]?", "new\nline", "'\""])
+@pytest.mark.parametrize("name", ["uni é 中 100%s", "st*r [x]? '\"\n"])
 def test_odd_paths(tmp_path, name):
     directory = tmp_path / name
     directory.mkdir()
@@ -318,8 +318,14 @@ def file_size():
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("file_format", ["tfrecord", "array_record", "parquet"])
-@pytest.mark.parametrize(("limit", "where"), [(600_000, "staging"), (1_500_000, "shards")])
+@pytest.mark.parametrize(
+    ("file_format", "limit", "where"),
+    [
+        ("tfrecord", 600_000, "staging"),
+        ("tfrecord", 1_500_000, "shards"),
+        ("array_record", 1_500_000, "shards"),
+    ],
+)
 def test_full_disk(raw, tmp_path, monkeypatch, file_size, file_format, limit, where):
     monkeypatch.setattr(episode_groups, "_MAX_BYTES", 0)  # Each is staged by itself.
     expected = convert_to(tmp_path / "whole", Large(raw), file_format=file_format)
@@ -346,26 +352,12 @@ def test_full_disk(raw, tmp_path, monkeypatch, file_size, file_format, limit, wh
 # --- Interruptions -------------------------------------------------------------------------------
 
 
-def test_another_dataset_in_the_same_place(raw, tmp_path):
-    """Two conversions that take turns do not see each other."""
-    sources = {"one": lambda: ToySource(raw), "two": lambda: ToySource(raw, 7)}
-    for name, make_source in sources.items():
-        with pytest.raises(conversions.Interrupted):
-            source = conversions.interrupted(make_source(), 5, [])
-            convert(source, name=name, data_dir=tmp_path)
-    for name, make_source in sources.items():
-        read = []
-        source = conversions.interrupted(make_source(), None, read)
-        made = convert(source, name=name, data_dir=tmp_path)
-        assert len(read) == make_source().number - 5
-        assert made.info.splits["train"].num_examples == make_source().number
-
-
 @pytest.mark.parametrize(
     "change",
     [
         lambda raw: os.utime(raw, ns=(0, raw.stat().st_mtime_ns + 1)),  # The size is the same.
         lambda raw: raw.write_text("other"),
+        lambda raw: keep_time(raw, "yot"),  # The size and the time are the same.
     ],
 )
 def test_raw_data_that_changes(raw, tmp_path, change):
@@ -473,34 +465,17 @@ def test_options_that_would_lose_episodes(raw, tmp_path, option):
         convert_to(tmp_path, ToySource(raw), download_config=config(**option))
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"nondeterministic_order": True},
-        {"compute_stats": tfds.download.ComputeStatsMode.FORCE},
-        {"register_checksums": True},
-    ],
-    ids=str,
-)
-def test_options_that_change_nothing(raw, tmp_path, option):
-    expected = conversions.contents(convert_to(tmp_path / "a", ToySource(raw)))
-    made = convert_to(tmp_path / "b", ToySource(raw), download_config=config(**option))
-    assert conversions.contents(made) == expected
-
-
 @pytest.mark.parametrize("number", [0, -1])
 def test_no_such_number_of_shards(raw, tmp_path, number):
     with pytest.raises(ValueError, match=f"num_shards must be at least 1, got {number}"):
         convert_to(tmp_path, ToySource(raw), download_config=config(num_shards=number))
 
 
-@pytest.mark.parametrize("path_is_given", [True, False])
-def test_renewed_info_says_the_same(raw, tmp_path, path_is_given):
+def test_renewed_info_says_the_same(raw, tmp_path):
     RldsToyTwo(path=raw, data_dir=tmp_path).download_and_prepare()
     directory = tmp_path / "rlds_toy_two" / "1.0.0"
     before = (directory / "metadata.json").read_text()
-    builder = RldsToyTwo(path=raw if path_is_given else None, data_dir=tmp_path)
-    builder.download_and_prepare(
+    RldsToyTwo(data_dir=tmp_path).download_and_prepare(
         download_config=config(download_mode=tfds.GenerateMode.UPDATE_DATASET_INFO)
     )
     assert (directory / "metadata.json").read_text() == before
@@ -545,11 +520,11 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("skip_damaged", [True, False])
 @pytest.mark.parametrize("what", CHANGES)
-def test_raw_data_that_changes_while_it_is_read(raw, tmp_path, what, skip_damaged):
+def test_raw_data_that_changes_while_it_is_read(raw, tmp_path, what):
     source = Changing(raw)
     source.change = lambda path: CHANGES[what](Path(path))
+    skip_damaged = what in ("longer", "gone")
     with pytest.raises(SourceChangedError, match=r"toy\.raw: it was (changed|removed)") as caught:
         convert_to(tmp_path, source, skip_damaged=skip_damaged)
     assert not getattr(caught.value, "__notes__", [])
@@ -566,15 +541,6 @@ def test_raw_data_that_may_grow(raw, tmp_path):
     source.change = lambda path: Path(path).write_text("another toy")
     with pytest.raises(SourceChangedError):
         convert_to(tmp_path / "b", source)
-
-
-def test_what_is_staged_of_other_raw_data_of_the_same_size_and_time(raw, tmp_path):
-    with pytest.raises(conversions.Interrupted):
-        convert_to(tmp_path, conversions.interrupted(ToySource(raw), 5, []))
-    keep_time(raw, "yot")
-    read = []
-    convert_to(tmp_path, conversions.interrupted(ToySource(raw), None, read))
-    assert len(read) == 10
 
 
 def test_a_large_file_is_compared_in_samples(tmp_path):

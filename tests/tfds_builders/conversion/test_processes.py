@@ -1,8 +1,6 @@
 """Conversions by several processes, also from the command line: the same bytes as by one."""
 
 import contextlib
-import subprocess
-import sys
 
 import conversions
 import numpy as np
@@ -90,24 +88,3 @@ def test_processes_write_files_for_random_access(tmp_path, idle):
             found = np.stack([step[name] for step in steps])
             assert found.dtype == expected.steps[name].dtype
             np.testing.assert_array_equal(found, expected.steps[name])
-
-
-def test_from_the_command_line(tmp_path):
-    """In a directory of its own, with paths that are relative to it."""
-    source = d4rl(tmp_path)
-    command = [sys.executable, "-m", "rlds_tools", "convert", "hopper_medium-v2.hdf5"]
-    command += ["--dataset=rlds_d4rl", "--option=boundary=length", "--option=length=3"]
-    command += ["--num-shards=3"]
-    on_beam = ["--runner=DirectRunner", "--direct_running_mode", "multi_processing"]
-    on_beam += ["--direct_num_workers", "2"]
-    for directory, options in (("one", []), ("many", on_beam)):
-        subprocess.run([*command, directory, *options], cwd=tmp_path, check=True)
-    one, many = (
-        conversions.contents(tmp_path / directory / "rlds_d4rl" / "file" / "1.0.0")
-        for directory in ("one", "many")
-    )
-    assert many == one
-    built = tfds.builder_from_directory(tmp_path / "many" / "rlds_d4rl" / "file" / "1.0.0")
-    counted = built.info.metadata["conversion"]["splits"]["train"]
-    assert counted["raw"]["rows"] == source.totals("train")["rows"]
-    assert counted["episodes"] == -(-counted["raw"]["rows"] // 3)
