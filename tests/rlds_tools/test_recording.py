@@ -160,14 +160,6 @@ def test_policies(tmp_path, policy, actions):
     assert steps["action"].dtype == np.int64
 
 
-def test_a_class_makes_a_policy_from_the_seed(tmp_path):
-    for name, seed in {"a": 3, "b": 3, "c": 4}.items():
-        env = Catch(rows=4)
-        rlds_tools.record(env, tmp_path / name, policy="recorded_agents:Learned", seed=seed)
-    assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b")
-    assert bytes_of(tmp_path / "a") != bytes_of(tmp_path / "c")
-
-
 class Anything(dm_env.Environment):
     """An environment whose actions are of all kinds."""
 

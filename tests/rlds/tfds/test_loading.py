@@ -12,7 +12,6 @@ from tensorflow_datasets import features as tf_features
 from rlds import STEP_FLAGS
 from rlds.tfds import DatasetConfig, EpisodeWriter, load
 from rlds.transformations import compute_statistics
-from tfds_builders import build_from_logs
 
 FEATURES = {
     "png": tf_features.Image(shape=(4, 5, 3)),
@@ -260,9 +259,8 @@ def test_what_is_not_decoded(directory):
     assert nested.element_spec["steps"].element_spec["observation"]["png"].dtype == tf.string
 
 
-@pytest.mark.parametrize("layout", ["batched", "nested"])
-def test_iterators_can_be_checkpointed(any_directory, tmp_path, layout):
-    iterator = iter(load(any_directory, layout=layout, fields=["action"]))
+def test_iterators_can_be_checkpointed(any_directory, tmp_path):
+    iterator = iter(load(any_directory, fields=["action"]))
     assert [int(next(iterator)["id"]) for _ in range(2)] == [0, 1]
     checkpoint = tf.train.Checkpoint(iterator=iterator)
     path = checkpoint.save(tmp_path / "checkpoint")
@@ -315,25 +313,6 @@ def test_what_is_no_dataset(tmp_path):
         load("no_such_dataset")
 
 
-def test_a_builder_and_a_dataset_from_logs(tmp_path):
-    import envlogger
-    from envlogger.testing.catch_env import Catch
-
-    (tmp_path / "logs").mkdir()
-    with envlogger.EnvLogger(Catch(), data_directory=str(tmp_path / "logs")) as env:
-        for _ in range(2):
-            timestep = env.reset()
-            while not timestep.last():
-                timestep = env.step(2)
-    builder = build_from_logs(tmp_path / "logs", name="catch", data_dir=tmp_path / "data")
-    batched = load(builder)
-    expected = list(builder.as_dataset(split="train"))
-    for example, theirs in zip(batched, expected, strict=True):
-        for index, step in enumerate(theirs["steps"]):
-            for name, value in step.items():
-                np.testing.assert_array_equal(example["steps"][name][index], value)
-
-
 def test_a_dataset_that_has_no_episodes():
     with tfds.testing.mock_data(num_examples=1):
         builder = tfds.testing.DummyDataset()
@@ -341,8 +320,7 @@ def test_a_dataset_that_has_no_episodes():
             load(builder)
 
 
-@pytest.mark.parametrize("layout", ["batched", "nested"])
-def test_tfds_does_not_warn_of_itself(tmp_path, layout):
+def test_tfds_does_not_warn_of_itself(tmp_path):
     """Of its own `dtype`, which decoding a tensor of bytes asks for."""
     config = DatasetConfig(
         name="bytes",
@@ -353,6 +331,6 @@ def test_tfds_does_not_warn_of_itself(tmp_path, layout):
     with EpisodeWriter(tmp_path, config, float64="bytes") as writer:
         writer.add_episode({"steps": steps, "return": 0.1})
     with mock.patch("tensorflow_datasets.core.features.feature.log_tf_warning") as warn:
-        (read,) = load(tmp_path, layout=layout)
+        (read,) = load(tmp_path, layout="nested")
         assert read["return"] == np.float64(0.1)
     warn.assert_not_called()
