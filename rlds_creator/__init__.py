@@ -15,22 +15,6 @@ The parts, each of which knows only those above it:
     server          pages, the interface they call, and who may do what
 """
 
-from typing import TYPE_CHECKING
-
 from rlds_ecosystem.lazy import lazy_package as _lazy_package
 
-if TYPE_CHECKING:
-    from rlds_creator.environments.playable import Control, Family, Inputs, Playable
-    from rlds_creator.exporting.exports import Exported, export
-
-__all__ = ["Control", "Exported", "Family", "Inputs", "Playable", "export"]
-
-__version__: str
-
-_HOMES = {
-    "rlds_creator.environments.playable": ["Control", "Family", "Inputs", "Playable"],
-    "rlds_creator.exporting.exports": ["Exported", "export"],
-}
-
-if not TYPE_CHECKING:  # A type checker would believe that every name is there.
-    __getattr__, __dir__ = _lazy_package(__name__, __all__, _HOMES)
+__getattr__, __dir__, __all__ = _lazy_package(__name__, __file__)

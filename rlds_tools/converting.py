@@ -298,10 +298,10 @@ def convert_known(
 
 def builders() -> dict[str, type[SourceBuilder]]:
     """Returns the builders of `tfds_builders` by the names that TFDS knows them by."""
-    import tfds_builders
+    from tfds_builders import formats, published
     from tfds_builders.builder import SourceBuilder
 
-    public = [getattr(tfds_builders, name) for name in tfds_builders.__all__ if name[:4] == "Rlds"]
+    public = [getattr(module, name) for module in (formats, published) for name in module.__all__]
     return {found.name: found for found in public if issubclass(found, SourceBuilder)}
 
 

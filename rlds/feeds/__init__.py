@@ -12,44 +12,6 @@ A feed is a sequence of batches: which samples batch k has depends on the data, 
 on nothing else.
 """
 
-from typing import TYPE_CHECKING
-
 from rlds_ecosystem.lazy import lazy_package as _lazy_package
 
-if TYPE_CHECKING:
-    from rlds.feeds.feed import Feed, FeedIterator
-    from rlds.feeds.materialising import materialise
-    from rlds.feeds.mixture import Mixture
-    from rlds.feeds.order import SegmentShuffle
-    from rlds.feeds.permutation import RowRandom
-    from rlds.feeds.roles import Roles
-    from rlds.feeds.samples import Samples
-    from rlds.feeds.table import Table, open
-
-__all__ = [
-    "Feed",
-    "FeedIterator",
-    "Mixture",
-    "Roles",
-    "RowRandom",
-    "Samples",
-    "SegmentShuffle",
-    "Table",
-    "materialise",
-    "open",
-]
-
-# Its names are loaded when they are used: some of its modules are of use alone.
-_HOMES = {
-    "rlds.feeds.feed": ["Feed", "FeedIterator"],
-    "rlds.feeds.mixture": ["Mixture"],
-    "rlds.feeds.materialising": ["materialise"],
-    "rlds.feeds.order": ["SegmentShuffle"],
-    "rlds.feeds.permutation": ["RowRandom"],
-    "rlds.feeds.roles": ["Roles"],
-    "rlds.feeds.samples": ["Samples"],
-    "rlds.feeds.table": ["Table", "open"],
-}
-
-if not TYPE_CHECKING:  # A type checker would believe that every name is there.
-    __getattr__, __dir__ = _lazy_package(__name__, __all__, _HOMES)
+__getattr__, __dir__, __all__ = _lazy_package(__name__, __file__)

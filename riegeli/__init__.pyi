@@ -1,0 +1,31 @@
+from riegeli._core import IMPLEMENTATION as IMPLEMENTATION
+from riegeli.base.riegeli_error import AbortedError as AbortedError
+from riegeli.base.riegeli_error import AlreadyExistsError as AlreadyExistsError
+from riegeli.base.riegeli_error import CancelledError as CancelledError
+from riegeli.base.riegeli_error import DataLossError as DataLossError
+from riegeli.base.riegeli_error import DeadlineExceededError as DeadlineExceededError
+from riegeli.base.riegeli_error import FailedPreconditionError as FailedPreconditionError
+from riegeli.base.riegeli_error import InternalError as InternalError
+from riegeli.base.riegeli_error import InvalidArgumentError as InvalidArgumentError
+from riegeli.base.riegeli_error import NotFoundError as NotFoundError
+from riegeli.base.riegeli_error import OutOfRangeError as OutOfRangeError
+from riegeli.base.riegeli_error import PermissionDeniedError as PermissionDeniedError
+from riegeli.base.riegeli_error import ResourceExhaustedError as ResourceExhaustedError
+from riegeli.base.riegeli_error import RiegeliError as RiegeliError
+from riegeli.base.riegeli_error import UnauthenticatedError as UnauthenticatedError
+from riegeli.base.riegeli_error import UnavailableError as UnavailableError
+from riegeli.base.riegeli_error import UnimplementedError as UnimplementedError
+from riegeli.base.riegeli_error import UnknownError as UnknownError
+from riegeli.records.decode_file import decode_file as decode_file
+from riegeli.records.record_position import RecordPosition as RecordPosition
+from riegeli.records.record_reader import EXISTENCE_ONLY as EXISTENCE_ONLY
+from riegeli.records.record_reader import JoinedRecords as JoinedRecords
+from riegeli.records.record_reader import RecordReader as RecordReader
+from riegeli.records.record_reader import get_record_type as get_record_type
+from riegeli.records.record_writer import FlushType as FlushType
+from riegeli.records.record_writer import RecordWriter as RecordWriter
+from riegeli.records.record_writer import set_record_type as set_record_type
+from riegeli.records.records_metadata_pb2 import RecordsMetadata as RecordsMetadata
+from riegeli.records.skipped_region import SkippedRegion as SkippedRegion
+
+__version__: str

@@ -1,0 +1,31 @@
+from rlds import metadata as metadata
+from rlds import sources as sources
+from rlds import tfds as tfds
+from rlds import transformations as transformations
+from rlds.alignment import append_row as append_row
+from rlds.alignment import from_rsa as from_rsa
+from rlds.alignment import from_sars as from_sars
+from rlds.rlds_types import ACTION as ACTION
+from rlds.rlds_types import ALIGNMENT as ALIGNMENT
+from rlds.rlds_types import CORE_STEP_FIELDS as CORE_STEP_FIELDS
+from rlds.rlds_types import DISCOUNT as DISCOUNT
+from rlds.rlds_types import FINAL_OBSERVATION_KNOWN as FINAL_OBSERVATION_KNOWN
+from rlds.rlds_types import IS_FIRST as IS_FIRST
+from rlds.rlds_types import IS_LAST as IS_LAST
+from rlds.rlds_types import IS_TERMINAL as IS_TERMINAL
+from rlds.rlds_types import OBSERVATION as OBSERVATION
+from rlds.rlds_types import REWARD as REWARD
+from rlds.rlds_types import STEP_FLAGS as STEP_FLAGS
+from rlds.rlds_types import STEPS as STEPS
+from rlds.rlds_types import BatchedEpisode as BatchedEpisode
+from rlds.rlds_types import BatchedStep as BatchedStep
+from rlds.rlds_types import Episode as Episode
+from rlds.rlds_types import EpisodeFilterFn as EpisodeFilterFn
+from rlds.rlds_types import Step as Step
+from rlds.rlds_types import StepFilterFn as StepFilterFn
+from rlds.rlds_types import StepMapFn as StepMapFn
+from rlds.rlds_types import StepsToStepsFn as StepsToStepsFn
+from rlds.rlds_types import build_episode as build_episode
+from rlds.rlds_types import build_step as build_step
+
+__version__: str

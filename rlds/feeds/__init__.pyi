@@ -1,0 +1,10 @@
+from rlds.feeds.feed import Feed as Feed
+from rlds.feeds.feed import FeedIterator as FeedIterator
+from rlds.feeds.materialising import materialise as materialise
+from rlds.feeds.mixture import Mixture as Mixture
+from rlds.feeds.order import SegmentShuffle as SegmentShuffle
+from rlds.feeds.permutation import RowRandom as RowRandom
+from rlds.feeds.roles import Roles as Roles
+from rlds.feeds.samples import Samples as Samples
+from rlds.feeds.table import Table as Table
+from rlds.feeds.table import open as open

@@ -1,0 +1,11 @@
+from rlds_creator.exporting.errors import ExportError as ExportError
+from rlds_creator.exporting.exports import Exported as Exported
+from rlds_creator.exporting.exports import export as export
+from rlds_creator.exporting.jobs import Job as Job
+from rlds_creator.exporting.jobs import Request as Request
+from rlds_creator.exporting.recordings import Annotations as Annotations
+from rlds_creator.exporting.recordings import RecordedEpisode as RecordedEpisode
+from rlds_creator.exporting.recordings import find_recordings as find_recordings
+from rlds_creator.exporting.recordings import is_recording as is_recording
+from rlds_creator.exporting.targets import Format as Format
+from rlds_creator.exporting.targets import formats as formats

@@ -1,0 +1,35 @@
+from tfds_files.columns import RaggedColumn as RaggedColumn
+from tfds_files.columns import stack as stack
+from tfds_files.errors import DamagedFileError as DamagedFileError
+from tfds_files.errors import TfdsFilesError as TfdsFilesError
+from tfds_files.errors import UnsupportedFileError as UnsupportedFileError
+from tfds_files.example_encoder import ExampleEncoder as ExampleEncoder
+from tfds_files.examples import ExampleDecoder as ExampleDecoder
+from tfds_files.examples import parse_example as parse_example
+from tfds_files.features import Dataset as Dataset
+from tfds_files.features import Feature as Feature
+from tfds_files.features import Features as Features
+from tfds_files.features import Image as Image
+from tfds_files.features import Sequence as Sequence
+from tfds_files.features import Tensor as Tensor
+from tfds_files.features import parse_features as parse_features
+from tfds_files.features import read_features as read_features
+from tfds_files.folder import DatasetFolder as DatasetFolder
+from tfds_files.folder import find_folder as find_folder
+from tfds_files.folder import open_folder as open_folder
+from tfds_files.images import decode_image as decode_image
+from tfds_files.indexing import index_shard as index_shard
+from tfds_files.indexing import open_indexes as open_indexes
+from tfds_files.record_files import FILE_FORMATS as FILE_FORMATS
+from tfds_files.record_files import RecordFile as RecordFile
+from tfds_files.record_files import open_record_file as open_record_file
+from tfds_files.shard_index import NOT_DIRECT as NOT_DIRECT
+from tfds_files.shard_index import FieldLayout as FieldLayout
+from tfds_files.shard_index import ShardIndex as ShardIndex
+from tfds_files.splits import Split as Split
+from tfds_files.summary import FieldSummary as FieldSummary
+from tfds_files.summary import FolderSummary as FolderSummary
+from tfds_files.summary import summarize as summarize
+from tfds_files.writer import DatasetWriter as DatasetWriter
+
+__version__: str
