@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 
 import dm_env
 import numpy as np
@@ -221,8 +222,9 @@ def test_files_are_passed_on_as_they_are(recording):
 
 
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record", "parquet"])
-def test_datasets_of_tfds_have_what_their_columns_have(file_format):
-    path = f"{GOLDEN}/tfds_4_9_10/{file_format}"
+def test_datasets_of_tfds_have_what_their_columns_have(file_format, tmp_path):
+    # A copy, as an index is made beside the files.
+    path = shutil.copytree(f"{GOLDEN}/tfds_4_9_10/{file_format}", tmp_path / "golden")
     source = sources.formats()["tfds"].load()(path, decode_images=False)
     for index in range(source.num_episodes("train")):
         columns = sources.Episodes(source, "train").episode(index).steps
