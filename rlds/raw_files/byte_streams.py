@@ -10,7 +10,7 @@ from typing import IO
 
 from etils import epath
 
-from rlds.raw_files.untrusted import SourceError, check_is_file, trusted_bytes
+from rlds.raw_files.untrusted import SourceError, check_declared, check_is_file
 
 __all__ = ["GZIP_MAGIC", "ByteStream"]
 
@@ -35,7 +35,6 @@ class ByteStream:
         check_is_file(file)
         self.name = name
         self._size = file.stat().length
-        self._most = trusted_bytes(self._size)
         # What opens a file of an object store may be of use as a context manager only.
         self._opened = contextlib.ExitStack()
         self._raw: IO[bytes] = self._opened.enter_context(file.open("rb"))
@@ -68,11 +67,11 @@ class ByteStream:
         """Returns the next bytes: fewer than `size` only at the end of the file.
 
         Raises:
-          SourceError: The compressed data is damaged, or ends too early; or there is more of it
-            than a file of this size is trusted to hold at one place.
+          SourceError: The compressed data is damaged, or ends too early; or a file of this size
+            cannot hold so many bytes.
         """
+        check_declared(size, self._size, file=self.name)
         pieces: list[bytes] = []
-        left = self._most
         while size > 0:
             try:
                 piece = self._stream.read(min(size, _MAX_READ))
@@ -88,13 +87,6 @@ class ByteStream:
                 break
             pieces.append(piece)
             size -= len(piece)
-            left -= len(piece)
-            if left < 0:
-                raise SourceError(
-                    f"more than {self._most:,} bytes at one place, which is what a file of "
-                    f"{self._size:,} bytes is trusted with",
-                    file=self.name,
-                )
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def skip(self, size: int) -> None:

@@ -25,21 +25,9 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.raw_files.npz_arrays import NpzFile, open_npz, read_npy
-from rlds.raw_files.untrusted import (
-    check_is_file,
-    check_link,
-    is_there,
-    source_errors,
-    trusted_bytes,
-)
-from rlds.sources.source import (
-    ALL_ROWS,
-    Origin,
-    RandomAccessSource,
-    SourceEpisode,
-    SourceError,
-)
+from rlds.raw_files.npz_files import NpzFile, open_npz, read_npy
+from rlds.raw_files.untrusted import check_is_file, check_link, is_there, source_errors
+from rlds.sources.source import ALL_ROWS, Origin, RandomAccessSource, SourceEpisode, SourceError
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import step_flags
 from rlds_ecosystem.fields import Field
@@ -107,6 +95,7 @@ class CalvinSource(RandomAccessSource):
     description = "Plays of a robot at a desk, some windows of which are annotated in words."
     homepage = "http://calvin.cs.uni-freiburg.de"
     license = "MIT"
+    reads_rows = True
 
     def __init__(
         self,
@@ -125,14 +114,14 @@ class CalvinSource(RandomAccessSource):
         self._embedding_size = max(split.embedding_size for split in self._splits.values())
         first = next(iter(self._splits.values()))
         with open_npz(first.step(first.ranges[0][0])) as step:
-            self._shapes = {name: (step.dtype(name), step.shape(name)) for name in step.names}
+            self._shapes = _shapes_of(step)
             if action not in self._shapes:
                 raise step.error("no such array", action)
         self._paths = {self._path_of(name): name for name in self._shapes}
 
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         return bool(_find_splits(path))
 
     def _path_of(self, name: str) -> str:
@@ -141,12 +130,12 @@ class CalvinSource(RandomAccessSource):
         return name if name in _ACTIONS else f"{rlds.OBSERVATION}/{name}"
 
     @property
+    @override
     def splits(self) -> Sequence[str]:
-        """See `Source`."""
         return list(self._splits)
 
+    @override
     def step_fields(self) -> Mapping[str, Any]:
-        """See the class."""
         fields = {path: self._field(name) for path, name in self._paths.items()}
         return nest({**fields, rlds.DISCOUNT: Field(np.float32)})
 
@@ -156,8 +145,8 @@ class CalvinSource(RandomAccessSource):
         fits = shape == (len(names),)
         return Field(dtype, shape, names=names if fits else None, doc=_DOCS.get(name, ""))
 
+    @override
     def episode_fields(self) -> Mapping[str, Any]:
-        """See the class."""
         size = self._embedding_size
         return {
             "annotations": {
@@ -170,41 +159,42 @@ class CalvinSource(RandomAccessSource):
             "scene": Field(str),
         }
 
+    @override
     def metadata(self) -> Mapping[str, Any]:
         """Returns the texts and the scenes of each split."""
         return {"calvin": {name: split.metadata() for name, split in self._splits.items()}}
 
+    @override
     def inputs(self) -> Sequence[str | os.PathLike[str]]:
-        """Returns all files that are read."""
         return [file for split in self._splits.values() for file in split.inputs()]
 
+    @override
     def options(self) -> Mapping[str, Any]:
-        """Returns the arguments."""
         return {"action": self._action, "annotations": self._annotations}
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """See `Source`."""
         return len(self._splits[split].ranges)
 
+    @override
     def num_steps(self, split: str) -> Sequence[int]:
-        """See `Source`."""
         return [last + 1 - first for first, last in self._splits[split].ranges]
 
+    @override
     def totals(self, split: str) -> Mapping[str, int]:
         """Returns how many steps the ranges have, and how many windows are annotated in them."""
         found = self._splits[split]
         return {"steps": sum(self.num_steps(split)), "annotations": found.num_annotations}
 
+    @override
     def faults(self, split: str) -> Iterator[SourceError]:
         """Yields the files of steps outside of all ranges, and the annotations."""
         yield from self._splits[split].faults()
 
+    @override
     def key(self, split: str, index: int) -> str:
-        """Returns the name of the first step."""
         found = self._splits[split]
         return str(found.step(found.ranges[index][0]).stem)
-
-    reads_rows = True
 
     @override
     def read(
@@ -218,12 +208,20 @@ class CalvinSource(RandomAccessSource):
         first, last = found.ranges[index]
         length = last + 1 - first
         paths = [path for path in self.step_paths(fields) if path in self._paths]
-        span = range(*rows.indices(length))
-        flags = {path: column[rows] for path, column in _others(length).items()}
-        annotations, scene = found.said_of(index, self._embedding_size)
+        numbers = range(first, last + 1)[rows]
+        others = {
+            rlds.DISCOUNT: np.ones(length, np.float32),
+            **step_flags([length], [False]),
+        }
+        annotations, scene = found.annotations_of(index, self._embedding_size)
         return SourceEpisode(
             key=self.key(split, index),
-            steps=nest({**self._columns(split, index, span, paths), **flags}),
+            steps=nest(
+                {
+                    **self._columns(split, index, numbers, paths),
+                    **{path: column[rows] for path, column in others.items()},
+                }
+            ),
             origin=Origin(f"{split}/{found.step(first).name}", first, last + 1),
             truncated=True,
             final_observation_known=False,
@@ -232,39 +230,39 @@ class CalvinSource(RandomAccessSource):
         )
 
     def _columns(
-        self, split: str, index: int, rows: range, paths: Sequence[str]
+        self, split: str, index: int, numbers: range, paths: Sequence[str]
     ) -> dict[str, np.ndarray]:
+        """Reads fields of some steps, by their numbers."""
         found = self._splits[split]
-        first, _ = found.ranges[index]
-        names = {path: self._paths[path] for path in paths}
-        if paths:
-            found.check_files(first, rows, sum(self._num_bytes(name) for name in names.values()))
-        columns = {
-            path: np.empty((len(rows), *self._shapes[name][1]), self._field(name).column_dtype)
-            for path, name in names.items()
-        }
-        for row in rows if paths else ():
-            file = found.step(first + row)
+        begin = found.ranges[index][0]
+        files = [found.step(number) for number in numbers] if paths else []
+        for number, file in zip(numbers, files):
+            if not file.exists():  # Before there is memory for so many.
+                raise SourceError("no such file", file=file, row=number - begin)
+        columns = {}
+        for path in paths:
+            dtype, shape = self._shapes[self._paths[path]]
+            columns[path] = np.empty((len(numbers), *shape), Field(dtype).column_dtype)
+        for row, file in enumerate(files):
             try:
                 with open_npz(file) as step:
                     self._check(step)
-                    for path, name in names.items():
-                        columns[path][row - rows.start] = step.read(name)
+                    for path in paths:
+                        columns[path][row] = step.read(self._paths[path])
             except SourceError as error:
-                error.locate(episode=self.key(split, index), row=row)
+                error.locate(episode=self.key(split, index), row=numbers[row] - begin)
                 raise
         return columns
 
-    def _num_bytes(self, name: str) -> int:
-        dtype, shape = self._shapes[name]
-        return dtype.itemsize * math.prod(shape)
-
     def _check(self, step: NpzFile) -> None:
-        for name in {*step.names, *self._shapes}:
-            known = self._shapes.get(name)
-            found = (step.dtype(name), step.shape(name)) if name in step.names else None
-            if found != known:
-                raise step.error(f"{_words(found)}, but the first step has {_words(known)}", name)
+        shapes = _shapes_of(step)
+        for name in {*shapes, *self._shapes}:
+            if shapes.get(name) != self._shapes.get(name):
+                found, known = (
+                    "no such array" if it is None else f"{it[0]} of shape {it[1]}"
+                    for it in (shapes.get(name), self._shapes.get(name))
+                )
+                raise step.error(f"{found}, but the first step has {known}", name)
 
 
 class _Split:
@@ -295,23 +293,6 @@ class _Split:
     def step(self, number: int) -> epath.Path:
         """Returns the file of a step."""
         return self._directory / f"episode_{number:0{self._width}d}.npz"
-
-    def check_files(self, first: int, rows: range, row_bytes: int) -> None:
-        """Checks that the files of steps are there, and may hold so many bytes each.
-
-        Raises:
-          SourceError: They are not, or do not.
-        """
-        size = 0
-        for row in rows:
-            file = self.step(first + row)
-            try:
-                size += int(file.stat().length)
-            except FileNotFoundError as error:
-                raise SourceError("no such file", file=file, row=row) from error
-        if len(rows) * row_bytes > trusted_bytes(size):
-            what = f"{size:,} bytes in {len(rows)} files stand for {len(rows) * row_bytes:,}"
-            raise SourceError(what, file=self.step(first))
 
     def _find_width(self) -> int:
         first = self.ranges[0][0]
@@ -381,7 +362,7 @@ class _Split:
         """How many annotations lie in a range."""
         return len(self._windows) - len(self._outside)
 
-    def said_of(self, index: int, embedding_size: int) -> tuple[dict[str, np.ndarray], str]:
+    def annotations_of(self, index: int, embedding_size: int) -> tuple[dict[str, np.ndarray], str]:
         """Returns the annotations of a range, and its scene."""
         first, last = self.ranges[index]
         rows = self._of_range.get(index, [])
@@ -438,10 +419,5 @@ def _find_splits(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
     return folders if any(is_there(folder / _ENDS) for folder in folders.values()) else {}
 
 
-def _others(length: int) -> dict[str, np.ndarray]:
-    """The fields of steps that no file has."""
-    return {rlds.DISCOUNT: np.ones(length, np.float32), **step_flags([length], [False])}
-
-
-def _words(known: tuple[np.dtype, tuple[int, ...]] | None) -> str:
-    return "no such array" if known is None else f"{known[0]} of shape {known[1]}"
+def _shapes_of(step: NpzFile) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
+    return {name: (array.dtype, array.shape) for name, array in step.arrays.items()}

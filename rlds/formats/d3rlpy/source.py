@@ -102,9 +102,7 @@ class D3rlpySource(RandomAccessSource):
             return all(name in opened for name in (_COLUMNS, _NUM_EPISODES, _VERSION))
 
     def _value(self, opened: Any, name: str) -> Any:
-        array = self._file.array(opened, name)
-        self._file.budget().take(array.nbytes, name)
-        return array[()]
+        return self._file.array(opened, name)[()]
 
     def _parts_of(self, opened: Any, index: int) -> dict[str, int]:
         """How many parts each column has; 0 if it is not made of parts."""
@@ -221,14 +219,12 @@ class D3rlpySource(RandomAccessSource):
         with self._file.read(episode=self.key(split, index)) as opened:
             terminated = self._terminated(opened, index)
             columns = {}
-            budget = self._file.budget()
             lengths = {}
             for path, name in self._names(index).items():
                 array = self._file.array(opened, name)
                 if self._field(opened, name) != self._fields[path]:
                     what = f"{self._field(opened, name)}, but the first episode has"
                     raise self._file.error(f"{what} {self._fields[path]}", name)
-                budget.take(array.nbytes, name)
                 lengths[name] = array.shape[0]
                 columns[path] = array[()] if path in wanted else np.empty((array.shape[0], 0))
                 if path in wanted:
@@ -263,5 +259,4 @@ def _rows(file: Hdf5File, begin: int, end: int) -> np.ndarray:
         array = file.array(opened, SIDECAR_BYTES)
         if array.dtype != np.uint8 or len(array.shape or ()) != 1:
             raise file.error(f"{array.dtype} of shape {array.shape}, expected bytes", SIDECAR_BYTES)
-        file.budget().take(end - begin, SIDECAR_BYTES)
         return np.asarray(array[begin:end])

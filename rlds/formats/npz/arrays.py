@@ -11,7 +11,7 @@ import numpy as np
 from etils import epath
 
 import rlds
-from rlds.raw_files.npz_arrays import NpzFile, open_npz
+from rlds.raw_files.npz_files import NpzFile, open_npz
 from rlds.raw_files.untrusted import check_is_file
 from rlds.sources.source import SourceError
 from rlds_ecosystem.fields import Field
@@ -44,7 +44,7 @@ class EpisodeFile:
         self.file, self._file = arrays.file, arrays
         self._arrays: Paths[str] = Paths()  # The names of arrays by path.
         self._flags: Paths[str] = Paths()
-        for name in arrays.names:
+        for name in arrays.arrays:
             found = self._flags if name in _FLAGS else self._arrays
             path = _FLAGS.get(name) or _path_of(name)
             if path in found or excludes(found, path):
@@ -66,7 +66,7 @@ class EpisodeFile:
 
     def rows(self, path: str) -> int | None:
         """Returns the number of rows of an array; None for a scalar."""
-        shape = self._file.shape(self._arrays[path])
+        shape = self._file.arrays[self._arrays[path]].shape
         return shape[0] if shape else None
 
     def check_rows(self, path: str) -> None:
@@ -86,8 +86,8 @@ class EpisodeFile:
 
     def field(self, path: str, *, of_steps: bool) -> Field:
         """Returns what an array holds for each step, or for the episode."""
-        name = self._arrays[path]
-        dtype, shape = self._file.dtype(name), self._file.shape(name)
+        array = self._file.arrays[self._arrays[path]]
+        dtype, shape = array.dtype, array.shape
         text: dict[str, Any] = {"U": str, "S": bytes}
         return Field(text.get(dtype.kind, dtype), shape[1:] if of_steps else shape)
 
@@ -104,7 +104,7 @@ class EpisodeFile:
 
     def _is_set(self, name: str) -> bool:
         stored = self._flags[name]
-        if (dtype := self._file.dtype(stored)).kind not in "biuf":
+        if (dtype := self._file.arrays[stored].dtype).kind not in "biuf":
             raise self.error(f"{dtype}, expected bools", name)
         values = self._file.read(stored).reshape(-1)
         if len(values) not in (1, self.num_transitions, self.num_steps):

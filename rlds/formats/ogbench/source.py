@@ -18,7 +18,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.alignment import from_sars
-from rlds.raw_files.npy_rows import NpyArray, NpzRows
+from rlds.raw_files.npz_files import NpyArray, NpzRows
 from rlds.raw_files.untrusted import is_there, source_errors
 from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, StoredSidecar
 from rlds.sources.source import (

@@ -6,7 +6,6 @@ import io
 import itertools
 import os
 import re
-import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -17,7 +16,7 @@ from typing_extensions import override
 import rlds
 from rlds.formats.webdataset.shards import Shard, find_shards, first_fields, unique
 from rlds.raw_files.image_files import image_field, is_image_file
-from rlds.raw_files.npz_arrays import NpzFile, parse_npy
+from rlds.raw_files.npz_files import NpzFile, parse_npy
 from rlds.raw_files.untrusted import check_is_file, is_there, source_errors
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.sidecar import Sidecar, StoredSidecar
@@ -362,9 +361,9 @@ class WebdatasetSource(RandomAccessSource):
 
 def _arrays(file: epath.Path, name: str, data: bytes) -> dict[str, np.ndarray]:
     """The arrays of an `.npz` file in a sample, by path."""
-    with source_errors(file, field=name), zipfile.ZipFile(io.BytesIO(data)) as archive:
-        arrays = NpzFile(file, archive, len(data))
-        return {found: arrays.read(found) for found in arrays.names}
+    with source_errors(file, field=name):
+        arrays = NpzFile(file, io.BytesIO(data))
+        return {found: arrays.read(found) for found in arrays.arrays}
 
 
 def path_of(name: str) -> str:

@@ -249,6 +249,21 @@ def test_a_small_episode_of_minari_costs_little(tmp_path, cost):
         raise damaged.error
 
 
+def test_filters_may_make_more_of_a_byte_than_deflate(tmp_path):
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plan.set_chunk((1 << 25,))
+        plan.set_deflate(9)
+        plan.set_deflate(9)
+        space = h5py.h5s.create_simple((1 << 25,))
+        array = h5py.h5d.create(file.id, b"x", h5py.h5t.NATIVE_UINT8, space, plan)
+        array.write(h5py.h5s.ALL, h5py.h5s.ALL, np.zeros(1 << 25, np.uint8))
+    assert (tmp_path / "a.hdf5").stat().st_size < 10_000
+    hdf5 = Hdf5File(tmp_path / "a.hdf5")
+    with hdf5.read() as file:
+        assert hdf5.array(file, "x").shape == (1 << 25,)
+
+
 def test_a_conversion_that_fails_leaves_no_file_open(tmp_path):
     directory, _ = a_minari_dataset(tmp_path)
     path = directory / "data" / "main_data.hdf5"

@@ -119,14 +119,10 @@ def test_a_pipe_is_not_waited_for(tmp_path):
         CalvinSource(tmp_path)
 
 
-def test_files_that_stand_for_too_much(tmp_path, monkeypatch):
-    """Each may be a zip file of zeros; together they are too much."""
+def test_it_can_be_pickled(tmp_path):
     path = raw_calvin.write(tmp_path, splits=("validation",))
     episodes = pickle.loads(pickle.dumps(rlds.sources.open(path)))
     assert episodes[0].num_steps == 3
-    monkeypatch.setattr("rlds.formats.calvin.source.trusted_bytes", lambda size: size // 10)
-    with pytest.raises(SourceError, match="bytes in 3 files stand for "):
-        episodes[0]
 
 
 @pytest.mark.slow

@@ -268,14 +268,6 @@ def test_zip_files_that_are_no_episodes(tmp_path):
         NpzSource(file)
 
 
-def test_sizes_are_believed_as_far_as_there_are_bytes(tmp_path):
-    file = tmp_path / "bomb.npz"
-    np.savez_compressed(file, observation=np.zeros((1 << 10, 1 << 19), "u1"), action=np.zeros(1024))
-    assert file.stat().st_size < 1 << 20
-    with pytest.raises(SourceError, match="'observation': 536,870,912 bytes are declared"):
-        NpzSource(file)
-
-
 def test_what_is_recognized(tmp_path):
     assert not NpzSource.recognizes(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"has no \.npz files"):

@@ -1,0 +1,294 @@
+"""Arrays of NumPy's own files: `.npz`, as a whole or some rows, and `.npy`."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import os
+import threading
+import weakref
+import zipfile
+from collections.abc import Iterator
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from etils import epath
+
+from rlds.raw_files.archives import check_method
+from rlds.raw_files.input_files import changed
+from rlds.raw_files.restricted_pickle import loads
+from rlds.raw_files.untrusted import SourceError, check_declared, check_is_file, source_errors
+from rlds_ecosystem import stores
+from rlds_ecosystem.forking import begin_anew_in_forks
+
+__all__ = ["NpyArray", "NpzFile", "NpzRows", "open_npz", "parse_npy", "read_npy"]
+
+# What reads the headers of arrays of numbers and of text, by the version of the format.
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+class NpyArray(NamedTuple):
+    """An array in a file, by its header.
+
+    Attributes:
+      shape: Its shape.
+      dtype: The dtype of its values.
+      by_columns: Whether columns are stored one after the other (Fortran), not rows.
+      begin: Where the values begin.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    by_columns: bool
+    begin: int
+
+    @property
+    def num_bytes(self) -> int:
+        """How many bytes the values take."""
+        return self.dtype.itemsize * math.prod(self.shape)
+
+    @property
+    def row_bytes(self) -> int:
+        """How many of them a row takes."""
+        return self.dtype.itemsize * math.prod(self.shape[1:])
+
+    def values(self, content: np.ndarray) -> np.ndarray:
+        """Returns bytes as an array in the byte order of this machine; text as objects."""
+        order: Any = "F" if self.by_columns else "C"
+        found = content.view(self.dtype).reshape(self.shape, order=order)
+        kind = object if self.dtype.kind in "US" else self.dtype.newbyteorder("=")
+        return found.astype(kind, copy=False)
+
+
+class NpzFile:
+    """An open `.npz` file; arrays are read when they are asked for.
+
+    Args:
+      file: The file, or the archive that it is in, for errors.
+      stream: The open file.
+
+    Attributes:
+      file: The argument.
+      arrays: What there is, by name.
+
+    Raises:
+      SourceError: It holds something else than arrays of numbers and text.
+    """
+
+    def __init__(self, file: epath.Path, stream: IO[bytes]) -> None:
+        self.file, self._archive = file, zipfile.ZipFile(stream)
+        self._streams: dict[str, IO[bytes]] = {}
+        self.arrays: dict[str, NpyArray] = {}
+        size = stream.seek(0, os.SEEK_END)
+        for member in self._archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            if name in self.arrays:
+                raise self.error("two arrays of this name", name)
+            if not member.filename.endswith(".npy"):
+                raise self.error("no array, but something else in the zip file", name)
+            check_method(member, file)
+            check_declared(member.file_size, min(member.compress_size, size), file=file, field=name)
+            with source_errors(file, field=name), self._archive.open(member) as opened:
+                array = _read_header(opened, file, name)
+            if array.dtype.hasobject:
+                what = "pickled objects, which are not read, as they can run any code; save numbers"
+                raise self.error(f"{what}, or text as np.array(..., dtype=str)", name)
+            if array.begin + array.num_bytes != member.file_size:
+                raise self.error(f"not as many bytes as shape {array.shape} says", name)
+            self.arrays[name] = array
+
+    def error(self, what: str, name: str) -> SourceError:
+        """Returns an error about an array."""
+        return SourceError(what, file=self.file, field=name)
+
+    def read(self, name: str) -> np.ndarray:
+        """Reads an array; text as objects.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+        array = self.arrays[name]
+        with source_errors(self.file, field=name), self._archive.open(f"{name}.npy") as stream:
+            stream.seek(array.begin)
+            content = self._content(stream, array.num_bytes, name)
+            stream.read(1)  # At the end, the checksum is compared.
+        return array.values(content)
+
+    def rows(self, name: str, begin: int, end: int) -> np.ndarray:
+        """Reads rows of an array; text as objects.
+
+        Rows that come after those that were read last are read on from there. Others are quick in
+        files of `numpy.savez`; those of `numpy.savez_compressed` are decompressed from the
+        beginning.
+
+        Raises:
+          SourceError: They are damaged, or the columns of the array are stored one by one.
+        """
+        array = self.arrays[name]
+        if array.by_columns:
+            what = "its columns are stored one after the other; save it in the order of C"
+            raise self.error(what, name)
+        with source_errors(self.file, field=name):
+            if name not in self._streams:
+                self._streams[name] = self._archive.open(f"{name}.npy")
+            stream = self._streams[name]
+            stream.seek(array.begin + array.row_bytes * begin)
+            content = self._content(stream, array.row_bytes * (end - begin), name)
+        return array._replace(shape=(end - begin, *array.shape[1:])).values(content)
+
+    def _content(self, stream: Any, num_bytes: int, name: str) -> np.ndarray:
+        content = np.empty(num_bytes, np.uint8)
+        if stream.readinto(content.data) != num_bytes:
+            raise self.error("cut short", name)
+        return content
+
+
+@contextlib.contextmanager
+def open_npz(path: str | os.PathLike[str]) -> Iterator[NpzFile]:
+    """Opens a file.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      SourceError: It is damaged.
+    """
+    file = stores.as_path(path)
+    check_is_file(file)
+    with source_errors(file), file.open("rb") as stream:
+        yield NpzFile(file, stream)
+
+
+class NpzRows:
+    """Rows of the arrays of a `.npz` file, which stays open; can be pickled.
+
+    Args:
+      path: The file.
+
+    Attributes:
+      path: The file.
+      arrays: What there is, by name. A scalar is a row.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      SourceError: It is damaged, or holds something else than arrays of numbers and text.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = stores.as_path(path)
+        self._version = stores.version_of(self.path)
+        self._begin_anew()
+        begin_anew_in_forks(self)
+        with source_errors(self.path):
+            found = self._current().arrays
+        self.arrays = {
+            name: array._replace(shape=array.shape or (1,)) for name, array in found.items()
+        }
+
+    def _begin_anew(self) -> None:
+        self._lock = threading.Lock()
+        self._opened: NpzFile | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "arrays": self.arrays, "_version": self._version}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin_anew()
+        begin_anew_in_forks(self)
+
+    def __repr__(self) -> str:
+        return f"NpzRows({os.fspath(self.path)!r})"
+
+    def rows(self, name: str, begin: int, end: int) -> np.ndarray:
+        """Reads rows of an array; see `NpzFile.rows`.
+
+        Raises:
+          SourceChangedError: It is another file than it was.
+          SourceError: They are damaged.
+        """
+        with self._lock, source_errors(self.path, field=name):
+            return self._current().rows(name, begin, end)
+
+    def read(self, name: str) -> np.ndarray:
+        """Reads an array as a whole; see `rows`."""
+        return self.rows(name, 0, self.arrays[name].shape[0])
+
+    def _current(self) -> NpzFile:
+        if self._opened is None:
+            check_is_file(self.path)
+            if stores.version_of(self.path) != self._version:
+                raise changed(os.fspath(self.path))
+            stream = stores.open_binary(self.path)
+            weakref.finalize(self, stream.close)
+            self._opened = NpzFile(self.path, stream)
+        return self._opened
+
+
+def read_npy(path: str | os.PathLike[str]) -> Any:
+    """Reads a `.npy` file: an array, or what its objects are if they are plain data.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      SourceError: It is damaged, or has other objects.
+    """
+    file = stores.as_path(path)
+    check_is_file(file)
+    with source_errors(file):
+        data = file.read_bytes()
+        array = _read_header(io.BytesIO(data), file)
+        if not array.dtype.hasobject:
+            return parse_npy(data, file)
+        found = loads(data[array.begin :])
+        return found.item() if isinstance(found, np.ndarray) and not found.shape else found
+
+
+def parse_npy(data: bytes, file: epath.Path) -> np.ndarray:
+    """Returns the array of a `.npy` file; text as objects.
+
+    Args:
+      data: The bytes of the file.
+      file: What it is in, for errors.
+
+    Raises:
+      SourceError: It is damaged, or has pickled objects, which are not read.
+    """
+    array = _read_header(io.BytesIO(data), file)
+    left = len(data) - array.begin
+    if array.dtype.hasobject or array.num_bytes != left:
+        what = f"{left} bytes, not those of {array.dtype} {array.shape}, or objects"
+        raise SourceError(what, file=file)
+    return array.values(np.frombuffer(bytearray(data), np.uint8, offset=array.begin))
+
+
+def _read_header(stream: IO[bytes], file: epath.Path, name: str | None = None) -> NpyArray:
+    """Reads what is before the values of an array.
+
+    Raises:
+      SourceError: It is damaged, or there are values of another kind than numbers, bools, text and
+        objects.
+    """
+    try:
+        version = np.lib.format.read_magic(stream)
+        if version not in _HEADERS:
+            raise ValueError(f"in version {version} of .npy, expected 1.0 or 2.0")
+        shape, fortran, dtype = _HEADERS[version](stream)
+    except (
+        ValueError,
+        MemoryError,
+        RecursionError,
+    ) as error:  # The last two are of Python's parser.
+        what = str(error) if isinstance(error, ValueError) else "the header is damaged"
+        raise SourceError(what, file=file, field=name) from error
+    what = ""
+    if not dtype.hasobject and (dtype.kind not in "biufcUS" or dtype.char in "gG"):
+        what = f"{dtype}, expected numbers, bools or text"
+    elif any(type(length) is not int or length < 0 for length in shape):
+        what = f"of shape {shape}"
+    elif not dtype.itemsize and 0 not in shape:  # There may be any number of them in no bytes.
+        what = f"{dtype}, expected values that take bytes"
+    if what:
+        raise SourceError(what, file=file, field=name)
+    return NpyArray(tuple(shape), dtype, fortran and len(shape) > 1, stream.tell())
