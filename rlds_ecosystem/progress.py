@@ -12,7 +12,7 @@ from rlds_ecosystem.texts import printable
 if TYPE_CHECKING:
     import rich.progress
 
-__all__ = ["name_column", "show_progress"]
+__all__ = ["show_progress"]
 
 
 @contextlib.contextmanager
@@ -36,14 +36,14 @@ def show_progress(
 
     is_shown = sys.stderr.isatty() if is_shown is None else is_shown
     done = DownloadColumn() if of_bytes else MofNCompleteColumn()
-    columns = (name_column(), BarColumn(), done, TimeRemainingColumn())
+    columns = (_name_column(), BarColumn(), done, TimeRemainingColumn())
     console = rich.console.Console(stderr=True)
     with Progress(*columns, console=console, disable=not is_shown, transient=True) as bars:
         yield bars
 
 
-def name_column() -> rich.progress.ProgressColumn:
-    """Returns the column with the names of bars, which may be those of splits: any text."""
+def _name_column() -> rich.progress.ProgressColumn:
+    """The column with the names of bars, which may be those of splits: any text."""
     from rich.progress import Task, TextColumn
     from rich.text import Text
 

@@ -7,7 +7,6 @@ from rlds_tools.comparing import ValueDifference as ValueDifference
 from rlds_tools.comparing import diff as diff
 from rlds_tools.converting import Conversion as Conversion
 from rlds_tools.converting import convert as convert
-from rlds_tools.converting import convert_known as convert_known
 from rlds_tools.describing import Stats as Stats
 from rlds_tools.describing import stats as stats
 from rlds_tools.findings import Finding as Finding
@@ -23,13 +22,13 @@ from rlds_tools.listing import Listing as Listing
 from rlds_tools.listing import list_datasets as list_datasets
 from rlds_tools.listing import list_formats as list_formats
 from rlds_tools.recording import Recording as Recording
-from rlds_tools.recording import Returns as Returns
 from rlds_tools.recording import record as record
 from rlds_tools.recovering import Recovery as Recovery
 from rlds_tools.recovering import recover as recover
 from rlds_tools.reporting import Report as Report
 from rlds_tools.reporting import report as report
 from rlds_tools.results import Result as Result
+from rlds_tools.results import Spread as Spread
 from rlds_tools.results import Table as Table
 from rlds_tools.validating import Check as Check
 from rlds_tools.validating import Validation as Validation

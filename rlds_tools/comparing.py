@@ -19,7 +19,7 @@ from rlds_ecosystem.fields import Field, in_words
 from rlds_ecosystem.nests import is_in, named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.texts import shorten
-from rlds_tools.results import Block, Result, Table, count, plain
+from rlds_tools.results import Block, Result, Table, count, plain, text_of
 from rlds_tools.survey import open_splits
 from tfds_files import RaggedColumn
 
@@ -610,9 +610,7 @@ def _known_length(episodes: Episodes) -> int | None:
 
 
 def _text(value: Any) -> str | None:
-    if value is None:
-        return None
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+    return None if value is None else text_of(value)
 
 
 def _shown(value: Any) -> str:

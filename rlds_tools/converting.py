@@ -11,11 +11,12 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlds_ecosystem.names import what_there_is
-from rlds_tools.results import Block, Result, Table, count, printable
+from rlds_ecosystem.texts import printable
+from rlds_tools.results import Block, Result, Table, count
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
@@ -30,7 +31,6 @@ __all__ = [
     "builder_of",
     "builders",
     "convert",
-    "convert_known",
     "dataset_name",
     "export",
     "targets",
@@ -179,10 +179,11 @@ def export(
 
 
 def convert(
-    source: str | os.PathLike[str],
-    directory: str | os.PathLike[str],
+    source: str | os.PathLike[str] | None,
+    directory: str | os.PathLike[str] | None,
     *,
     to: str = "tfrecord",
+    dataset: str | None = None,
     name: str | None = None,
     version: str | None = None,
     format: str | None = None,
@@ -197,10 +198,14 @@ def convert(
     """Converts data in any format to a dataset of TFDS; see `tfds_builders.convert`.
 
     Args:
-      source: The data.
+      source: The data. With a `dataset`, it may be None for what was published.
       directory: The directory that keeps datasets: the new one is `<directory>/<name>/<version>`.
+        That of TFDS if None.
       to: One of `FILE_FORMATS`.
-      name: The name of the dataset; by default that of the source, as far as TFDS allows it.
+      dataset: A builder of `tfds_builders` that knows the data, with a config if it has some, such
+        as `rlds_d4rl/hopper-medium-v2`.
+      name: The name of the dataset; by default that of the builder, or of the source, as far as
+        TFDS allows it.
       version: Its version; by default that of the source if it is a dataset of TFDS, or "1.0.0".
       format: The format of the source, if it cannot be recognized.
       options: Options of the source; `rlds.sources.formats()[format].options` has them.
@@ -215,85 +220,65 @@ def convert(
     Raises:
       FileExistsError: There is such a dataset; it is left as it is.
       SourceError: The source is damaged, or of no known format.
-      ValueError: An argument is wrong.
+      ValueError: An argument is wrong, or there is no such builder or config.
     """
-    from rlds import sources
-
     if to not in FILE_FORMATS:
         raise ValueError(f"to: got {to!r}, expected one of {', '.join(FILE_FORMATS)}")
+    common = {"data_dir": directory, "file_format": to, "progress": progress, **storage}
+    make = _maker(source, dataset, name, version, format, options or {}, common)
+    if quiet_process:
+        from tfds_builders import quiet
+
+        quiet.quiet_libraries()
+    # TensorFlow, TFDS and Beam say nothing on the standard output.
+    with contextlib.redirect_stdout(sys.stderr):
+        made = make(_download_config(num_shards, beam_runner, beam_options))
+    splits = made.info.metadata["conversion"]["splits"]
+    return Conversion(os.fspath(made.data_path), to, splits)
+
+
+def _maker(
+    source: Any,
+    dataset: str | None,
+    name: str | None,
+    version: str | None,
+    format: str | None,
+    options: Mapping[str, Any],
+    common: Mapping[str, Any],
+) -> Callable[[tfds.download.DownloadConfig], tfds.core.DatasetBuilder]:
+    """What makes the dataset, once the libraries may be loaded."""
+    if dataset is not None:
+        builder_class, config = builder_of(dataset)
+
+        def make_known(download_config: Any) -> tfds.core.DatasetBuilder:
+            from tfds_builders.builder import prepared
+
+            builder = builder_class(
+                path=source, config=config, name=name, version=version, **common, **options
+            )
+            return prepared(builder, download_config)
+
+        return make_known
+    from rlds import sources
+
     format = format or sources.format_of(source)
-    _check_format(format)
-    with _libraries(quiet_process):
+    if format not in sources.formats():
+        raise ValueError(f"no format {format!r}; {what_there_is(format, sources.formats())}")
+
+    def make(download_config: Any) -> tfds.core.DatasetBuilder:
         import tfds_builders
 
-        opened = sources.formats()[format].source(source, **(options or {}))
+        opened = sources.formats()[format].source(source, **options)
         known_name, known_version = _known_as(opened, source)
-        made = tfds_builders.convert(
+        return tfds_builders.convert(
             opened,
             name=name or known_name,
             version=version or known_version,
-            data_dir=directory,
-            file_format=to,
-            progress=progress,
-            download_config=_download_config(num_shards, beam_runner, beam_options),
-            **storage,
+            download_config=download_config,
+            **common,
         )
-    return _conversion(made, to)
 
-
-def convert_known(
-    dataset: str,
-    source: str | os.PathLike[str] | None = None,
-    *,
-    name: str | None = None,
-    directory: str | os.PathLike[str] | None = None,
-    file_format: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    quiet_process: bool = False,
-    progress: bool | None = None,
-    num_shards: int | None = None,
-    beam_runner: str | None = None,
-    beam_options: Sequence[str] = (),
-    **storage: Any,
-) -> Conversion:
-    """Converts a dataset that `tfds_builders` has a builder for, with what is known about it.
-
-    Args:
-      dataset: A builder, with a config if it has some: `rlds_d4rl/hopper-medium-v2`.
-      source: The raw data; downloaded by default.
-      name: The name of the dataset; by default that of the builder.
-      directory: The directory that keeps datasets; by default that of TFDS.
-      file_format: The format of the files, one of `FILE_FORMATS`; "tfrecord" by default.
-      options: Options of the source, in the place of those of the config.
-      quiet_process: See `convert`.
-      progress: See `convert`.
-      num_shards: See `convert`.
-      beam_runner: See `convert`.
-      beam_options: See `convert`.
-      **storage: See `convert`.
-
-    Raises:
-      FileExistsError: There is such a dataset; it is left as it is.
-      SourceError: The raw data is damaged.
-      ValueError: There is no such builder or config, or an argument is wrong.
-    """
-    builder_class, config = builder_of(dataset)
-    with _libraries(quiet_process):
-        from tfds_builders.builder import prepared
-
-        builder = builder_class(
-            path=source,
-            config=config,
-            name=name,
-            data_dir=directory,
-            file_format=file_format,
-            progress=progress,
-            **storage,
-            **(options or {}),
-        )
-        config = _download_config(num_shards, beam_runner, beam_options)
-        made = prepared(builder, config)
-    return _conversion(made, file_format or "tfrecord")
+    return make
 
 
 def builders() -> dict[str, type[SourceBuilder]]:
@@ -331,13 +316,6 @@ def _unknown_config(dataset: str, config: str, known: Sequence[str]) -> str:
     return f"{dataset} has no config {config!r}; it has {len(known)}, such as: {', '.join(near)}"
 
 
-def _check_format(format: str) -> None:
-    from rlds import sources
-
-    if format not in sources.formats():
-        raise ValueError(f"no format {format!r}; {what_there_is(format, sources.formats())}")
-
-
 def dataset_name(words: str) -> str:
     """Returns a name for a dataset, made of words: what TFDS allows, at most 100 characters.
 
@@ -372,9 +350,7 @@ def _name_for(source: str | os.PathLike[str]) -> str:
 
 
 def _download_config(
-    num_shards: int | None,
-    beam_runner: str | None,
-    beam_options: Sequence[str],
+    num_shards: int | None, beam_runner: str | None, beam_options: Sequence[str]
 ) -> tfds.download.DownloadConfig:
     import tensorflow_datasets as tfds
 
@@ -383,19 +359,3 @@ def _download_config(
         beam_runner=beam_runner,
         beam_options=None if beam_runner is None else list(beam_options),
     )
-
-
-@contextlib.contextmanager
-def _libraries(quiet_process: bool) -> Iterator[None]:
-    """Has TensorFlow, TFDS and Beam say nothing on the standard output, and little elsewhere."""
-    if quiet_process:
-        from tfds_builders import quiet
-
-        quiet.quiet_libraries()
-    with contextlib.redirect_stdout(sys.stderr):
-        yield
-
-
-def _conversion(builder: tfds.core.DatasetBuilder, to: str) -> Conversion:
-    splits = builder.info.metadata["conversion"]["splits"]
-    return Conversion(os.fspath(builder.data_path), to, splits)

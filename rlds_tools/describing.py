@@ -18,42 +18,16 @@ from rlds_ecosystem.nests import named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_tools.cameras import cameras_of
 from rlds_tools.reading import indices_of, read_all
-from rlds_tools.results import Block, Result, Table, count, plain
+from rlds_tools.results import Block, Result, Spread, Table, count, plain, text_of
 
 if TYPE_CHECKING:
     from rlds.sources import Episodes, SourceEpisode
 
-__all__ = ["Group", "Spread", "Stats", "stats"]
+__all__ = ["Group", "Stats", "stats"]
 
 QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
 # How many groups are printed.
 _SHOWN_GROUPS = 30
-
-
-@dataclasses.dataclass(frozen=True)
-class Spread:
-    """How some numbers are spread."""
-
-    min: float
-    median: float
-    mean: float
-    max: float
-
-    @classmethod
-    def of(cls, numbers: Sequence[float]) -> Spread | None:
-        """Returns the spread of numbers; None if there are none."""
-        if not len(numbers):
-            return None
-        return cls(
-            float(np.min(numbers)),
-            float(np.median(numbers)),
-            float(np.mean(numbers)),
-            float(np.max(numbers)),
-        )
-
-    def cells(self) -> list[str]:
-        """The numbers as text."""
-        return [f"{number:,.6g}" for number in dataclasses.astuple(self)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,8 +226,7 @@ def _value_of(episode: SourceEpisode, field: str) -> str:
         if not isinstance(value, Mapping) or name not in value:
             raise KeyError(f"episodes have no field {field!r}, only {sorted(episode.metadata)}")
         value = value[name]
-    value = np.asarray(value).item() if np.size(value) == 1 else value
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+    return text_of(np.asarray(value).item() if np.size(value) == 1 else value)
 
 
 def _group(item: tuple[str, Sequence[tuple[int, float | None]]]) -> Group:

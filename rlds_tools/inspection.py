@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import tfds_files
 from rlds_ecosystem.texts import shorten
-from rlds_tools.results import Block, Result, Table, count, plain, size_of
+from rlds_tools.results import Block, Result, Table, count, plain, size_of, text_of
 
 if TYPE_CHECKING:
     from rlds.robotics import DatasetMeaning
@@ -659,7 +659,7 @@ def _shown(value: Any, most: int) -> str:
     array = np.asarray(value)
     if array.dtype.kind in "OSU" and array.ndim == 0:
         value = array.item()
-        text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+        text = text_of(value)
         if isinstance(value, bytes) and value.startswith((b"\x89PNG", b"\xff\xd8")):
             text = f"an image file of {size_of(len(value))}"
     elif array.size > 6 and array.dtype.kind in "biuf" and array.size:

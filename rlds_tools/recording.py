@@ -6,11 +6,11 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlds_ecosystem.progress import show_progress
-from rlds_tools.results import Block, Result, count
+from rlds_tools.results import Block, Result, Spread, count
 
 if TYPE_CHECKING:
     import dm_env
@@ -18,25 +18,10 @@ if TYPE_CHECKING:
 
     from envlogger import EnvLogger
 
-__all__ = ["Recording", "Returns", "record"]
+__all__ = ["Recording", "record"]
 
 _DEFAULT_EPISODES = 10
 _INTERRUPTED = 130
-
-
-@dataclasses.dataclass(frozen=True)
-class Returns:
-    """The returns of the episodes: the sums of their rewards.
-
-    Attributes:
-      min: The smallest one.
-      mean: Their mean.
-      max: The largest one.
-    """
-
-    min: float
-    mean: float
-    max: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +52,7 @@ class Recording(Result):
     steps: int
     seconds: float
     steps_per_second: float
-    returns: Returns | None
+    returns: Spread | None
     episodes_before: int = 0
     video: str | None = None
     interrupted: bool = False
@@ -88,8 +73,8 @@ class Recording(Result):
         if self.episodes_before:
             yield f"added to the {count(self.episodes_before, 'episode')} that the log had before"
         if self.returns is not None:
-            low, mean, high = dataclasses.astuple(self.returns)
-            yield f"returns: min {low:,.6g} · mean {mean:,.6g} · max {high:,.6g}"
+            low, _, mean, high = self.returns.cells()
+            yield f"returns: min {low} · mean {mean} · max {high}"
         yield f"policy {self.policy} · seed {self.seed}"
         if self.video is not None:
             yield f"video of the first episode: {self.video}"
@@ -154,7 +139,7 @@ def record(
     >>> import tempfile
     >>> recording = record("catch", tempfile.mkdtemp(), episodes=3, policy="constant:1", seed=1)
     >>> recording.episodes, recording.steps, recording.returns
-    (3, 30, Returns(min=-1.0, mean=-1.0, max=-1.0))
+    (3, 30, Spread(min=-1.0, median=-1.0, mean=-1.0, max=-1.0))
     """
     import numpy as np
 
@@ -199,7 +184,7 @@ def record(
         steps=session.num_steps,
         seconds=session.seconds,
         steps_per_second=session.num_steps / session.seconds if session.seconds else 0.0,
-        returns=_spread(session.returns),
+        returns=None if np.ndim(session.returns) > 1 else Spread.of(session.returns),
         episodes_before=episodes_before,
         video=None if video is None else os.fspath(video),
         interrupted=session.is_interrupted,
@@ -345,11 +330,3 @@ def _video(path: str | os.PathLike[str] | None, env: Any) -> Iterator[Callable[[
         rate = 1 / env.control_timestep()
     with VideoWriter(path, rate or 30) as video:
         yield lambda: video.add(env.frame)
-
-
-def _spread(returns: Sequence[Any]) -> Returns | None:
-    import numpy as np
-
-    if not returns or np.ndim(returns[0]):
-        return None
-    return Returns(float(np.min(returns)), float(np.mean(returns)), float(np.max(returns)))

@@ -97,17 +97,8 @@ def recover(
         found = envlogger.recover(
             log, copy, in_place=copy is None and not dry_run, dry_run=dry_run, on_progress=show
         )
-    return Recovery(
-        path=found.path,
-        dry_run=dry_run,
-        is_changed=found.is_changed,
-        num_episodes_before=found.num_episodes_before,
-        num_episodes=found.num_episodes,
-        num_steps_before=found.num_steps_before,
-        num_steps=found.num_steps,
-        metadata_problem=found.metadata_problem,
-        shards=found.shards,
-    )
+    names = [field.name for field in dataclasses.fields(Recovery) if field.name != "dry_run"]
+    return Recovery(dry_run=dry_run, **{name: getattr(found, name) for name in names})
 
 
 @contextlib.contextmanager

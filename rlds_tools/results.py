@@ -14,7 +14,7 @@ from typing import Any
 
 from rlds_ecosystem.texts import printable, shorten
 
-__all__ = ["Block", "Result", "Table", "count", "plain", "printable", "size_of"]
+__all__ = ["Block", "Result", "Spread", "Table", "count", "plain", "size_of", "text_of"]
 
 # How many characters of a cell of a table are printed: names may be of any length.
 _MAX_CELL = 1000
@@ -79,6 +79,30 @@ class Result:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """How some numbers are spread."""
+
+    min: float
+    median: float
+    mean: float
+    max: float
+
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> Spread | None:
+        """Returns the spread of numbers; None if there are none."""
+        import numpy as np
+
+        if not len(numbers):
+            return None
+        parts = np.min(numbers), np.median(numbers), np.mean(numbers), np.max(numbers)
+        return cls(*map(float, parts))
+
+    def cells(self) -> list[str]:
+        """The numbers as text."""
+        return [f"{number:,.6g}" for number in dataclasses.astuple(self)]
+
+
 def _lines(blocks: Sequence[Block], style: Style) -> Iterable[str]:
     for number, block in enumerate(blocks):
         if isinstance(block, Table):
@@ -136,7 +160,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, Result):
         return value.to_dict()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _attributes(value)
+        return {
+            field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, str | bool | int | None):
@@ -144,7 +170,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if abs(value) < float("inf") else None
     if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace")
+        return text_of(value)
     if hasattr(value, "tolist"):  # Arrays and scalars of NumPy, which need not be loaded.
         return plain(value.tolist())
     if isinstance(value, Iterable):
@@ -152,8 +178,9 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def _attributes(value: Any) -> dict[str, Any]:
-    return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+def text_of(value: Any) -> str:
+    """Returns a value as text; bytes that are not UTF-8 are shown by their codes."""
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def count(number: int, noun: str) -> str:

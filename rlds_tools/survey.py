@@ -7,7 +7,6 @@ far as it takes to see that there is something on it.
 
 from __future__ import annotations
 
-import array
 import collections
 import dataclasses
 import hashlib
@@ -28,12 +27,12 @@ from rlds_tools.cameras import Frames, cameras_of, fault_of
 from rlds_tools.findings import Finding, Severity, Tally
 from rlds_tools.inspection import recorded_steps
 from rlds_tools.reading import read_all
-from rlds_tools.results import count
+from rlds_tools.results import count, text_of
 from rlds_tools.robots import check_description, known_defect, meaning_or_none
 from rlds_tools.values import NumericField, element_name
 from tfds_files import RaggedColumn, TfdsFilesError
 
-__all__ = ["EpisodeTable", "Survey", "open_splits"]
+__all__ = ["Survey", "open_splits"]
 
 # Steps are looked at together up to so many, and up to so many bytes.
 _BATCH_STEPS, _BATCH_BYTES = 4096, 32 << 20
@@ -52,6 +51,13 @@ _SHORT, _ENOUGH_STEPS = 2, 10
 # be no accident.
 _FIRST_ZERO, _OTHERS_ZERO = 0.9, 0.1
 _FIRST_ACTION = "the first action"
+# What is kept of an episode, see `Survey.table`.
+_EPISODE = np.dtype(
+    [
+        *(("index", np.int64), ("length", np.int64), ("reward", np.float64)),
+        *(("is_terminal", np.bool_), ("still", np.float32), ("digest", np.uint64)),
+    ]
+)
 
 
 def open_splits(
@@ -83,45 +89,6 @@ def open_splits(
     return [Episodes(source, name, format=format) for name in source.splits]
 
 
-class EpisodeTable:
-    """A row for each episode that was read.
-
-    Attributes:
-      index: Its index in the split.
-      length: How many steps it has.
-      reward: Their sum; NaN if there is none.
-      is_terminal: Whether it ended in a terminal state.
-      still: In which share of the steps the observation is exactly that of the step before.
-      digest: Equal for episodes of the same observations and actions.
-    """
-
-    def __init__(self) -> None:
-        self._columns = {
-            name: array.array(code)
-            for name, code in {
-                "index": "q",
-                "length": "q",
-                "reward": "d",
-                "is_terminal": "b",
-                "still": "f",
-                "digest": "Q",
-            }.items()
-        }
-
-    def add(self, **row: Any) -> None:
-        """Adds an episode."""
-        for name, column in self._columns.items():
-            column.append(row[name])
-
-    def __len__(self) -> int:
-        return len(self._columns["index"])
-
-    def __getattr__(self, name: str) -> np.ndarray:
-        if name.startswith("_") or name not in self._columns:
-            raise AttributeError(name)
-        return np.array(self._columns[name])
-
-
 class _Row(NamedTuple):
     """An episode that waits to be looked at with others."""
 
@@ -144,7 +111,6 @@ class Survey:
 
     Attributes:
       episodes: The split.
-      table: A row for each episode.
       numbers: What is known of the fields of numbers, by their paths.
       cameras: The fields that hold pictures.
       jerks: For each episode, and each element of actions that are floats, the mean size of the
@@ -173,7 +139,7 @@ class Survey:
             for path, field in self.fields.items()
             if _is_numeric(field) and path not in self.cameras and path not in rlds.STEP_FLAGS
         }
-        self.table = EpisodeTable()
+        self._rows = bytearray()
         self.jerks: list[np.ndarray] = []
         self.instructions: collections.Counter[str] = collections.Counter()
         self.num_steps = self.num_unreadable = 0
@@ -187,6 +153,17 @@ class Survey:
         # In how many episodes with actions that are floats the first one is zero, how many these
         # are, and the same for all other steps.
         self._zero_actions = np.zeros(4, np.int64)
+
+    @property
+    def table(self) -> Any:
+        """A row for each episode that was read.
+
+        `index` is that in the split, `length` the number of steps, `reward` their sum (NaN if there
+        is none), `is_terminal` whether it ended in a terminal state, `still` in which share of the
+        steps the observation is exactly that of the step before, and `digest` is equal for episodes
+        of the same observations and actions.
+        """
+        return np.frombuffer(bytes(self._rows), _EPISODE).view(np.recarray)
 
     def read(self, indices: Iterable[int], jobs: int = 1) -> None:
         """Reads episodes, in so many processes, and looks at them.
@@ -292,14 +269,15 @@ class Survey:
         ends = length > 0 and is_terminal is not None and bool(np.any(is_terminal))
         self._num_terminal += ends
         reward = episode.total_reward
-        self.table.add(
-            index=index,
-            length=length,
-            reward=math.nan if reward is None else reward,
-            is_terminal=ends or (is_terminal is None and not episode.truncated),
-            still=_still(columns) if length > 1 else 0.0,
-            digest=_digest(columns),
+        row = (
+            index,
+            length,
+            math.nan if reward is None else reward,
+            ends or (is_terminal is None and not episode.truncated),
+            _still(columns) if length > 1 else 0.0,
+            _digest(columns),
         )
+        self._rows += np.array(row, _EPISODE).tobytes()
         if self._with_motion:
             self.jerks.append(self._jerk(plain, length - known))
         if length <= _SHORT:
@@ -327,7 +305,7 @@ class Survey:
         of_steps = {path: column for path, column in columns.items() if is_instruction(path)}
         of_episode = {path: [v] for path, v in named_leaves(metadata) if is_instruction(path)}
         for path, values in {**of_steps, **of_episode}.items():
-            texts = {_as_text(value) for value in values if isinstance(value, str | bytes)}
+            texts = {text_of(value) for value in values if isinstance(value, str | bytes)}
             for text in sorted(texts):
                 if len(self.instructions) < _MOST_TEXTS or text in self.instructions:
                     self.instructions[text] += 1
@@ -524,10 +502,6 @@ def _elements(path: str, field: NumericField, which: np.ndarray) -> str:
     if len(numbers) == len(which) > 1:
         return f"all of {path}"
     return f"{path}[{', '.join(numbers[:8])}{', …' if len(numbers) > 8 else ''}]"
-
-
-def _as_text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _still(columns: Mapping[str, Any]) -> float:

@@ -30,7 +30,6 @@ from rlds.tfds.features import TensorStorage
 from rlds_ecosystem import stores
 from rlds_ecosystem.errors import StorageError, storage_errors
 from rlds_ecosystem.stores import is_local
-from tfds_builders.conversion.progress import Progress
 from tfds_builders.conversion.publishing import missing_files, publish
 from tfds_builders.conversion.staging import StagingArea, remove_leftovers, staging_directory
 from tfds_builders.features import features_of
@@ -215,7 +214,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         self._given_path = None if path is None else stores.as_path(path).expanduser()
         self._shuffle = self.SHUFFLE if shuffle is None else shuffle
         self._skip_damaged, self._verify = skip_damaged, verify
-        self._progress = Progress(progress)
+        self._progress = progress
         self._reports: dict[str, SplitReport] = {}
         self._source: Source | None = None
         self._known_info: tfds.core.DatasetInfo | None = None

@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 
 import click
 
+from rlds_ecosystem.texts import printable
 from rlds_tools.command_line.printing import Invocation
-from rlds_tools.results import printable
 
 __all__ = ["COMMANDS", "main", "rlds"]
 

@@ -110,31 +110,32 @@ def command(
     --direct_num_workers=4 go to Beam, if there is a --runner.
     """
     places, beam_options = _split_words(words, options["runner"])
-    if dataset is not None and len(places) in (1, 2):
-        if to not in FILE_FORMATS:
-            raise click.UsageError(f"--dataset goes with tfrecord and array_record, not {to}.")
-        raw, directory = [None, *places][-2:]
-        return _convert_known(dataset, raw, str(directory), to, beam_options, options)
-    if len(places) != 2:
+    if len(places) != 2 and not (dataset is not None and len(places) == 1):
         raise click.UsageError(f"expected SRC and DST, got {len(places)} places")
-    source, directory = places
+    source, directory = [None, *places][-2:]
     from rlds import sources
     from rlds_tools import converting
 
     if to not in converting.targets():
         known = what_there_is(to, converting.targets())
         raise click.UsageError(f"--to: no format {to!r} can be written; {known}")
-    format = format or sources.format_of(source)
-    known_options = sources.formats()[format].options if format in sources.formats() else {}
+    if dataset is not None:
+        if to not in FILE_FORMATS:
+            raise click.UsageError(f"--dataset goes with tfrecord and array_record, not {to}.")
+        owner, known_options = dataset.partition("/")[0], _options_of_builder(dataset)
+    else:
+        owner = format = format or sources.format_of(str(source))
+        known_options = sources.formats()[format].options if format in sources.formats() else {}
+    source_options = parsed_options(known_options, options["given"], owner)
     if to not in FILE_FORMATS:
         _check_options(to, {"--version": version, **_given(options)})
         return converting.export(
-            source,
-            directory,
+            str(source),
+            str(directory),
             to=to,
             split=split,
             format=format,
-            options=parsed_options(known_options, options["given"], format),
+            options=source_options,
             target_options=parsed_options(sources.exports()[to], to_options, to),
             allow_loss=allow_loss,
             plan=plan,
@@ -146,12 +147,48 @@ def command(
         to,
         {"--split": split, "--to-option": to_options, "--allow-loss": allow_loss, "--plan": plan},
     )
-    storage, arguments = _arguments(options, known_options, format, beam_options)
-    if storage["shuffle"] is None:
-        del storage["shuffle"]
+    if options["name"] is not None:
+        _check_name(options["name"])
+    called = invocation()
+    storage = {name: options[name] for name in ("float64", "tensor_encoding", "skip_damaged")}
+    if options["shuffle"] is not None:  # The default of a builder is its own.
+        storage["shuffle"] = options["shuffle"]
     return converting.convert(
-        source, directory, to=to, format=format, version=version, **arguments, **storage
+        source,
+        directory,
+        to=to,
+        dataset=dataset,
+        name=options["name"],
+        version=version,
+        format=format,
+        options=source_options,
+        num_shards=options["num_shards"],
+        beam_runner=options["runner"],
+        beam_options=beam_options,
+        verify=options["verify"],
+        progress=wants_progress(),
+        quiet_process=called.owns_process and not called.verbose,
+        **storage,
     )
+
+
+def _options_of_builder(dataset: str) -> Mapping[str, Any]:
+    from rlds_tools import converting
+
+    try:
+        builder_class, _ = converting.builder_of(dataset)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    return builder_class.options()
+
+
+def _check_name(name: str) -> None:
+    from tfds_builders.builder import check_name
+
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise click.UsageError(f"--name: {error}") from None
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,39 +202,6 @@ def _check_options(to: str, given: Mapping[str, Any]) -> None:
     wrong = [name for name, value in given.items() if value]
     if wrong:
         raise click.UsageError(f"{', '.join(wrong)}: not for --to {to}")
-
-
-def _convert_known(
-    dataset: str,
-    source: str | None,
-    directory: str,
-    file_format: str,
-    beam_options: Sequence[str],
-    options: Mapping[str, Any],
-) -> Result:
-    from rlds_tools import converting
-    from tfds_builders.builder import check_name
-
-    try:
-        builder_class, _ = converting.builder_of(dataset)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    if options["name"] is not None:
-        try:
-            check_name(options["name"])
-        except ValueError as error:
-            raise click.UsageError(f"--name: {error}") from None
-    storage, arguments = _arguments(
-        options, builder_class.options(), dataset.partition("/")[0], beam_options
-    )
-    return converting.convert_known(
-        dataset,
-        source,
-        directory=directory,
-        file_format=file_format,
-        **arguments,
-        **storage,
-    )
 
 
 def _split_words(words: Iterable[str], runner: str | None) -> tuple[list[str], list[str]]:
@@ -214,21 +218,3 @@ def _split_words(words: Iterable[str], runner: str | None) -> tuple[list[str], l
             f"unknown options: {' '.join(others)} (options of Beam need --runner)"
         )
     return places, others
-
-
-def _arguments(
-    options: Mapping[str, Any], known: Mapping[str, Any], owner: str, beam_options: Sequence[str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns how the dataset is stored, and the other arguments of both functions."""
-    parsed = parsed_options(known, options["given"], owner)
-    called = invocation()
-    names = ("float64", "tensor_encoding", "shuffle", "skip_damaged", "verify")
-    return {name: options[name] for name in names}, {
-        "name": options["name"],
-        "options": parsed,
-        "num_shards": options["num_shards"],
-        "beam_runner": options["runner"],
-        "beam_options": beam_options,
-        "progress": wants_progress(),
-        "quiet_process": called.owns_process and not called.verbose,
-    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from rlds_tools.command_line.printing import prints_result
@@ -21,9 +23,7 @@ Examples:
 @click.option("--step", type=int, help="Show this step of the episode; -1 is the last one.")
 @click.option("--format", help="The format of the data, if it cannot be recognized.")
 @prints_result
-def command(
-    path: str, split: str | None, episode: int | None, step: int | None, format: str | None
-) -> Result:
+def command(path: str, episode: int | None, step: int | None, **options: Any) -> Result:
     """Show what is at PATH, or an episode.
 
     That is the format, the splits, the fields of steps and episodes, and the metadata. No episode
@@ -34,7 +34,7 @@ def command(
     if episode is None and step is not None:
         raise click.UsageError("--step needs --episode.")
     if episode is None:
-        return inspection.inspect(path, split=split, format=format)
+        return inspection.inspect(path, **options)
     if step is None:
-        return inspection.inspect_episode(path, episode, split=split, format=format)
-    return inspection.inspect_step(path, episode, step, split=split, format=format)
+        return inspection.inspect_episode(path, episode, **options)
+    return inspection.inspect_step(path, episode, step, **options)

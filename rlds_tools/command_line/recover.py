@@ -20,13 +20,12 @@ Examples:
 @click.option(
     "-o",
     "--output",
-    "--destination",
     metavar="COPY",
-    help="Write the repaired log here, and leave the other as it is.",
+    help="Write the repaired log here, and leave the other as it is. By default it is repaired in "
+    "place.",
 )
-@click.option("--in-place", is_flag=True, help="Repair the log where it is, which is the default.")
 @prints_result
-def command(log: str, dry_run: bool, output: str | None, in_place: bool) -> Result:
+def command(log: str, dry_run: bool, output: str | None) -> Result:
     """Repair a log that was cut short or damaged.
 
     LOG is the directory of a log of this project, or of the published EnvLogger. Its recorder must
@@ -34,8 +33,6 @@ def command(log: str, dry_run: bool, output: str | None, in_place: bool) -> Resu
     """
     from rlds_tools import recovering
 
-    if in_place and (dry_run or output):
-        raise click.UsageError("--in-place goes with neither --dry-run nor --output.")
     if dry_run and output:
         raise click.UsageError("--dry-run writes no copy: leave out one of them.")
     return recovering.recover(log, output, dry_run=dry_run, progress=wants_progress())

@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import webbrowser
+from typing import Any
 
 import click
 
@@ -81,16 +82,11 @@ def _indices(ctx: click.Context, param: click.Parameter, value: str | None) -> l
 def command(
     path: str,
     output: str | None,
-    split: str | None,
-    episodes: list[int],
     cameras: str | None,
-    frames: int,
-    max_size: int,
-    max_episodes: int | None,
     page_format: str | None,
-    format: str | None,
     overwrite: bool,
     opens: bool,
+    **options: Any,
 ) -> Result:
     """Make one page of a dataset: videos, curves, distributions, and what is wrong.
 
@@ -108,15 +104,10 @@ def command(
     page_format = page_format or ("md" if output.endswith(".md") else "html")
     made = reporting.report(
         path,
-        split,
-        episodes=episodes,
         cameras=None if cameras is None else cameras.split(","),
-        frames=frames,
-        max_size=max_size,
-        max_episodes=max_episodes,
         page_format=page_format,
-        format=format,
         progress=wants_progress(),
+        **options,
     )
     saved = made.save(output)
     if opens and not webbrowser.open(pathlib.Path(output).resolve().as_uri()):

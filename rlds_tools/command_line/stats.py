@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from rlds_tools.command_line.printing import jobs_option, prints_result, wants_progress
@@ -24,13 +26,7 @@ Examples:
 @jobs_option
 @prints_result
 def command(
-    path: str,
-    split: str | None,
-    fields: str | None,
-    by: str | None,
-    out: str | None,
-    format: str | None,
-    jobs: int | None,
+    path: str, fields: str | None, out: str | None, jobs: int | None, **options: Any
 ) -> Result:
     """Describe the numbers of a dataset.
 
@@ -45,12 +41,10 @@ def command(
 
     found = describing.stats(
         path,
-        split,
         fields=None if fields is None else fields.split(","),
-        by=by,
-        format=format,
         jobs=jobs or default_jobs(),
         progress=wants_progress(),
+        **options,
     )
     if out is not None:
         found.save(out)

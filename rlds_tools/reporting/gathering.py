@@ -18,6 +18,7 @@ from rlds_ecosystem.progress import show_progress
 from rlds_tools import inspection
 from rlds_tools.cameras import Frames, cameras_of, evenly
 from rlds_tools.findings import Finding
+from rlds_tools.results import text_of
 from rlds_tools.survey import Survey, open_splits
 
 __all__ = ["Material", "Shown", "gather", "read_shown"]
@@ -223,15 +224,11 @@ def instruction_of(episode: SourceEpisode) -> str:
     """Returns what the agent was told to do, "" if it was told nothing."""
     for path, value in named_leaves(episode.metadata):
         if is_instruction(path) and isinstance(value, str | bytes):
-            return _text(value)
+            return text_of(value)
     for path, column in named_leaves(episode.steps):
         if is_instruction(path) and len(column) and isinstance(column[0], str | bytes):
-            return _text(column[0])
+            return text_of(column[0])
     return ""
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def files_of(material: Material) -> list[tuple[str, int]]:

@@ -6,7 +6,7 @@ import base64
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import resources
 
 from rlds_tools.reporting import sections
@@ -17,20 +17,6 @@ from rlds_tools.results import count
 from rlds_tools.values import statistics_of
 
 __all__ = ["page_of"]
-
-_NAMES = {
-    "findings": "Findings",
-    "episodes": "Episodes",
-    "frames": "Frames",
-    "distributions": "Distributions",
-    "dimensions": "Dimensions",
-    "states": "States",
-    "tasks": "Tasks",
-    "motion": "Motion",
-    "fields": "Fields",
-    "statistics": "Statistics",
-    "provenance": "Provenance",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +57,8 @@ def page_of(material: Material, command: str, frames: int, max_size: int) -> str
     Raises:
       ValueError: It cannot be that small.
     """
-    others = {name: part(material) for name, part in _LIGHT.items()}
+    others = {name: part(material) for name, (_, part) in _SECTIONS.items() if part}
+    others["overview"] = sections.overview(material)
     others["provenance"] = sections.provenance(material, command)
     light = sum(len(part.encode()) for part in others.values())
     for extent in _smaller_and_smaller(frames, len(material.shown)):
@@ -88,16 +75,19 @@ def page_of(material: Material, command: str, frames: int, max_size: int) -> str
     raise ValueError(f"the report does not fit into {max_size:,} bytes: allow more with --max-size")
 
 
-_LIGHT = {
-    "overview": sections.overview,
-    "findings": sections.findings,
-    "distributions": sections.distributions,
-    "dimensions": sections.dimensions,
-    "states": sections.states,
-    "tasks": sections.tasks,
-    "motion": sections.motion,
-    "fields": sections.fields,
-    "statistics": sections.statistics,
+# The sections in their order. Those without a function depend on more than the data.
+_SECTIONS: dict[str, tuple[str, Callable[[Material], Markup] | None]] = {
+    "findings": ("Findings", sections.findings),
+    "episodes": ("Episodes", None),
+    "frames": ("Frames", None),
+    "distributions": ("Distributions", sections.distributions),
+    "dimensions": ("Dimensions", sections.dimensions),
+    "states": ("States", sections.states),
+    "tasks": ("Tasks", sections.tasks),
+    "motion": ("Motion", sections.motion),
+    "fields": ("Fields", sections.fields),
+    "statistics": ("Statistics", sections.statistics),
+    "provenance": ("Provenance", None),
 }
 
 
@@ -108,7 +98,9 @@ def _whole(material: Material, parts: dict[str, Markup]) -> str:
     description = tag("p", inspection.description) if inspection.description else None
     theme = tag("button", "Theme", id="theme", type="button")
     links = [
-        tag("li", tag("a", text, href=f"#{key}")) for key, text in _NAMES.items() if parts.get(key)
+        tag("li", tag("a", text, href=f"#{key}"))
+        for key, (text, _) in _SECTIONS.items()
+        if parts.get(key)
     ]
     read = sections.how_much(material)
     sample = (
@@ -116,7 +108,7 @@ def _whole(material: Material, parts: dict[str, Markup]) -> str:
         if material.is_sample
         else None
     )
-    main = join(sample, parts["overview"], *(parts.get(key) for key in _NAMES))
+    main = join(sample, parts["overview"], *map(parts.get, _SECTIONS))
     body = join(
         tag("header", tag("div", tag("div", title, description), theme)),
         tag("nav", tag("ul", *links), aria_label="Sections"),

@@ -246,7 +246,7 @@ def _panel(title: str, *content: str | None, badges: Sequence[str] = ()) -> Mark
 
 
 def _returns_over_lengths(table: Any) -> Markup:
-    ends, known = table.is_terminal.astype(bool), np.isfinite(table.reward)
+    ends, known = table.is_terminal, np.isfinite(table.reward)
     groups = [
         (name, table.length[chosen].astype(float), table.reward[chosen])
         for name, chosen in (("terminal", ends & known), ("cut", ~ends & known))

@@ -183,7 +183,7 @@ def test_from_a_recording_that_is_killed_to_datasets(store, tmp_path):
     report = envlogger.recover(log, recovered)
     assert (report.num_episodes_before, report.num_episodes) == (7, 8)
     assert_same(columns(recovered), expected)
-    assert "7 -> 8 episodes" in run("-m", "rlds_tools", "recover", log, "--in-place")
+    assert "7 -> 8 episodes" in run("-m", "rlds_tools", "recover", log)
     if store.client == "tensorflow":
         time.sleep(6)  # It remembers for five seconds what it saw of an object.
     assert_same(columns(log, np.random.default_rng(0).permutation), expected)

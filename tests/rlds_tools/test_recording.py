@@ -86,7 +86,7 @@ def test_a_game_and_what_is_said_of_it(tmp_path):
     assert not found.exit_code
     episodes = open_episodes(log)
     rewards = [episode.steps["reward"].sum() for episode in episodes]
-    assert found.returns == rlds_tools.Returns(min(rewards), np.mean(rewards), max(rewards))
+    assert found.returns == rlds_tools.Spread.of(rewards)
     assert episodes.metadata == {"environment": "catch", "task": "falling"}
     assert episodes[1].metadata == {
         "agent_id": "random",

@@ -45,6 +45,5 @@ def test_a_log_that_was_cut_short(torn, tmp_path, capsys):
 def test_what_cannot_be_recovered(torn, tmp_path, capsys):
     assert run(["recover", str(tmp_path / "nowhere")]) == 1
     assert run(["recover", str(torn), "--dry-run", "-o", str(tmp_path / "copy")]) == 2
-    assert run(["recover", str(torn), "--in-place", "-o", str(tmp_path / "copy")]) == 2
     with pytest.raises(ValueError, match="writes no copy"):
         rlds_tools.recover(torn, tmp_path / "copy", dry_run=True)

@@ -20,7 +20,6 @@ from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.errors import StorageError
 from tfds_builders.conversion.job import Job, Part, Work, serially, stage_part, write_staged_shard
-from tfds_builders.conversion.progress import Progress
 from tfds_builders.conversion.sharding import ShardPlan
 
 __all__ = ["in_pipeline", "run_in_pipeline"]
@@ -45,7 +44,7 @@ def in_pipeline(runner: Any = None, options: Any = None) -> Work:
     """
     import_extra("apache_beam")
 
-    def work(job: Job, progress: Progress) -> Mapping[str, ShardPlan]:
+    def work(job: Job, progress: bool | None) -> Mapping[str, ShardPlan]:
         parts = [part for split in job.source.splits for part in job.parts(split)]
         run_in_pipeline(functools.partial(_stage, job), parts, runner, options, "Stage")
         for part in parts:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import rich.progress
 import tensorflow_datasets as tfds
 from etils import epath
 from tensorflow_datasets.core.utils import shard_utils
@@ -33,9 +34,9 @@ from rlds.sources.source import (
 from rlds.tfds.features import EXACT, TensorStorage
 from rlds_ecosystem import stores
 from rlds_ecosystem.errors import storage_errors
+from rlds_ecosystem.progress import show_progress
 from tfds_builders.conversion.encoder import EpisodeEncoder, counts_of
 from tfds_builders.conversion.episode_groups import in_groups
-from tfds_builders.conversion.progress import Progress
 from tfds_builders.conversion.sharding import ShardPlan, no_episodes, plan_shards, write_shard
 from tfds_builders.conversion.staging import LeftOut, PartWriter, StagedPart, read_part
 from tfds_builders.features import features_of
@@ -127,8 +128,9 @@ class Job:
         )
 
 
-# Stages all parts and writes all shards of a job; returns the plan of each split.
-Work: TypeAlias = Callable[[Job, Progress], Mapping[str, ShardPlan]]
+# Stages all parts and writes all shards of a job, with or without a progress bar (None: on a
+# terminal); returns the plan of each split.
+Work: TypeAlias = Callable[[Job, bool | None], Mapping[str, ShardPlan]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,15 +192,12 @@ def describe(job: Job) -> dict[str, Any]:
     }
 
 
-# Called with staged episodes: the numbers of episodes, bytes and steps, and how much of their part
-# is done, if that is known.
-OnEpisodes: TypeAlias = Callable[[int, int, int, float | None], None]
+# Called with the number of episodes that were staged, and how much of their part is done, if known.
+OnEpisodes: TypeAlias = Callable[[int, float | None], None]
 
 
 def stage_part(
-    job: Job,
-    part: Part,
-    on_episodes: OnEpisodes = lambda number, size, steps, fraction: None,
+    job: Job, part: Part, on_episodes: OnEpisodes = lambda number, fraction: None
 ) -> None:
     """Stages what is missing of a part.
 
@@ -284,8 +283,7 @@ def _add(
         for name, value in episode.counts.items():
             counts[f"{_RAW}{name}"] += value
     writer.add([episode.key for episode in group], examples, counts)
-    size = sum(map(len, examples))
-    on_episodes(len(group), size, counts["steps"], group[-1].fraction)
+    on_episodes(len(group), group[-1].fraction)
 
 
 def _leave_out(
@@ -296,21 +294,35 @@ def _leave_out(
     writer.leave_out(key, error, ends_part=ends_part)
 
 
-def serially(job: Job, progress: Progress) -> Mapping[str, ShardPlan]:
+def serially(job: Job, progress: bool | None) -> Mapping[str, ShardPlan]:
     """Does all steps of a conversion, one after the other, in this process."""
     plans = {}
-    for split in job.source.splits:
-        parts = job.parts(split)
-        with progress.reading(split, len(parts), job.source.num_episodes(split)) as reading:
-            for part in parts:
-                reading.begin(part.number, read_part(job.directory, split, part.number))
-                stage_part(job, part, reading.add)
-        plans[split] = plan = job.plan(split)
-        with progress.writing(split, plan.num_shards) as advance:
-            for index in range(plan.num_shards):
+    with show_progress(progress) as bars:
+        for split in job.source.splits:
+            _stage_split(job, split, bars)
+            plans[split] = plan = job.plan(split)
+            shards = range(plan.num_shards)
+            for index in bars.track(shards, description=f"{split}: writing files"):
                 write_staged_shard(job, plan, split, index)
-                advance()
     return plans
+
+
+def _stage_split(job: Job, split: str, bars: rich.progress.Progress) -> None:
+    """Stages all parts of a split; the bar counts its episodes, or its parts if that is unknown."""
+    parts, num_episodes = job.parts(split), job.source.num_episodes(split)
+    what = "parts" if num_episodes is None else "episodes"
+    bar = bars.add_task(f"{split}: reading {what}", total=num_episodes or len(parts))
+    for part in parts:
+
+        def on_episodes(number: int, fraction: float | None, index: int = part.number) -> None:
+            if num_episodes is None:
+                bars.update(bar, completed=index + (fraction or 0.0))
+            else:
+                bars.advance(bar, number)
+
+        on_episodes(len(read_part(job.directory, split, part.number).examples), 0.0)
+        stage_part(job, part, on_episodes)
+    bars.update(bar, completed=num_episodes or len(parts))
 
 
 def write_staged_shard(job: Job, plan: ShardPlan, split: str, index: int) -> epath.Path:
@@ -323,7 +335,7 @@ def write_staged_shard(job: Job, plan: ShardPlan, split: str, index: int) -> epa
 
 
 def convert_job(
-    job: Job, work: Work, target: epath.Path, progress: Progress
+    job: Job, work: Work, target: epath.Path, progress: bool | None
 ) -> dict[str, ConvertedSplit]:
     """Converts a source, from wherever an earlier run stopped.
 
@@ -331,7 +343,7 @@ def convert_job(
       job: What is done, in a staging area that this process holds.
       work: Who does it.
       target: The directory that the files go to. (It has no dataset before.)
-      progress: Whom to tell.
+      progress: Whether to show a progress bar; if None, on a terminal.
 
     Returns:
       The splits by name.
