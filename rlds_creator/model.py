@@ -264,7 +264,7 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
       id: Made by the server.
       person: Who asked for it.
-      request: What for, see `rlds_creator.exporting.Request`, in the types of JSON.
+      request: What for, see `rlds_creator.exporting.jobs.ExportRequest`, in the types of JSON.
       state: How far it is.
       progress: From 0 to 1.
       num_bytes: The size of the ZIP file, when it is done.

@@ -127,7 +127,8 @@ def command(
     if not os.path.isdir(recordings):
         raise NotADirectoryError(f"{recordings!r} is not a directory.")
     rlds_ecosystem.import_extra("msgspec")
-    from rlds_creator.exporting import ExportError, export
+    from rlds_creator.exporting.exports import export
+    from rlds_creator.exporting.recordings import ExportError
     from rlds_ecosystem.progress import show_progress
 
     if archive and not output.endswith(".zip"):
@@ -171,7 +172,7 @@ def _chosen(
     Raises:
       ExportError: None is left.
     """
-    from rlds_creator.exporting import (
+    from rlds_creator.exporting.recordings import (
         Annotations,
         ExportError,
         RecordedEpisode,

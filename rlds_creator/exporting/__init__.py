@@ -1,10 +1,12 @@
 """Downloads: recorded episodes, with their tags, as a log, a dataset, or another format.
 
-    exporting.export(["data/episodes/x1", "data/episodes/x2"], "drive", "tfds", name="drive")
+    exports.export(["data/episodes/x1", "data/episodes/x2"], "drive", "tfds", name="drive")
 
 Knows no server and no database: all it needs is in the directories of the episodes.
+
+recordings      an episode on the disk: its log, and what was said about it
+merging         several of them as one log, with their tags in the steps
+targets         the formats
+exports         all of that, put together: a folder, or a ZIP file
+jobs            exports in processes of their own
 """
-
-from rlds_ecosystem.lazy import lazy_package as _lazy_package
-
-__getattr__, __dir__, __all__ = _lazy_package(__name__, __file__)

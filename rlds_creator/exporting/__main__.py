@@ -44,7 +44,7 @@ def main() -> int:
         lines.flush()
 
     try:
-        from rlds_creator.exporting import export
+        from rlds_creator.exporting.exports import export
 
         exported = export(**job, progress=_limited(lambda done: send(progress=done)))
     except Exception as error:
@@ -95,7 +95,7 @@ def _limited(report: Any) -> Any:
 
 def _in_words(error: Exception) -> str:
     """An error without paths."""
-    from rlds_creator.exporting import ExportError
+    from rlds_creator.exporting.recordings import ExportError
 
     if isinstance(error, ExportError | ImportError):
         return str(error)

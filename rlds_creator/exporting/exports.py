@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rlds_creator.exporting.archives import write_archive
-from rlds_creator.exporting.errors import ExportError
 from rlds_creator.exporting.merging import Selection, tag_field
+from rlds_creator.exporting.recordings import ExportError
 from rlds_creator.exporting.targets import FORMATS, Format
 from rlds_ecosystem import version
 from rlds_ecosystem.whole_files import sync
@@ -76,7 +76,7 @@ def export(
     Args:
       directories: For each episode the directory of its log, with its `annotations.json`.
       output: The folder, or the ZIP file; must not exist yet, or be an empty folder.
-      format: One of `formats()`. For all but the log, the longest episode has to fit into memory a
+      format: One of `FORMATS`. For all but the log, the longest episode has to fit into memory a
         few times, uncompressed; of a log only some steps are in memory at a time.
       name: What the data is called, in any words; its files get a name that is made of them.
       keep_internal: Whether to keep what only the tool needs: `image`, `keys`, `info`, `inputs`,

@@ -14,24 +14,24 @@ from typing import Annotated, Any
 
 import msgspec
 
-from rlds_creator.exporting.errors import ExportError
 from rlds_creator.exporting.exports import Exported
+from rlds_creator.exporting.recordings import ExportError
 from rlds_creator.model import Identifier, Name
 from rlds_tools.converting import dataset_name
 
-__all__ = ["Job", "Request"]
+__all__ = ["ExportRequest", "Job"]
 
 # How long a process has to clean up after itself, in seconds.
 _PATIENCE = 5.0
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody wants to download.
 
     Attributes:
       episodes: The identifiers of the episodes, in their order; None for those that `filter` finds.
       filter: What `GET /api/episodes` takes.
-      format: One of `formats()`.
+      format: One of `FORMATS`.
       name: What the data is called.
       keep_internal: See `export`.
       end_at: See `export`.
@@ -64,7 +64,7 @@ class Job:
 
     def __init__(
         self,
-        request: Request,
+        request: ExportRequest,
         directories: Sequence[str | os.PathLike[str]],
         output: str | os.PathLike[str],
     ) -> None:

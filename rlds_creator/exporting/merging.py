@@ -11,8 +11,7 @@ import numpy as np
 
 from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
 from envlogger.step_data import StepData
-from rlds_creator.exporting.errors import ExportError
-from rlds_creator.exporting.recordings import RecordedEpisode
+from rlds_creator.exporting.recordings import ExportError, RecordedEpisode
 from rlds_creator.recorded import STEP_FIELDS
 from rlds_creator.worker.recording import total
 from rlds_ecosystem.errors import EnvLoggerError

@@ -17,7 +17,6 @@ import envlogger
 import riegeli
 from envlogger.backends.riegeli_files.layout import METADATA_FILE
 from rlds.raw_files.untrusted import SourceError, check_is_file
-from rlds_creator.exporting.errors import ExportError
 from rlds_creator.model import EpisodeState
 from rlds_creator.recorded import ENVIRONMENT, ENVIRONMENT_ID
 from rlds_ecosystem.errors import DamagedDataError, EnvLoggerError
@@ -26,6 +25,7 @@ __all__ = [
     "ANNOTATIONS_FILE",
     "DELETED_FILE",
     "Annotations",
+    "ExportError",
     "Named",
     "RecordedEpisode",
     "Tag",
@@ -42,6 +42,21 @@ _MAX_BYTES = 1 << 26
 
 _Label = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 _Step = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class ExportError(ValueError):
+    """An export cannot be made.
+
+    The message names episodes by their identifiers and holds no paths, so pages may show it.
+
+    Attributes:
+      details: What only those who run the server should see, such as a traceback; "" if there is
+        nothing more.
+    """
+
+    def __init__(self, message: str, *, details: str = "") -> None:
+        super().__init__(message)
+        self.details = details
 
 
 class Tag(msgspec.Struct, frozen=True, kw_only=True):

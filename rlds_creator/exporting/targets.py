@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rlds.formats.logs.source import EnvLoggerSource
     from rlds.sources import SourceEpisode
 
-__all__ = ["FORMATS", "Format", "formats"]
+__all__ = ["FORMATS", "Format"]
 
 _DESCRIPTION = "Episodes that people played in the browser, recorded with `rlds create`."
 _VERSION = "1.0.0"
@@ -108,11 +108,4 @@ FORMATS: Mapping[str, Format] = {
     )
 }
 
-
-def formats() -> dict[str, Format]:
-    """Returns the formats that recordings can be exported to, by name.
-
-    >>> list(formats()), formats()["log"].installed
-    (['log', 'tfds', 'minari'], True)
-    """
-    return dict(FORMATS)
+"""The formats that recordings can be exported to, by name."""

@@ -13,6 +13,7 @@ permissions     who may do what
 requests        what all routes do with a request
 api             what the pages call: a class for each thing that there is
 messages        what a page says while somebody plays
+page            the page of a player
 plays           a person, an environment in a worker, and a page
 workers         the processes in which environments live
 directory       where recordings are

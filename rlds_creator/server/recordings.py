@@ -18,8 +18,12 @@ from typing import Any
 import msgspec
 
 import envlogger
-from rlds_creator.exporting import Annotations, ExportError
-from rlds_creator.exporting.recordings import ANNOTATIONS_FILE, DELETED_FILE
+from rlds_creator.exporting.recordings import (
+    ANNOTATIONS_FILE,
+    DELETED_FILE,
+    Annotations,
+    ExportError,
+)
 from rlds_creator.identifiers import is_identifier
 from rlds_creator.model import Episode, EpisodeState
 from rlds_creator.recorded import ENVIRONMENT_ID

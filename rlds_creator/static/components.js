@@ -44,9 +44,9 @@ export function IconButton({ icon, label, kind = "quiet", ...rest }) {
 
 /**
  * Copies a text.
- * @param {{text: string, label?: string, kind?: string}} props
+ * @param {{text: string, kind?: string}} props
  */
-export function CopyButton({ text, label = "Copy", kind = "plain" }) {
+export function CopyButton({ text, kind = "plain" }) {
   const [isDone, setIsDone] = useState(false);
   useEffect(() => {
     if (!isDone) return undefined;
@@ -62,7 +62,7 @@ export function CopyButton({ text, label = "Copy", kind = "plain" }) {
       toast("The browser does not allow copying here. Select the text and copy it yourself.", { kind: "bad" });
     }
   };
-  return html`<${Button} kind=${kind} icon=${isDone ? "check" : "copy"} onClick=${copy}>${isDone ? "Copied" : label}<//>`;
+  return html`<${Button} kind=${kind} icon=${isDone ? "check" : "copy"} onClick=${copy}>${isDone ? "Copied" : "Copy"}<//>`;
 }
 
 // Fields
@@ -83,33 +83,37 @@ export function Field({ label, hint, error, optional = false, class: extra, chil
 }
 
 /**
- * A field of one line.
- * @param {{value: string, onChange: (value: string) => void, type?: string, autofocus?: boolean, [attribute: string]: any}} props
+ * A control in its field.
+ * @param {any} props Those of `Field`, and of the control.
+ * @param {(attributes: any) => any} control
  */
-export function TextField({ label, hint, error, optional, class: extra, value, onChange, type = "text", autofocus = false, ...rest }) {
+function inField({ label, hint, error, optional, class: extra, ...rest }, control) {
+  return html`<${Field} label=${label} hint=${hint} error=${error} optional=${optional} class=${extra}>
+    ${(/** @type {any} */ attributes) => control({ ...attributes, ...rest })}
+  <//>`;
+}
+
+/** What gives the text of a control. @param {(value: string) => void} onChange */
+const giving = (onChange) => (/** @type {any} */ event) => onChange(event.target.value);
+
+/**
+ * A field of one line.
+ * @param {{value: string, onChange: (value: string) => void, autofocus?: boolean, [attribute: string]: any}} props
+ */
+export function TextField({ value, onChange, autofocus = false, ...rest }) {
   const input = useRef(/** @type {HTMLInputElement | null} */ (null));
   useEffect(() => {
     // Browsers heed the attribute only if nothing has the focus yet.
     if (autofocus) input.current?.focus();
   }, []);
-  return html`<${Field} label=${label} hint=${hint} error=${error} optional=${optional} class=${extra}>
-    ${(/** @type {any} */ attributes) => html`<input
-      ref=${input}
-      type=${type}
-      autocomplete="off"
-      ...${attributes}
-      ...${rest}
-      value=${value}
-      onInput=${(/** @type {any} */ event) => onChange(event.target.value)}
-    />`}
-  <//>`;
+  return inField(rest, (attributes) => html`<input type="text" ref=${input} autocomplete="off" ...${attributes} value=${value} onInput=${giving(onChange)} />`);
 }
 
 /**
  * A field for a number; empty is null.
  * @param {{value: number | null, onChange: (value: number | null) => void, [attribute: string]: any}} props
  */
-export function NumberField({ label, hint, error, optional, class: extra, value, onChange, unit, ...rest }) {
+export function NumberField({ value, onChange, unit, ...rest }) {
   const [text, setText] = useState(value === null || value === undefined ? "" : String(value));
   const parsed = text.trim() === "" ? null : Number(text);
   useEffect(() => {
@@ -120,46 +124,34 @@ export function NumberField({ label, hint, error, optional, class: extra, value,
     const next = event.target.value.trim();
     onChange(next === "" ? null : Number(next));
   };
-  return html`<${Field} label=${label} hint=${hint} error=${error} optional=${optional} class=${extra}>
-    ${(/** @type {any} */ attributes) => html`<span class="with-unit">
-      <input type="text" inputmode="decimal" autocomplete="off" class="number" ...${attributes} ...${rest} value=${text} onInput=${change} />
-      ${unit && html`<span class="unit">${unit}</span>`}
-    </span>`}
-  <//>`;
+  return inField(rest, (attributes) => html`<span class="with-unit">
+    <input type="text" inputmode="decimal" autocomplete="off" class="number" ...${attributes} value=${text} onInput=${change} />
+    ${unit && html`<span class="unit">${unit}</span>`}
+  </span>`);
 }
 
 /**
  * A field of several lines, as high as its text.
  * @param {{value: string, onChange: (value: string) => void, rows?: number, [attribute: string]: any}} props
  */
-export function TextArea({ label, hint, error, optional, class: extra, value, onChange, rows = 3, ...rest }) {
-  return html`<${Field} label=${label} hint=${hint} error=${error} optional=${optional} class=${extra}>
-    ${(/** @type {any} */ attributes) => html`<textarea
-      rows=${rows}
-      ...${attributes}
-      ...${rest}
-      value=${value}
-      onInput=${(/** @type {any} */ event) => onChange(event.target.value)}
-    ></textarea>`}
-  <//>`;
+export function TextArea({ value, onChange, rows = 3, ...rest }) {
+  return inField(rest, (attributes) => html`<textarea rows=${rows} ...${attributes} value=${value} onInput=${giving(onChange)}></textarea>`);
 }
 
 /**
  * A choice from a list.
  * @param {{value: string, onChange: (value: string) => void, choices: (string | [string, string])[], [attribute: string]: any}} props
  */
-export function SelectField({ label, hint, error, optional, class: extra, value, onChange, choices, ...rest }) {
-  return html`<${Field} label=${label} hint=${hint} error=${error} optional=${optional} class=${extra}>
-    ${(/** @type {any} */ attributes) => html`<span class="select">
-      <select ...${attributes} ...${rest} value=${value} onChange=${(/** @type {any} */ event) => onChange(event.target.value)}>
-        ${choices.map((choice) => {
-          const [name, title] = Array.isArray(choice) ? choice : [choice, choice];
-          return html`<option key=${name} value=${name} selected=${name === value}>${title}</option>`;
-        })}
-      </select>
-      <${Icon} name="down" size=${16} />
-    </span>`}
-  <//>`;
+export function SelectField({ value, onChange, choices, ...rest }) {
+  return inField(rest, (attributes) => html`<span class="select">
+    <select ...${attributes} value=${value} onChange=${giving(onChange)}>
+      ${choices.map((choice) => {
+        const [name, title] = Array.isArray(choice) ? choice : [choice, choice];
+        return html`<option key=${name} value=${name} selected=${name === value}>${title}</option>`;
+      })}
+    </select>
+    <${Icon} name="down" size=${16} />
+  </span>`);
 }
 
 /**
@@ -181,11 +173,11 @@ export function CheckField({ label, hint, checked, onChange, ...rest }) {
 /**
  * A few choices side by side, one of which holds.
  * @param {{label: string, value: string, onChange: (value: string) => void,
- *   choices: {value: string, label?: any, icon?: string, title?: string}[], hideLabel?: boolean, class?: string}} props
+ *   choices: {value: string, label?: any, icon?: string, title?: string}[], hideLabel?: boolean}} props
  */
-export function Segments({ label, value, onChange, choices, hideLabel = false, class: extra }) {
+export function Segments({ label, value, onChange, choices, hideLabel = false }) {
   const name = useId();
-  return html`<fieldset class=${classes("segments", extra)}>
+  return html`<fieldset class="segments">
     <legend class=${hideLabel ? "visually-hidden" : undefined}>${label}</legend>
     <div>
       ${choices.map(
@@ -385,10 +377,10 @@ function ToastBox({ toast, onDone }) {
 
 /**
  * A button that opens a list of things to do.
- * @param {{label: string, icon?: string, kind?: string, size?: string, isIconOnly?: boolean,
+ * @param {{label: string, icon?: string, kind?: string, isIconOnly?: boolean,
  *   items: ({label: string, icon?: string, do?: () => void, href?: string, danger?: boolean, disabled?: boolean} | null | false)[]}} props
  */
-export function Menu({ label, icon = "more", kind = "quiet", size, isIconOnly = true, items }) {
+export function Menu({ label, icon = "more", kind = "quiet", isIconOnly = true, items }) {
   const [isOpen, setIsOpen] = useState(false);
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const id = useId();
@@ -427,7 +419,7 @@ export function Menu({ label, icon = "more", kind = "quiet", size, isIconOnly = 
     all[(now + step + all.length) % all.length]?.focus();
   };
   return html`<div class="menu" ref=${box} onKeyDown=${press}>
-    <${Button} kind=${kind} size=${size} icon=${icon} aria-haspopup="menu" aria-expanded=${String(isOpen)} aria-controls=${isOpen ? id : undefined}
+    <${Button} kind=${kind} icon=${icon} aria-haspopup="menu" aria-expanded=${String(isOpen)} aria-controls=${isOpen ? id : undefined}
       aria-label=${isIconOnly ? label : undefined} title=${isIconOnly ? label : undefined} onClick=${() => setIsOpen(!isOpen)}>
       ${isIconOnly ? null : label}
     <//>
@@ -519,10 +511,10 @@ export function Time({ seconds }) {
 
 /**
  * How far something is.
- * @param {{value: number | null, label: string, tone?: string}} props From 0 to 1; null if unknown.
+ * @param {{value: number | null, label: string}} props From 0 to 1; null if unknown.
  */
-export function Progress({ value, label, tone }) {
-  return html`<progress class=${classes("progress", tone)} max="1" value=${value ?? undefined} aria-label=${label}></progress>`;
+export function Progress({ value, label }) {
+  return html`<progress class="progress" max="1" value=${value ?? undefined} aria-label=${label}></progress>`;
 }
 
 // States of pages and parts

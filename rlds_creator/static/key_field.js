@@ -4,9 +4,9 @@ import { keyName } from "./format.js";
 import { html } from "./html.js";
 
 /**
- * @param {{label: string, value: string, onChange: (code: string) => void, hint?: any, error?: string}} props
+ * @param {{label: string, value: string, onChange: (code: string) => void}} props
  */
-export function KeyField({ label, value, onChange, hint, error }) {
+export function KeyField({ label, value, onChange }) {
   const press = (/** @type {KeyboardEvent} */ event) => {
     if (event.code === "Tab" || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.code === "Escape") return;
@@ -14,7 +14,7 @@ export function KeyField({ label, value, onChange, hint, error }) {
     if (event.code === "Backspace" || event.code === "Delete") onChange("");
     else if (!/^(Shift|Control|Alt|Meta)/.test(event.code)) onChange(event.code);
   };
-  return html`<${Field} label=${label} hint=${hint} error=${error}>
+  return html`<${Field} label=${label}>
     ${(/** @type {any} */ attributes) => html`<input class="key-field" ...${attributes} readonly placeholder="Press a key" value=${value ? keyName(value) : ""} onKeyDown=${press}
       title="Press the key while this field has the focus; Backspace removes it" />`}
   <//>`;

@@ -576,22 +576,13 @@ class Player:
         self._link.send(self._frame.encode())
 
     def _send_state(self, state: str = "", why: str = "") -> None:
-        episode, recording = self._episode, self._episode.recording
         is_closed = self._play.state is State.CLOSED
         self._link.send(
             {
                 "op": "state",
                 "state": state or ("ended" if is_closed else self._play.state),
                 "why": why or self._play.why,
-                "episode": recording
-                and {
-                    "id": recording.id,
-                    "number": episode.number,
-                    "num_steps": recording.num_steps,
-                    "total_reward": finite(recording.total_reward),
-                    "seconds": self._play.played_seconds,
-                    "success": episode.success,
-                },
+                "episode": self._described() if self._episode.recording is not None else None,
                 "fps": self._fps,
                 "quality": self._quality,
                 "camera": self._camera,
@@ -599,26 +590,23 @@ class Player:
         )
 
     def _send_episode(self, state: str, error: str = "") -> None:
+        said = {**self._described(), "state": state, "error": error}
+        self._link.send({"op": "episode", "episode": said})
+
+    def _described(self) -> dict[str, Any]:
         episode, recording = self._episode, self._episode.recording
         assert recording is not None
-        self._link.send(
-            {
-                "op": "episode",
-                "episode": {
-                    "id": recording.id,
-                    "number": episode.number,
-                    "state": state,
-                    "reason": episode.reason,
-                    "success": episode.success,
-                    "num_steps": recording.num_steps,
-                    "total_reward": finite(recording.total_reward),
-                    "started": episode.started,
-                    "seconds": self._play.played_seconds,
-                    "seed": episode.seed,
-                    "error": error,
-                },
-            }
-        )
+        return {
+            "id": recording.id,
+            "number": episode.number,
+            "reason": episode.reason,
+            "success": episode.success,
+            "num_steps": recording.num_steps,
+            "total_reward": finite(recording.total_reward),
+            "started": episode.started,
+            "seconds": self._play.played_seconds,
+            "seed": episode.seed,
+        }
 
 
 @contextlib.contextmanager

@@ -13,7 +13,9 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from rlds_creator import exporting
+from rlds_creator.exporting.jobs import ExportRequest, Job
+from rlds_creator.exporting.recordings import ExportError
+from rlds_creator.exporting.targets import FORMATS
 from rlds_creator.model import Export, ExportState, Person
 from rlds_creator.server.api.episodes import seen_by
 from rlds_creator.server.bodies import answer, body, convert
@@ -51,7 +53,7 @@ class ExportRoutes:
         self._people = people
         self._store = store
         self._data = data
-        self._jobs: dict[str, exporting.Job] = {}
+        self._jobs: dict[str, Job] = {}
         self._watchers: dict[str, asyncio.Task[None]] = {}
         self._turn = asyncio.Semaphore(1)
 
@@ -69,7 +71,7 @@ class ExportRoutes:
     async def formats(self, request: Request) -> Response:
         """What there is to choose from."""
         await self._people.required(request, May.EXPORT)
-        formats = exporting.formats().values()
+        formats = FORMATS.values()
         return answer(
             {
                 "formats": [
@@ -111,20 +113,20 @@ class ExportRoutes:
     async def begin(self, request: Request) -> Response:
         """Begins an export."""
         person = await self._people.required(request, May.EXPORT)
-        wish = await body(request, exporting.Request)
+        wish = await body(request, ExportRequest)
         ids = await in_thread(self._chosen, person, wish)
         if len(await in_thread(self._store.exports, person.id)) >= _MOST_OF_A_PERSON:
             raise TooManyError("Delete some of your downloads first.")
         export = await in_thread(self._store.add_export, person.id, msgspec.to_builtins(wish))
         directories = [self._data.episode(one) for one in ids]
-        job = exporting.Job(wish, directories, self._data.export(export.id))
+        job = Job(wish, directories, self._data.export(export.id))
         self._jobs[export.id] = job
         self._watchers[export.id] = asyncio.create_task(self._watch(export.id, job))
         return answer(export)
 
-    def _chosen(self, person: Person, wish: exporting.Request) -> list[str]:
+    def _chosen(self, person: Person, wish: ExportRequest) -> list[str]:
         """The episodes of a request, in their order."""
-        if wish.format not in exporting.formats():
+        if wish.format not in FORMATS:
             raise BadRequestError(f"There is no format {wish.format!r:.80}.")
         if (wish.episodes is None) == (wish.filter is None):
             raise BadRequestError("An export has either episodes or a filter.")
@@ -143,7 +145,7 @@ class ExportRoutes:
             raise BadRequestError("There are no such episodes.")
         return ids
 
-    async def _watch(self, identifier: str, job: exporting.Job) -> None:
+    async def _watch(self, identifier: str, job: Job) -> None:
         is_running = False
 
         def note(progress: float) -> None:
@@ -160,7 +162,7 @@ class ExportRoutes:
             num_bytes = self._file_of(identifier).stat().st_size
             changes = {"state": ExportState.DONE, "progress": 1.0, "num_bytes": num_bytes}
             logger.info("export %s has %d episodes", identifier, exported.num_episodes)
-        except exporting.ExportError as error:
+        except ExportError as error:
             logger.warning("export %s: %s\n%s", identifier, error, error.details)
             changes = {"state": ExportState.FAILED, "error": without_folders(str(error))}
         except asyncio.CancelledError:

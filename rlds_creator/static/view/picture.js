@@ -4,9 +4,9 @@ import { html, useEffect, useRef, useState } from "../html.js";
 import { drawPicture } from "../play/canvas.js";
 
 /**
- * @param {{data: import("./episode.js").EpisodeData, step: number, path: string, isAlone?: boolean, label?: string}} props
+ * @param {{data: import("./episode.js").EpisodeData, step: number, path: string, isAlone?: boolean}} props
  */
-export function Picture({ data, step, path, isAlone = true, label }) {
+export function Picture({ data, step, path, isAlone = true }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const [problem, setProblem] = useState("");
   const [isThere, setIsThere] = useState(false);
@@ -28,7 +28,7 @@ export function Picture({ data, step, path, isAlone = true, label }) {
     };
   }, [data, step, path]);
   return html`<figure class="picture">
-    <canvas ref=${canvas} width="16" height="9" role="img" aria-label=${`${label ?? path}, step ${step}`} hidden=${!isThere}></canvas>
+    <canvas ref=${canvas} width="16" height="9" role="img" aria-label=${`${path}, step ${step}`} hidden=${!isThere}></canvas>
     ${problem && html`<p class="picture-problem" role="status"><${Icon} name="error" size=${16} /> ${problem}</p>`}
     ${!isThere && !problem && html`<p class="picture-problem"><span class="spinner" aria-hidden="true"></span></p>`}
     ${!isAlone && html`<figcaption>${path}</figcaption>`}

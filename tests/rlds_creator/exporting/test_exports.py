@@ -14,7 +14,8 @@ import envlogger
 import rlds.sources
 import tfds_files
 from envlogger.converters.rlds_episode import to_rlds_episode
-from rlds_creator.exporting import ExportError, export
+from rlds_creator.exporting.exports import export
+from rlds_creator.exporting.recordings import ExportError
 
 INTERNAL = {"image", "keys", "info", "inputs", "time", "fps", "camera", "quality"}
 

@@ -1,0 +1,99 @@
+"""The page of a player, at the server's end of its socket.
+
+A page that shows pictures more slowly than they come gets fewer, not older ones: at most
+`WINDOW` pictures are under way, and of those that come in the meantime only the newest is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from typing import Any
+
+import msgspec
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from rlds_creator.frames import number_of
+
+__all__ = ["WINDOW", "Page"]
+
+WINDOW = 2
+# A page that does not take what is said to it is not there any more.
+_MAX_UNSAID = 200
+_POLICY_VIOLATED = 1008
+
+
+class Page:
+    """A connection to a page: what is still to be sent there."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self._websocket = websocket
+        self._unsaid: deque[dict[str, Any]] = deque()
+        self._frame: bytes | None = None
+        self._unacked: deque[int] = deque()
+        self._full_since: float | None = None
+        self._wake = asyncio.Event()
+        self._is_closing = False
+        self._code = 1000
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Sends a message, after those before it."""
+        if len(self._unsaid) < _MAX_UNSAID:
+            self._unsaid.append(message)
+        else:
+            self._is_closing, self._code = True, _POLICY_VIOLATED
+        self._wake.set()
+
+    def show(self, frame: bytes) -> None:
+        """Sends a picture as soon as the page has room for it, unless there is a newer one then."""
+        self._frame = frame
+        self._wake.set()
+
+    def ack(self, number: int) -> None:
+        """The page has shown a picture."""
+        while self._unacked and self._unacked[0] <= number:
+            self._unacked.popleft()
+            self._full_since = None
+        self._wake.set()
+
+    def forget(self) -> None:
+        """The pictures that come next are counted anew."""
+        self._frame = None
+        self._unacked.clear()
+        self._full_since = None
+
+    def bye(self, reason: str) -> None:
+        """Closes the connection; nothing is sent after that."""
+        if not self._is_closing:
+            self._frame = None
+            self.say({"op": "bye", "reason": reason})
+            self._is_closing = True
+
+    def seconds_without_ack(self, now: float) -> float:
+        """Returns for how long no picture could be sent."""
+        return 0.0 if self._full_since is None else now - self._full_since
+
+    async def send(self) -> None:
+        """Sends, until the connection is closed."""
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
+            while await self._send_next():
+                pass
+
+    async def _send_next(self) -> bool:
+        if self._unsaid:
+            message = self._unsaid.popleft()
+            await self._websocket.send_text(msgspec.json.encode(message).decode())
+        elif self._is_closing:
+            await self._websocket.close(self._code)
+            return False
+        elif self._frame is not None and len(self._unacked) < WINDOW:
+            frame, self._frame = self._frame, None
+            self._unacked.append(number_of(frame))
+            if len(self._unacked) == WINDOW:
+                self._full_since = asyncio.get_running_loop().time()
+            await self._websocket.send_bytes(frame)
+        else:
+            self._wake.clear()
+            await self._wake.wait()
+        return True
