@@ -2,7 +2,6 @@
 
 import re
 import time
-import zipfile
 
 import pytest
 from creator_server import drawn
@@ -220,34 +219,6 @@ def test_episodes_are_found_sorted_selected_and_deleted(served, visit):
     page.get_by_role("button", name="Delete episodes").click()
     expect(page.get_by_text("No episode yet")).to_be_visible()
     assert served.creator.store.episodes()[1] == 0
-    assert visitor.troubles == []
-
-
-def test_what_was_recorded_is_downloaded(served, visit, tmp_path):
-    study = recorded(served, 3, 5, 4)
-    visitor = visit(served, accept_downloads=True)
-    page = visitor.open(f"/episodes?study={study['id']}")
-    expect(page.locator("tbody tr")).to_have_count(3)
-    page.get_by_role("checkbox", name="Select all rows of this page").click()
-    page.get_by_role("button", name="Download…").click()
-    page.get_by_label("Name").fill("not a name")
-    page.get_by_role("button", name="Prepare download").click()
-    expect(page.get_by_text("Use letters, digits and underscores")).to_be_visible()
-    page.get_by_label("Name").fill("walks")
-    visitor.look("download", is_whole=False)
-    page.get_by_role("button", name="Prepare download").click()
-    link = page.get_by_role("link", name="Download the file of walks")
-    link.wait_for(timeout=60_000)
-    visitor.look("downloads")
-    with page.expect_download() as waiting:
-        link.click()
-    waiting.value.save_as(tmp_path / "walks.zip")
-    with zipfile.ZipFile(tmp_path / "walks.zip") as archive:
-        assert archive.testzip() is None
-        assert any("walks" in name for name in archive.namelist())
-    page.get_by_role("button", name="Remove walks").click()
-    page.get_by_role("button", name="Remove", exact=True).click()
-    expect(page.get_by_text("No downloads yet")).to_be_visible()
     assert visitor.troubles == []
 
 

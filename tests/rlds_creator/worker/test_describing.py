@@ -21,20 +21,9 @@ def test_families_and_their_options(monkeypatch):
     assert (drawn["title"], drawn["requires"], drawn["error"]) == ("Drawn steps", "", "")
     assert drawn["identifiers"] == ["discrete", "box"]
     options = {option.pop("name"): option for option in drawn["options"]}
-    assert options["num_steps"] == {
-        "kind": "integer",
-        "default": 1_000_000,
-        "choices": None,
-        "help": "",
-    }
-    assert options["seconds_per_step"] == {
-        "kind": "number",
-        "default": 0.0,
-        "choices": None,
-        "help": "",
-    }
-    assert options["repeats"] == {"kind": "flag", "default": False, "choices": None, "help": ""}
-    assert options["reward"]["kind"] == "choice"
+    kinds = {"num_steps": "integer", "seconds_per_step": "number", "repeats": "flag"}
+    assert {name: options[name]["kind"] for name in kinds} == kinds
+    assert options["num_steps"]["default"] == 1_000_000
     assert options["reward"]["choices"][:2] == ["action", "none"]
 
 

@@ -110,16 +110,12 @@ def test_what_happens_in_a_pause_is_forgotten():
     [
         {},
         event("KeyA", math.nan),
-        event("KeyA", math.inf),
-        event("KeyA", None),
         event("KeyA", 10**400),
         event("", 1),
         event("K" * 33, 1),
         event("Key\0", 1),
         event(7, 1),
-        event("KeyA", 1, key="k" * 33),
         event("KeyA", 1, t=math.inf),
-        "KeyA",
         None,
     ],
 )
