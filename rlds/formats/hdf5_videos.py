@@ -53,7 +53,8 @@ def read_videos(
             continue
         if not file.exists():
             raise SourceError("the video is missing", file=file, field=path)
-        with source_errors(file, field=path), VideoFile(file) as video:
+        with source_errors(file, field=path):
+            video = VideoFile(file)
             if video.fault:
                 raise SourceError(video.fault, file=file, field=path)
             number = video.info.num_frames

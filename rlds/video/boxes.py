@@ -6,16 +6,17 @@ many samples as a table says there are, which a few bytes can say of billions.
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from rlds.raw_files.untrusted import Budget, SourceError
+import numpy as np
+
+from rlds.raw_files.untrusted import SourceError
 
 __all__ = ["check_boxes"]
 
-_HEADER, _LONG = struct.Struct(">I4s"), struct.Struct(">Q")
+_HEADER = struct.Struct(">I4s")
 _PARENTS = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"edts", b"moof", b"traf", b"mvex")
 # Tables, and where each has the number of its entries. Those of two of them take no bytes at all,
 # if all samples have the same size; each sample itself has one at least.
@@ -23,9 +24,8 @@ _COUNTS = {
     **dict.fromkeys((b"stts", b"ctts", b"stss", b"stsc", b"stco", b"co64", b"elst", b"trun"), 4),
     **dict.fromkeys((b"stsz", b"stz2"), 8),
 }
-# A run of samples with one duration, in a table of times.
+# Tables of times: an entry is a number of samples, and what they have in common.
 _RUNS = (b"stts", b"ctts")
-_RUN = struct.Struct(">II")
 
 
 def check_boxes(file: BinaryIO, size: int, name: str) -> None:
@@ -39,49 +39,36 @@ def check_boxes(file: BinaryIO, size: int, name: str) -> None:
     Raises:
       SourceError: One has.
     """
-    budget = Budget(name, size)
-    for kind, begin, end in _boxes(file, 0, size, budget, 0):
-        at = _COUNTS.get(kind)
-        if at is None or begin + at + 4 > end:
+    for kind, begin, end in _boxes(file, size):
+        if kind not in _COUNTS:
             continue
-        file.seek(begin + at)
-        (count,) = struct.unpack(">I", file.read(4).ljust(4, b"\0"))
+        file.seek(begin + _COUNTS[kind])
+        count = int.from_bytes(file.read(4), "big")
+        if kind in _RUNS and count <= size:
+            content = file.read(max(min(8 * count, end - file.tell()), 0))
+            runs = np.frombuffer(content, ">u4", len(content) // 8 * 2)[::2]
+            count = int(runs.sum(dtype=np.int64))
         if count > size:
-            raise SourceError(
-                f"the table {kind.decode()!r} has {count:,} entries, but the file {size:,} bytes",
-                file=name,
-            )
-        if kind in _RUNS:
-            content = file.read(min(count * _RUN.size, end - begin - 8))
-            runs = len(content) // _RUN.size * _RUN.size
-            samples = sum(run for run, _ in _RUN.iter_unpack(content[:runs]))
-            if samples > size:
-                raise SourceError(
-                    f"the table {kind.decode()!r} is of {samples:,} samples, but the file has "
-                    f"{size:,} bytes",
-                    file=name,
-                )
+            what = f"the table {kind.decode()!r} is of {count:,} samples, but the file has {size:,}"
+            raise SourceError(f"{what} bytes", file=name)
 
 
-def _boxes(
-    file: BinaryIO, begin: int, end: int, budget: Budget, depth: int
-) -> Iterator[tuple[bytes, int, int]]:
-    """Yields the type of each box, and where its content begins and ends."""
-    while begin + _HEADER.size <= end:
-        budget.enter(depth)
-        file.seek(begin, os.SEEK_SET)
+def _boxes(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:
+    """Yields the type of each box that has no others, and where its content begins and ends."""
+    begin, ends = 0, [size]  # Of the boxes that the next one is in.
+    while ends:
+        file.seek(begin)
         length, kind = _HEADER.unpack(file.read(_HEADER.size).ljust(_HEADER.size, b"\0"))
         content = begin + _HEADER.size
-        if length == 1:
-            (length,) = _LONG.unpack(file.read(_LONG.size).ljust(_LONG.size, b"\0"))
-            content += _LONG.size
-        elif length == 0:  # To the end.
-            length = end - begin
-        if begin + length < content:
-            return  # The library says what is wrong with it.
-        last = min(begin + length, end)
-        if kind in _PARENTS:
-            yield from _boxes(file, content, last, budget, depth + 1)
+        if length == 1:  # A longer number follows.
+            length = int.from_bytes(file.read(8), "big")
+            content += 8
+        end = min(begin + length, ends[-1]) if length else ends[-1]
+        if end < content:  # There are no more, or none that the library takes for one.
+            begin = ends.pop()
+        elif kind in _PARENTS:
+            begin = content
+            ends.append(end)
         else:
-            yield kind, content, last
-        begin += length
+            yield kind, content, end
+            begin = end

@@ -1,7 +1,7 @@
 """Video files cut into clips and joined again, without decoding.
 
-    with VideoFile("episodes.mp4") as video:
-        clips = [video.clip(0, 120), video.clip(120, 300)]
+    video = VideoFile("episodes.mp4")
+    clips = [video.clip(0, 120), video.clip(120, 300)]
     join_clips(clips, "again.mp4")
 
 A clip is an mp4 file of its own, with untouched packets. It begins with a keyframe, so there may be
@@ -34,7 +34,7 @@ from rlds.video.packets import (
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.stores import PathLike
 
-__all__ = ["Clip", "JoinedClip", "VideoFile", "join_clips"]
+__all__ = ["Clip", "VideoFile", "VideoWriter", "join_clips"]
 
 
 class Clip(NamedTuple):
@@ -51,27 +51,11 @@ class Clip(NamedTuple):
     num_frames: int | None = None
 
 
-class JoinedClip(NamedTuple):
-    """Where the frames of a clip are in a file of several.
-
-    Attributes:
-      begin: The index of the first wanted frame.
-      end: The index after the last one.
-      begin_time: When the first one is shown, in seconds.
-    """
-
-    begin: int
-    end: int
-    begin_time: float
-
-
 class VideoFile:
     """A video file: mp4 or mov. Its first video stream is read, packet by packet.
 
-    As a context manager it keeps the file open; otherwise each call opens it. What is in memory at
-    a time is one clip, and some 50 bytes for each packet of the file.
-
-    If the file was cut, its frames up to there can be read.
+    What is in memory at a time is one clip, and some 50 bytes for each packet of the file. Nothing
+    stays open. If the file was cut, its frames up to there can be read.
 
     Args:
       video: The path, here or in a store; or the bytes.
@@ -87,51 +71,24 @@ class VideoFile:
     def __init__(self, video: PathLike | bytes, name: str | None = None) -> None:
         self._video: str | bytes = video if isinstance(video, bytes) else os.fspath(video)
         self.name: str = name or ("video" if isinstance(video, bytes) else os.fspath(video))
-        self._stack = contextlib.ExitStack()
-        self._opened: tuple[Any, Any, BinaryIO] | None = None
         self._index: tuple[VideoInfo, Packets] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_stack": contextlib.ExitStack(), "_opened": None}
-
-    def __enter__(self) -> VideoFile:
-        self._opened = self._stack.enter_context(open_video(self._video, self.name))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._opened = None
-        self._stack.close()
-
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[tuple[Any, Any, BinaryIO]]:
-        with video_errors(self.name):
-            if self._opened is not None:
-                yield self._opened
-                return
-            with open_video(self._video, self.name) as opened:
-                yield opened
-
-    @property
-    def size(self) -> int:
-        """How many bytes the file has."""
-        return len(self._video) if isinstance(self._video, bytes) else size_of(self._video)
 
     @property
     def info(self) -> VideoInfo:
         """What the file says of the video."""
-        return self._indexed()[0]
+        return self.index()[0]
 
     @property
     def times(self) -> np.ndarray:
         """When each frame is shown, in seconds: float64."""
-        info, packets = self._indexed()
+        info, packets = self.index()
         times: np.ndarray = packets.pts[packets.frames] * float(info.time_base)
         return times
 
     @property
     def fault(self) -> str:
         """Why the frames end before the file says; empty if they do not."""
-        return self._indexed()[1].fault
+        return self.index()[1].fault
 
     def clip(self, begin: int, end: int) -> Clip:
         """Returns the frames from `begin` to before `end`.
@@ -141,9 +98,9 @@ class VideoFile:
         Raises:
           SourceError: There are no such frames.
         """
-        _, packets = self._indexed()
+        _, packets = self.index()
         start, stop = self._range_of(begin, end)
-        with self._open() as (container, stream, file):
+        with open_video(self._video, self.name) as (container, stream, file):
             if stop - start == len(packets) and not packets.fault:
                 file.seek(0)
                 return Clip(file.read(), begin, end - begin)
@@ -158,7 +115,7 @@ class VideoFile:
             return Clip(output.getvalue(), int(before.sum()), end - begin)
 
     def _range_of(self, begin: int, end: int) -> tuple[int, int]:
-        _, packets = self._indexed()
+        _, packets = self.index()
         number = len(packets.frames)
         if not 0 <= begin < end <= number:
             why = f" ({packets.fault})" if packets.fault else ""
@@ -168,18 +125,18 @@ class VideoFile:
         with source_errors(self.name):
             return packets.range_of(begin, end)
 
-    def _indexed(self) -> tuple[VideoInfo, Packets]:
+    def index(self) -> tuple[VideoInfo, Packets]:
+        """Returns what the file says of the video, and where its packets are; read once."""
         if self._index is None:
-            with self._open() as (container, stream, _):
-                if self._opened is not None:
-                    container.seek(0)
-                packets = read_packets(container, stream, self.size)
+            size = len(self._video) if isinstance(self._video, bytes) else size_of(self._video)
+            with open_video(self._video, self.name) as (container, stream, _):
+                packets = read_packets(container, stream, size)
                 self._index = info_of(container, stream, len(packets.frames)), packets
         return self._index
 
     def _packets(self, container: Any, stream: Any, start: int, stop: int) -> Iterator[Any]:
         """Yields consecutive packets."""
-        _, packets = self._indexed()
+        _, packets = self.index()
         wanted = int(packets.dts[start])
         for target in (wanted, int(packets.dts[0])):
             container.seek(target, stream=stream, backward=True)
@@ -199,101 +156,105 @@ class VideoFile:
             packet = next(found, None) if number + 1 < stop else None
 
 
-def join_clips(clips: Sequence[Clip | bytes], path: str | os.PathLike[str]) -> list[JoinedClip]:
-    """Makes one mp4 file of clips, without decoding.
-
-    The packets are the same, and the clips follow each other in time. A single clip stays the file
-    that it is.
+def join_clips(clips: Sequence[Clip], path: str | os.PathLike[str]) -> list[float]:
+    """Makes one mp4 file of clips, see `VideoWriter`. A single clip stays the file that it is.
 
     Args:
-      clips: The clips, in order. They are read one at a time.
+      clips: The clips, in order.
       path: The file to write, on this machine.
 
     Returns:
-      Where the frames of each clip are.
+      When the first wanted frame of each clip is shown, in seconds.
 
     Raises:
-      SourceError: A clip is damaged, or has another codec, size or configuration of the decoder
-        than the first one: one file cannot hold both, see `VideoInfo.can_follow`.
+      SourceError: See `VideoWriter.add`.
     """
-    places = _copy(clips[0], path) if len(clips) == 1 else _append(clips, path)
-    joined = VideoFile(path)
-    info, packets = joined._indexed()
-    frame_of = {int(packet): frame for frame, packet in enumerate(packets.frames)}
-    return [
-        JoinedClip(
-            frame_of[begin], frame_of[last] + 1, float(int(packets.pts[begin]) * info.time_base)
-        )
-        for begin, last in places
-    ]
+    if len(clips) == 1:
+        [clip] = clips
+        video = VideoFile(clip.data, "clip 0")
+        _check_frames(clip, video)
+        with open(path, "wb") as file:
+            file.write(clip.data)
+        return [float(video.times[clip.first])]
+    with VideoWriter(path) as writer:
+        return [writer.add(clip) for clip in clips]
 
 
-def _copy(clip: Clip | bytes, path: str | os.PathLike[str]) -> list[tuple[int, int]]:
-    [(found, video, _)] = _each([clip])
-    with open(path, "wb") as file:
-        file.write(found.data)
-    return [_place(found, video, 0)]
+class VideoWriter:
+    """Makes one mp4 file of clips, without decoding. It is a context manager, or closed.
 
+    The packets are the same, and the clips follow each other in time.
 
-def _append(clips: Sequence[Clip | bytes], path: str | os.PathLike[str]) -> list[tuple[int, int]]:
-    """Makes a new file; returns the packets with the first and the last frame of each clip."""
-    places: list[tuple[int, int]] = []
-    number, now, last = 0, Fraction(0), None
-    first: VideoInfo | None = None
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(open(path, "wb"))
-        for clip, video, (container, stream, _) in _each(clips):
-            info, packets = video._indexed()
-            if first is None:
-                first, mux = info, stack.enter_context(_new_file(file, stream))
-            elif not info.can_follow(first):
+    Args:
+      path: The file to write, on this machine.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._stack = contextlib.ExitStack()
+        self._file = self._stack.enter_context(open(path, "wb"))
+        self._first: VideoInfo | None = None
+        self._mux: Callable[[Any], None] = lambda packet: None
+        self._num_clips = 0
+        self._end, self._last = Fraction(0), Fraction(-(1 << 62))
+
+    def __enter__(self) -> VideoWriter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Completes the file."""
+        self._stack.close()
+
+    def add(self, clip: Clip) -> float:
+        """Adds a clip; returns when the first of its wanted frames is shown, in seconds.
+
+        Raises:
+          SourceError: It is damaged, or has another codec, size or configuration of the decoder
+            than the first one: one file cannot hold both, see `VideoInfo.can_follow`.
+        """
+        video = VideoFile(clip.data, f"clip {self._num_clips}")
+        _check_frames(clip, video)
+        info, packets = video.index()
+        base, origin = info.time_base, int(packets.pts.min())
+        shift = round(self._end / base) - origin
+        with open_video(clip.data, video.name) as (container, stream, _):
+            if self._first is None:
+                self._first = info
+                self._mux = self._stack.enter_context(_new_file(self._file, stream))
+            elif not info.can_follow(self._first):
                 raise SourceError(
-                    f"{info}, expected {first}, as in the first clip: one file cannot hold both, "
-                    "or their decoders are configured differently",
+                    f"{info}, expected {self._first}, as in the first clip: one file cannot hold "
+                    "both, or their decoders are configured differently",
                     file=video.name,
                 )
-            places.append(_place(clip, video, number))
-            base, origin = info.time_base, int(packets.pts.min())
-            shift = round(now / base) - origin
             for packet in demuxed(container, stream):
                 packet.pts += shift
                 packet.dts += shift
-                if last is not None and packet.dts * base <= last:  # It had less to reorder.
-                    packet.dts = int(last // base) + 1
-                last = packet.dts * base
-                mux(packet)
-            number += len(packets)
-            now += (int((packets.pts + packets.duration).max()) - origin) * base
-    return places
+                if packet.dts * base <= self._last:  # It had less to reorder.
+                    packet.dts = int(self._last // base) + 1
+                self._last = packet.dts * base
+                self._mux(packet)
+        self._num_clips += 1
+        self._end += (int((packets.pts + packets.duration).max()) - origin) * base
+        return float((int(packets.pts[packets.frames[clip.first]]) + shift) * base)
 
 
-def _each(
-    clips: Sequence[Clip | bytes],
-) -> Iterator[tuple[Clip, VideoFile, tuple[Any, Any, BinaryIO]]]:
-    """Yields the clips, opened and checked."""
-    for number, clip in enumerate(clips):
-        clip = clip if isinstance(clip, Clip) else Clip(clip)
-        with VideoFile(clip.data, f"clip {number}") as video, video._open() as opened:
-            if video.fault:
-                raise SourceError(video.fault, file=video.name)
-            opened[0].seek(0)
-            yield clip, video, opened
-
-
-def _place(clip: Clip, video: VideoFile, number: int) -> tuple[int, int]:
-    """The packets of the first and the last wanted frame, if those of the clip begin at a number.
+def _check_frames(clip: Clip, video: VideoFile) -> None:
+    """Checks that the file of a clip has the frames that are wanted.
 
     Raises:
-      SourceError: There are no such frames.
+      SourceError: It has not, or is damaged.
     """
-    _, packets = video._indexed()
-    end = len(packets.frames) if clip.num_frames is None else clip.first + clip.num_frames
-    if not 0 <= clip.first < end <= len(packets.frames):
+    number = video.info.num_frames
+    end = number if clip.num_frames is None else clip.first + clip.num_frames
+    if video.fault:
+        raise SourceError(video.fault, file=video.name)
+    if not 0 <= clip.first < end <= number:
         raise SourceError(
-            f"frames {clip.first} to {end} are wanted, but there are {len(packets.frames)}",
-            file=video.name,
+            f"frames {clip.first} to {end} are wanted, but there are {number}", file=video.name
         )
-    return number + int(packets.frames[clip.first]), number + int(packets.frames[end - 1])
 
 
 @contextlib.contextmanager

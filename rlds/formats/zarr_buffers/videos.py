@@ -16,7 +16,7 @@ import rlds
 from rlds.raw_files.input_files import present
 from rlds.raw_files.untrusted import folders_in, is_there
 from rlds.sources.source import SourceError
-from rlds.video.container import Clip, VideoFile
+from rlds.video.container import VideoFile
 from rlds.video.fields import clip_fields, clip_values
 from rlds_ecosystem import stores
 
@@ -75,9 +75,9 @@ class Videos:
             file = self._file(index, name)
             if not file.exists():
                 raise SourceError("no such file", file=file, episode=index)
-            with VideoFile(os.fspath(file)) as video:
-                shown = video.times
-                clip: Clip = video.clip(0, len(shown))
+            video = VideoFile(os.fspath(file))
+            shown = video.times
+            clip = video.clip(0, len(shown))
             found[path] = clip_values(clip, _frames(times - times[0], shown))
         return found
 

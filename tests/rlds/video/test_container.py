@@ -1,4 +1,4 @@
-"""Cutting at keyframes, joining, and rebuilding, against files that PyAV decodes as a whole."""
+"""Cutting at keyframes and joining, against files that PyAV decodes as a whole."""
 
 import contextlib
 import hashlib
@@ -27,12 +27,11 @@ def test_clips_play_alone_and_join(name, tmp_path):
     frames, packets = decoded(data), _packets(data)
     path = tmp_path / "video.mp4"
     path.write_bytes(data)
-    with VideoFile(path) as video:
-        assert (video.info.codec, video.info.num_frames) == (name.split()[0], 40)
-        assert (video.info.width, video.info.height, video.info.fps) == (64, 48, 30)
-        np.testing.assert_allclose(video.times, np.arange(40) / 30, atol=1e-6)
-        # In any order, though the file is read from wherever it was left.
-        clips = [video.clip(*frames) for frames in reversed(RANGES)][::-1]
+    video = VideoFile(path)
+    assert (video.info.codec, video.info.num_frames) == (name.split()[0], 40)
+    assert (video.info.width, video.info.height, video.info.fps) == (64, 48, 30)
+    np.testing.assert_allclose(video.times, np.arange(40) / 30, atol=1e-6)
+    clips = [video.clip(*frames) for frames in RANGES]
     for (begin, end), clip in zip(RANGES, clips, strict=True):
         own = _packets(clip.data)
         at = next(i for i in range(40) if packets[i : i + len(own)] == own)
@@ -44,13 +43,14 @@ def test_clips_play_alone_and_join(name, tmp_path):
         assert at + len(own) <= 40
 
     again = tmp_path / "again.mp4"
-    joined = join_clips(clips, again)
+    begins = join_clips(clips, again)
     assert _packets(again.read_bytes()) == [p for clip in clips for p in _packets(clip.data)]
-    shown = VideoFile(again)
-    assert shown.info.num_frames == sum(len(_packets(clip.data)) for clip in clips)
-    for clip, (begin, end) in zip(joined, RANGES, strict=True):
-        assert clip.end - clip.begin == end - begin
-        np.testing.assert_allclose(shown.times[clip.begin], clip.begin_time)
+    joined = VideoFile(again)
+    assert joined.info.num_frames == sum(len(_packets(clip.data)) for clip in clips)
+    before = 0
+    for clip, time in zip(clips, begins, strict=True):
+        np.testing.assert_allclose(joined.times[before + clip.first], time, atol=1e-9)
+        before += len(_packets(clip.data))
 
 
 @pytest.mark.parametrize("movflags", [None, "faststart", "frag_keyframe+empty_moov"])
@@ -70,13 +70,13 @@ def test_a_clip_of_all_frames_is_the_file(tmp_path):
     clip = VideoFile(data).clip(0, 40)
     assert clip == Clip(data, 0, 40)
     assert VideoFile(encoded("h264 long")).clip(30, 40) == Clip(encoded("h264 long"), 30, 10)
-    assert join_clips([clip], tmp_path / "again.mp4")[0].end == 40
+    assert join_clips([clip], tmp_path / "again.mp4") == [0.0]
     assert (tmp_path / "again.mp4").read_bytes() == data
 
 
 def test_what_one_file_cannot_hold(tmp_path):
     with pytest.raises(SourceError, match=r"clip 1: VideoInfo.*expected VideoInfo"):
-        join_clips([encoded("h264"), encoded("av1")], tmp_path / "both.mp4")
+        join_clips([Clip(encoded("h264")), Clip(encoded("av1"))], tmp_path / "both.mp4")
     info = VideoFile(encoded()).info
     assert info.can_follow(VideoFile(encoded(seed=1)).info)
     assert not info.can_follow(VideoFile(encoded("h264 g=2")).info)  # Other parameters.
@@ -97,13 +97,13 @@ def test_a_file_that_was_cut(tmp_path):
     with pytest.raises(SourceError, match=r"no\.mp4: cannot be read"):
         _ = VideoFile(encoded()[:-300], name="no.mp4").info  # Its tables would come last.
     with pytest.raises(SourceError, match="clip 0: it was cut"):
-        join_clips([data[: len(data) * 2 // 3]], tmp_path / "again.mp4")
+        join_clips([Clip(data[: len(data) * 2 // 3])], tmp_path / "again.mp4")
 
 
 def test_files_that_lie():
     data = bytearray(encoded())
     for table, what in {
-        b"stsz": "'stsz' has 4,294,967,295 entries",
+        b"stsz": "'stsz' is of 4,294,967,295 samples",
         b"stts": "'stts' is of ",
     }.items():
         at = data.index(table)
@@ -156,9 +156,9 @@ def test_a_beginning_that_is_not_shown():
 def test_stores_and_processes(tmp_path):
     path = tmp_path / "video.mp4"
     path.write_bytes(encoded())
-    with VideoFile(path) as video:
-        copy = pickle.loads(pickle.dumps(video))
-        assert copy.clip(12, 20) == video.clip(12, 20) == VideoFile(path).clip(12, 20)
+    video = VideoFile(path)
+    copy = pickle.loads(pickle.dumps(video))
+    assert copy.clip(12, 20) == video.clip(12, 20)
     digest = hashlib.sha256(copy.clip(12, 20).data).digest()
     assert digest == hashlib.sha256(VideoFile(encoded()).clip(12, 20).data).digest()
 
@@ -169,5 +169,5 @@ def test_what_ffmpeg_calls_a_system_error_is_damage():
     for at in range(data.index(b"moov"), len(data), 3):
         damaged = bytearray(data)
         damaged[at] ^= 0x55
-        with contextlib.suppress(SourceError), VideoFile(bytes(damaged)) as video:
-            video.clip(0, 5)
+        with contextlib.suppress(SourceError):
+            VideoFile(bytes(damaged)).clip(0, 5)
