@@ -335,15 +335,17 @@ def sidecar_placements(sidecar: Sidecar, why: Mapping[str, str] | None = None) -
       why: Why fields are in the sidecar, by path.
     """
     why = why or {}
+    fields = [(path, f"{rlds.STEPS}/{path}", sidecar.places) for path in sidecar.steps]
+    fields += [(path, path, sidecar.episode_places) for path in sidecar.episode]
     return [
         Placement(
-            f"steps/{path}",
-            sidecar.places.get(path, ""),
-            "exact" if path in sidecar.places else "sidecar",
+            field,
+            places.get(path, ""),
+            "exact" if path in places else "sidecar",
             why.get(path, ""),
         )
-        for path in sidecar.steps
-    ] + [Placement(path, "", "sidecar", why.get(path, "")) for path in sidecar.episode]
+        for path, field, places in fields
+    ]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,6 @@ from rlds.video.packets import (
     open_video,
     read_packets,
     size_of,
-    video_errors,
 )
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.stores import PathLike
@@ -191,7 +190,7 @@ class VideoWriter:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._stack = contextlib.ExitStack()
-        self._file = self._stack.enter_context(open(path, "wb"))
+        self._file = self._stack.enter_context(open(path, "wb"))  # noqa: SIM115
         self._first: VideoInfo | None = None
         self._mux: Callable[[Any], None] = lambda packet: None
         self._num_clips = 0

@@ -15,7 +15,7 @@ import numpy as np
 from rlds.raw_files.untrusted import SourceError, check_is_file, source_errors
 from rlds.video.boxes import check_boxes
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.stores import as_path, is_local, open_binary
+from rlds_ecosystem.stores import as_path, open_binary
 
 __all__ = [
     "Packets",
@@ -125,7 +125,7 @@ class Packets:
 
 def size_of(path: str | os.PathLike[str]) -> int:
     """Returns how many bytes a file has, here or in a store."""
-    return os.path.getsize(path) if is_local(path) else int(as_path(path).stat().length)
+    return int(as_path(path).stat().length)
 
 
 @contextlib.contextmanager

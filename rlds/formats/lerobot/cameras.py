@@ -52,9 +52,11 @@ class Cameras:
 
     @property
     def fields(self) -> dict[str, str]:
-        """The names of features, by the paths of fields of an episode."""
+        """Where fields of an episode are, by their paths: `videos/<feature>/clip`."""
         return {
-            f"{path}/{part}": name for path, name in self.names.items() for part in (CLIP, FIRST)
+            f"{path}/{part}": f"videos/{name}/{part}"
+            for path, name in self.names.items()
+            for part in (CLIP, FIRST)
         }
 
     @property

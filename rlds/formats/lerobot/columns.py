@@ -6,7 +6,8 @@ import contextlib
 import dataclasses
 import json
 import math
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from rlds_ecosystem.fields import Field
 
 __all__ = ["Column", "column_of", "contradiction", "image_field", "objects", "values_of"]
 
+# Makes an error of what is wrong with a column, and in which row of it.
+Damage: TypeAlias = Callable[..., SourceError]
 
 # What Arrow calls numbers that NumPy calls otherwise.
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
@@ -107,87 +110,71 @@ def image_field(data: bytes) -> Field:
     return Field(bytes)  # A file of another kind, such as the TIFF file of a depth map.
 
 
-def values_of(column: Column, array: Any, file: str, episode: str) -> np.ndarray:
+def values_of(column: Column, array: Any, damage: Damage) -> np.ndarray:
     """Returns the values of a column, in an array with a leading axis for time.
 
     Args:
       column: What the column is.
       array: Its rows, of Arrow.
-      file: The file, for error messages.
-      episode: The key of the episode.
-
-    Raises:
-      SourceError: They are not what the column holds; says where.
+      damage: Makes the error that is raised where they are not what the column holds.
     """
-    where = {"file": file, "episode": episode, "field": column.name}
-    array = _storage(array.combine_chunks() if hasattr(array, "chunks") else array)
+    array = _storage(array.combine_chunks())
     if column.kind == "json":
         return objects([json.dumps(value, ensure_ascii=False) for value in array.to_pylist()])
     found = column_of(import_extra("pyarrow").field(column.name, array.type), None)
     if found.kind != column.kind and not (column.kind == "numbers" and _is_list(array.type)):
-        what = f"{array.type}, but it is {column.field} in the first file"
-        raise SourceError(what, **where)  # type: ignore[arg-type]
+        raise damage(f"{array.type}, but it is {column.field} in the first file")
     if column.kind == "numbers":
-        return _numbers(column.field, array, where)
-    _check_no_null(array, 1, where)
+        return _numbers(column.field, array, damage)
+    _check_no_null(array, 1, damage)
     if column.kind == "image":
-        data = array.field("bytes")
-        _check_no_null(data, 1, where)
-        return objects(data.to_pylist())
+        array = array.field("bytes")
+        _check_no_null(array, 1, damage)
     return objects(array.to_pylist())
 
 
-def _numbers(field: Field, array: Any, where: dict[str, Any]) -> np.ndarray:
+def _numbers(field: Field, array: Any, damage: Damage) -> np.ndarray:
+    compute = import_extra("pyarrow.compute")
     rows, shape = len(array), [size or 0 for size in field.shape]
     sizes = shape
-    if shape and not _is_list(_storage(array).type.value_type if _is_list(array.type) else None):
+    if shape and not (_is_list(array.type) and _is_list(_storage_type(array.type.value_type))):
         sizes = [math.prod(shape)]  # In one list.
     per_row = 1
     for size in sizes:
-        _check_no_null(array, per_row, where)
+        _check_no_null(array, per_row, damage)
         if not _is_list(array.type):
-            raise SourceError(f"{array.type}, expected {field}", **where)
-        lengths = np.asarray(_lengths(array))
+            raise damage(f"{array.type}, expected {field}")
+        lengths = as_numpy(compute.list_value_length(array))
         if (lengths != size).any():
-            wrong = int(np.flatnonzero(lengths != size)[0])
+            wrong = int(np.argmax(lengths != size))
             what = f"{lengths[wrong]} values, expected {size}: the shape is {tuple(shape)}"
-            raise SourceError(what, row=wrong // per_row, **where)
+            raise damage(what, wrong // per_row)
         per_row *= size
         array = _storage(array.flatten())
-    _check_no_null(array, max(per_row, 1), where)
+    _check_no_null(array, max(per_row, 1), damage)
     if not _is_number(array.type):
-        raise SourceError(f"{array.type}, expected {field}", **where)
-    values = as_numpy(array).reshape(rows, *shape)
-    return _in_dtype(values, field, where)
+        raise damage(f"{array.type}, expected {field}")
+    return _in_dtype(as_numpy(array).reshape(rows, *shape), field.column_dtype, damage)
 
 
-def _in_dtype(values: np.ndarray, field: Field, where: dict[str, Any]) -> np.ndarray:
-    """Values in the dtype of the field, if that changes none."""
-    dtype = field.column_dtype
+def _in_dtype(values: np.ndarray, dtype: np.dtype, damage: Damage) -> np.ndarray:
+    """Values in the dtype of the first file, if that changes none."""
     if values.dtype == dtype:
         return values
     with np.errstate(all="ignore"):
         converted = values.astype(dtype)
         same = (converted.astype(values.dtype) == values) | (values != values)
     if "b" in (values.dtype.kind, dtype.kind) or not same.all():
-        row = int(np.argwhere(~same)[0][0]) if not same.all() else 0
-        what = (
-            f"{values.dtype} {values[row]!r:.100}, which {dtype}, as in the first file, cannot hold"
-        )
-        raise SourceError(what, row=row, **where)
+        row = int(np.argmin(same)) // max(same[:1].size, 1)
+        found = f"{values.dtype} {values[row]!r:.100}"
+        raise damage(f"{found}, which {dtype}, as in the first file, cannot hold", row)
     return converted
 
 
-def _lengths(array: Any) -> Any:
-    if import_extra("pyarrow").types.is_fixed_size_list(array.type):
-        return np.full(len(array), array.type.list_size)
-    return as_numpy(array.value_lengths())
-
-
-def _check_no_null(array: Any, per_row: int, where: dict[str, Any]) -> None:
+def _check_no_null(array: Any, per_row: int, damage: Damage) -> None:
     if array.null_count:
         row = array.is_null().to_numpy(zero_copy_only=False).argmax() // per_row
-        raise SourceError("no value", row=int(row), **where)
+        raise damage("no value", int(row))
 
 
 def objects(values: list[Any]) -> np.ndarray:
@@ -206,13 +193,11 @@ def _storage_type(kind: Any) -> Any:
     return getattr(kind, "storage_type", kind)
 
 
-def _is_list(kind: Any) -> bool:
+def _is_list(kind: Any) -> Any:
     types = import_extra("pyarrow").types
-    return kind is not None and (
-        types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    )
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
-def _is_number(kind: Any) -> bool:
+def _is_number(kind: Any) -> Any:
     types = import_extra("pyarrow").types
-    return bool(types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind))
+    return types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,11 +15,10 @@ import numpy as np
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.feature_statistics import Statistics, Total, of_column
 from rlds.formats.lerobot.tables import TableFiles, column_array, tasks_table
-from rlds.formats.lerobot.video_files import VideoFiles
-from rlds.video.container import Clip, JoinedClip, join_clips
+from rlds.video.container import Clip, VideoWriter, join_clips
 from rlds_ecosystem import import_extra
 
-__all__ = ["DatasetFiles", "Settings", "Version", "add_line", "dataset_files", "write_json"]
+__all__ = ["DatasetFiles", "Rows", "Settings", "Version", "dataset_files"]
 
 Version: TypeAlias = Literal["v3.0", "v2.1"]
 
@@ -31,6 +29,7 @@ _VIDEO_30 = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp
 _VIDEO_21 = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
 # How many rows of the table of episodes are written together.
 _EPISODES_AT_ONCE = 100
+_MEGABYTE = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +69,26 @@ class Settings:
         return [name for name, said in self.features.items() if said["dtype"] == "video"]
 
 
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """An episode to be written.
+
+    Attributes:
+      columns: The columns of the features, as they are in tables. Those that number rows, episodes
+        and tasks are made when it is written; so are times, if there are none.
+      tasks: The text of the task of each row.
+      statistics: Those of the features.
+      clips: The frames of the video features.
+      others: What else the table of episodes says of it.
+    """
+
+    columns: Mapping[str, Any]
+    tasks: Sequence[str]
+    statistics: Mapping[str, Statistics]
+    clips: Mapping[str, Clip]
+    others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
 class DatasetFiles(abc.ABC):
     """The files of a dataset that is being written; as a context manager, it closes them.
 
@@ -91,45 +110,34 @@ class DatasetFiles(abc.ABC):
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def add(
-        self,
-        columns: Mapping[str, Any],
-        tasks: Sequence[str],
-        statistics: Mapping[str, Statistics],
-        clips: Mapping[str, Clip],
-        others: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Writes an episode.
-
-        Args:
-          columns: The columns of the features, as they are in tables. Those that number rows,
-            episodes and tasks are made here; so are times, if there are none.
-          tasks: The text of the task of each row.
-          statistics: Those of the features.
-          clips: The frames of the video features.
-          others: What else the table of episodes says of it.
-        """
+    def add(self, rows: Rows) -> None:
+        """Writes an episode."""
         arrow = import_extra("pyarrow")
-        num_rows = len(tasks)
+        num_rows = len(rows.tasks)
         frames = np.arange(num_rows)
-        texts = list(dict.fromkeys(tasks))
-        for text in texts:
+        for text in rows.tasks:
             self._tasks.setdefault(text, len(self._tasks))
         made: dict[str, np.ndarray] = {
             "episode_index": np.full(num_rows, self._num_episodes),
             "index": self._num_rows + frames,
-            "task_index": np.array([self._tasks[text] for text in tasks]),
+            "task_index": np.array([self._tasks[text] for text in rows.tasks]),
         }
-        if "timestamp" not in columns:
+        if "timestamp" not in rows.columns:
             made["timestamp"] = (frames / self._settings.fps).astype(np.float32)
             made["frame_index"] = frames
         schema = self._settings.schema
-        arrays = dict(columns)
+        arrays = dict(rows.columns)
         for name in made.keys() & {*schema.names}:
             arrays[name] = column_array(made[name], schema.field(name).type)
         table = arrow.table([arrays[name] for name in schema.names], schema=schema)
-        found = {**statistics, **{name: of_column(column) for name, column in made.items()}}
-        self._write(table, texts, found, clips, others or {})
+        statistics = {**rows.statistics, **{name: of_column(made[name]) for name in made}}
+        said = {
+            **rows.others,
+            "episode_index": self._num_episodes,
+            "tasks": list(dict.fromkeys(rows.tasks)),
+            "length": num_rows,
+        }
+        self._write(table, said, statistics, rows.clips)
         self._num_episodes += 1
         self._num_rows += num_rows
 
@@ -160,7 +168,7 @@ class DatasetFiles(abc.ABC):
                 for name, said in self._settings.features.items()
             },
         }
-        write_json(self._directory / layout.INFO, info)
+        _write_json(self._directory / layout.INFO, info)
 
     @property
     @abc.abstractmethod
@@ -171,12 +179,11 @@ class DatasetFiles(abc.ABC):
     def _write(
         self,
         table: Any,
-        tasks: Sequence[str],
+        said: dict[str, Any],
         statistics: Mapping[str, Statistics],
         clips: Mapping[str, Clip],
-        others: Mapping[str, Any],
     ) -> None:
-        """Writes the next episode."""
+        """Writes the next episode, and what the table of episodes says of it."""
 
     @abc.abstractmethod
     def _finish(self) -> None:
@@ -199,88 +206,56 @@ class _Files30(DatasetFiles):
             TableFiles(directory, template, most_megabytes=most, files_per_chunk=per_chunk)
             for template in (_DATA_30, layout.EPISODES)
         )
-        self._videos = {
-            name: VideoFiles(
-                directory,
-                _VIDEO_30,
-                name,
-                most_megabytes=settings.video_files_size_in_mb,
-                files_per_chunk=per_chunk,
-            )
-            for name in settings.videos
-        }
+        self._videos = {name: _VideoFiles(directory, name, settings) for name in settings.videos}
         for tables in (self._data, self._episodes):
             self._stack.callback(tables.close)
-        for files in self._videos.values():
-            self._stack.callback(files.clips.clear)
+        for videos in self._videos.values():
+            self._stack.callback(videos.close)
         self._total = Total()
-        self._rows: list[dict[str, Any]] = []
-        self._ready = 0  # How many of the first of them have videos that are complete.
+        self._rows: list[dict[str, Any]] = []  # Of the table of episodes, not yet written.
 
     def _write(
         self,
         table: Any,
-        tasks: Sequence[str],
+        said: dict[str, Any],
         statistics: Mapping[str, Statistics],
         clips: Mapping[str, Clip],
-        others: Mapping[str, Any],
     ) -> None:
-        chunk, file = self._data.add(table)
         self._total.add(statistics)
-        row: dict[str, Any] = {
-            **others,
-            "episode_index": self._num_episodes,
-            "tasks": list(tasks),
-            "length": table.num_rows,
-            "data/chunk_index": chunk,
-            "data/file_index": file,
-            "dataset_from_index": self._num_rows,
-            "dataset_to_index": self._num_rows + table.num_rows,
-        }
-        for name in self._videos:
-            row |= dict.fromkeys(layout.video_columns(name))
-        for feature, found in statistics.items():
-            row |= {f"stats/{feature}/{name}": value.tolist() for name, value in found.items()}
-        self._rows.append(row)
+        said["data/chunk_index"], said["data/file_index"] = self._data.add(table)
+        said["dataset_from_index"] = self._num_rows
+        said["dataset_to_index"] = self._num_rows + table.num_rows
         for name, files in self._videos.items():
-            files.add(clips[name], functools.partial(self._place_frames, row, name))
-        self._write_episodes(_EPISODES_AT_ONCE)
+            chunk, file, begin = files.add(clips[name])
+            end = begin + table.num_rows / self._settings.fps
+            said |= dict(zip(layout.video_columns(name), (chunk, file, begin, end)))
+        for feature, found in statistics.items():
+            said |= {f"stats/{feature}/{name}": value.tolist() for name, value in found.items()}
+        self._rows.append(said)
+        if len(self._rows) == _EPISODES_AT_ONCE:
+            self._write_episodes()
 
-    def _place_frames(
-        self, row: dict[str, Any], name: str, chunk: int, file: int, place: JoinedClip
-    ) -> None:
-        end = place.begin_time + (place.end - place.begin) / self._settings.fps
-        row |= dict(zip(layout.video_columns(name), (chunk, file, place.begin_time, end)))
-
-    def _write_episodes(self, at_least: int) -> None:
-        """Writes rows whose videos are complete, if there are so many."""
-        marks = [layout.video_columns(name)[0] for name in self._videos]
-        while self._ready < len(self._rows) and None not in map(self._rows[self._ready].get, marks):
-            self._ready += 1
-        if self._ready < at_least:
+    def _write_episodes(self) -> None:
+        if not self._rows:
             return
-        number, self._ready = self._ready, 0
         arrow = import_extra("pyarrow")
-        rows, self._rows = self._rows[:number], self._rows[number:]
+        rows, self._rows = self._rows, []
         names = dict.fromkeys(name for row in rows for name in row)
         columns: dict[str, Any] = {name: [row.get(name) for row in rows] for name in names}
         for field in self._settings.episode_schema or ():
             if field.name in names and not field.name.startswith(layout.EPISODE_GROUPS):
                 columns[field.name] = arrow.array(columns[field.name], field.type)
-        chunk, file = self._episodes.place(number)
-        columns["meta/episodes/chunk_index"] = [chunk] * number
-        columns["meta/episodes/file_index"] = [file] * number
+        chunk, file = self._episodes.place(len(rows))
+        columns["meta/episodes/chunk_index"] = [chunk] * len(rows)
+        columns["meta/episodes/file_index"] = [file] * len(rows)
         self._episodes.add(arrow.table(columns))
 
     def _finish(self) -> None:
-        for files in self._videos.values():
-            files.close()
-        self._write_episodes(1)
-        self._data.close()
-        self._episodes.close()
+        self._write_episodes()
+        self._stack.close()
         parquet = import_extra("pyarrow.parquet")
         parquet.write_table(tasks_table(list(self._tasks)), self._directory / layout.TASKS)
-        write_json(self._directory / layout.STATS, _as_json(self._total.features))
+        _write_json(self._directory / layout.STATS, _as_json(self._total.features))
 
     def _said(self) -> dict[str, Any]:
         return {
@@ -291,6 +266,44 @@ class _Files30(DatasetFiles):
         }
 
 
+class _VideoFiles:
+    """The files of a video feature that clips are added to, one after the other (3.0).
+
+    Args:
+      directory: The folder of the dataset.
+      name: The name of the feature.
+      settings: Those of the dataset.
+    """
+
+    def __init__(self, directory: Path, name: str, settings: Settings) -> None:
+        self._directory, self._name, self._settings = directory, name, settings
+        self._most = settings.video_files_size_in_mb * _MEGABYTE
+        self._writer: VideoWriter | None = None
+        self._num_files = self._size = 0
+
+    def add(self, clip: Clip) -> tuple[int, int, float]:
+        """Writes a clip; returns its chunk, its file, and when its first frame is shown."""
+        if self._writer is None or self._size + len(clip.data) >= self._most:
+            self.close()
+            self._num_files += 1
+        chunk, file = divmod(self._num_files - 1, self._settings.chunks_size)
+        path = self._directory / _VIDEO_30.format(
+            video_key=self._name, chunk_index=chunk, file_index=file
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not self._most:
+            return chunk, file, join_clips([clip], path)[0]
+        self._writer = self._writer or VideoWriter(path)
+        self._size += len(clip.data)
+        return chunk, file, self._writer.add(clip)
+
+    def close(self) -> None:
+        """Completes the file."""
+        if self._writer is not None:
+            self._writer.close()
+        self._writer, self._size = None, 0
+
+
 class _Files21(DatasetFiles):
     """A file for each episode, and lines of JSON."""
 
@@ -299,20 +312,17 @@ class _Files21(DatasetFiles):
     def _write(
         self,
         table: Any,
-        tasks: Sequence[str],
+        said: dict[str, Any],
         statistics: Mapping[str, Statistics],
         clips: Mapping[str, Clip],
-        others: Mapping[str, Any],
     ) -> None:
         parquet = import_extra("pyarrow.parquet")
         parquet.write_table(table, self._path(_DATA_21), compression="snappy")
         for name in self._settings.videos:
             self._write_video(clips[name], self._path(_VIDEO_21, name), name)
-        row = {"episode_index": self._num_episodes, "tasks": list(tasks), "length": table.num_rows}
-        row |= others
-        add_line(self._directory / layout.EPISODES_JSONL, row)
+        _add_line(self._directory / layout.EPISODES_JSONL, said)
         found = {"episode_index": self._num_episodes, "stats": _as_json(statistics)}
-        add_line(self._directory / layout.EPISODES_STATS, found)
+        _add_line(self._directory / layout.EPISODES_STATS, found)
 
     def _path(self, template: str, video: str = "") -> Path:
         index = self._num_episodes
@@ -324,16 +334,17 @@ class _Files21(DatasetFiles):
         return path
 
     def _write_video(self, clip: Clip, path: Path, name: str) -> None:
-        [place] = join_clips([clip], path)
-        if place.begin_time * self._settings.fps > 0.5:
+        [begin] = join_clips([clip], path)
+        if begin * self._settings.fps > 0.5:
             raise ValueError(
-                f"{path.name}, {name}: its frames begin with number {place.begin} of the clip, as "
+                f"{path.name}, {name}: its frames begin with number {clip.first} of the clip, as "
                 "there is no other keyframe before; version 3.0 has a place for that, 2.1 has not"
             )
 
     def _finish(self) -> None:
         for text, index in self._tasks.items():
-            add_line(self._directory / layout.TASKS_JSONL, {"task_index": index, "task": text})
+            line = {"task_index": index, "task": text}
+            _add_line(self._directory / layout.TASKS_JSONL, line)
 
     def _said(self) -> dict[str, Any]:
         return {
@@ -349,16 +360,14 @@ def dataset_files(version: Version, directory: Path, settings: Settings) -> Data
     return (_Files30 if version == "v3.0" else _Files21)(directory, settings)
 
 
-def add_line(path: Path, value: Any) -> None:
-    """Adds a line of JSON to a file."""
+def _add_line(path: Path, value: Any) -> None:
     with open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(value, ensure_ascii=False) + "\n")
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Writes a file of JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value, indent=4, ensure_ascii=False) + "\n", encoding="utf-8")
+def _write_json(path: Path, value: Any) -> None:
+    text = json.dumps(value, indent=4, ensure_ascii=False) + "\n"
+    path.write_text(text, encoding="utf-8")
 
 
 def _as_json(statistics: Mapping[str, Statistics]) -> dict[str, Any]:

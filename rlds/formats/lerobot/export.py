@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from rlds.formats.lerobot.layout import step_paths
-from rlds.formats.lerobot.lerobot_rows import LeRobotRows, Original, order_of
+from rlds.formats.lerobot.lerobot_rows import LeRobotRows, came_from_lerobot, order_of
 from rlds.formats.lerobot.rlds_rows import RldsRows
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, without_transitions
@@ -68,9 +70,8 @@ class LeRobotExport(Export):
         for name, size in sizes.items():
             if size < 1:
                 raise ValueError(f"{name}: got {size}, expected a positive number")
-        original = Original.of(episodes)
         self._made: RldsRows | LeRobotRows
-        if original is None:
+        if not came_from_lerobot(episodes):
             self._made = RldsRows(
                 episodes,
                 version or "v3.0",
@@ -80,33 +81,33 @@ class LeRobotExport(Export):
                 to_sidecar=to_sidecar,
                 data_files_size_in_mb=data_files_size_in_mb,
             )
-        elif fps is not None or robot_type is not None or task is not None or to_sidecar:
+            return
+        if fps is not None or robot_type is not None or task is not None or to_sidecar:
             raise ValueError(
                 "fps, robot_type, task and to_sidecar are for other data: what came from LeRobot "
                 "is exported as it was"
             )
-        else:
-            self._made = LeRobotRows(original, version, episodes.split, sizes)
-            self.unchecked = self._made.unchecked
-        self._original = original
+        self._made = LeRobotRows(episodes, version, sizes)
+        self.unchecked = self._made.unchecked
 
+    @override
     def placements(self) -> Sequence[Placement]:
-        """See `Export`."""
         return self._made.placements()
 
+    @override
     def objection(self, outline: Outline) -> str:
-        """Says that there has to be a row."""
         number = outline.num_steps - outline.final_observation_known
         return without_transitions(number, "LeRobot")
 
+    @override
     def read_options(self) -> Mapping[str, Any]:
-        """Says whether the cameras had other paths."""
-        fields = self._original.said["fields"] if self._original is not None else {}
-        return {"flat_cameras": True} if fields != step_paths(fields) else {}
+        if isinstance(self._made, RldsRows) or self._made.paths == step_paths(self._made.paths):
+            return {}
+        return {"flat_cameras": True}
 
+    @override
     def write(self, path: Path) -> None:
-        """See `Export`."""
-        if not isinstance(self._made, RldsRows):
+        if isinstance(self._made, LeRobotRows):
             self.order = order_of(self.episodes)
         self._made.write(path, self)
 

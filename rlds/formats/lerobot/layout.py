@@ -29,9 +29,9 @@ from rlds.raw_files.untrusted import SourceError
 from rlds_ecosystem.nests import is_in
 
 __all__ = [
-    "ASIDE",
     "DEFAULT_COLUMNS",
     "EPISODES",
+    "EPISODES_FOLDER",
     "EPISODES_JSONL",
     "EPISODES_STATS",
     "EPISODE_COLUMNS",
@@ -40,14 +40,13 @@ __all__ = [
     "INFO",
     "LANGUAGE_INSTRUCTION",
     "METADATA_KEY",
+    "SIDECAR",
     "STATS",
     "TASK",
     "TASKS",
     "TASKS_JSONL",
-    "EpisodeRow",
     "Feature",
     "Info",
-    "VideoSpan",
     "episode_key",
     "step_paths",
     "task_path",
@@ -58,12 +57,13 @@ INFO = "meta/info.json"
 STATS = "meta/stats.json"
 TASKS = "meta/tasks.parquet"
 TASKS_JSONL = "meta/tasks.jsonl"
+EPISODES_FOLDER = "meta/episodes"
 EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 EPISODES_JSONL = "meta/episodes.jsonl"
 EPISODES_STATS = "meta/episodes_stats.jsonl"
 EXTRAS = "extras/episode_{episode_index}"
-# The folder with what an export keeps in the sidecar, and the place of the text of the task in it.
-ASIDE, TASK = "meta/rlds", "task"
+# The folder of the sidecar, and the place of the text of the task in it.
+SIDECAR, TASK = "meta/rlds", "task"
 
 # Under this name, the metadata of a dataset holds what is in its tables.
 METADATA_KEY = "lerobot"
@@ -85,8 +85,8 @@ EPISODE_GROUPS = ("data/", "meta/episodes/", "stats/", "videos/")
 
 _REWARD = "next.reward"
 _CAMERAS = f"{rlds.OBSERVATION}/images/"
-_PLACEHOLDER = re.compile(r"\{([a-z_]+)(?::0?([0-9]{1,2})d)?\}")
-_TEMPLATE_NAMES = ("episode_chunk", "episode_index", "chunk_index", "file_index", "video_key")
+_NUMBERS = ("episode_chunk", "episode_index", "chunk_index", "file_index")
+_PLACEHOLDER = re.compile(rf"\{{(video_key|({'|'.join(_NUMBERS)})(:0?[0-9]{{1,2}}d)?)\}}")
 _CHANNELS = re.compile(r"channels?|rgb|c", re.IGNORECASE)
 _MAX_DIMS = 5
 
@@ -132,11 +132,6 @@ class Feature:
     def is_video(self) -> bool:
         """Whether its frames are in mp4 files, so that it has no column."""
         return self.dtype == "video"
-
-    @property
-    def is_image(self) -> bool:
-        """Whether its column has files of images."""
-        return self.dtype == "image"
 
     @property
     def element_names(self) -> tuple[str, ...] | None:
@@ -237,102 +232,23 @@ class Info:
         """The names of the video features."""
         return [name for name, feature in self.features.items() if feature.is_video]
 
-    def data_file(self, row: EpisodeRow) -> str:
-        """Returns the path of the file with the rows of an episode."""
-        return self._path(self.data_path, row.index, row.data_chunk, row.data_file)
+    def data_file(self, episode: int, chunk: int = 0, file: int = 0) -> str:
+        """Returns the path of the file with the rows of an episode; 3.0 names it by its number."""
+        return self._filled(self.data_path, episode, chunk, file)
 
-    def video_file(self, row: EpisodeRow, video: str) -> str:
+    def video_file(self, episode: int, video: str, chunk: int = 0, file: int = 0) -> str:
         """Returns the path of the file with the frames of a feature in an episode."""
         assert self.video_path is not None
-        span = row.videos[video]
-        return self._path(self.video_path, row.index, span.chunk, span.file, video)
+        return self._filled(self.video_path, episode, chunk, file, video)
 
-    def _path(self, template: str, episode: int, chunk: int, file: int, video: str = "") -> str:
-        return _filled(
-            template,
-            {
-                "episode_chunk": episode // self.chunks_size,
-                "episode_index": episode,
-                "chunk_index": chunk,
-                "file_index": file,
-                "video_key": video,
-            },
+    def _filled(self, template: str, episode: int, chunk: int, file: int, video: str = "") -> str:
+        return template.format(
+            episode_chunk=episode // self.chunks_size,
+            episode_index=episode,
+            chunk_index=chunk,
+            file_index=file,
+            video_key=video,
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class VideoSpan:
-    """Where the frames of an episode are.
-
-    Attributes:
-      chunk: The chunk of the file (3.0).
-      file: The file (3.0).
-      begin: When the episode begins in the video, in seconds.
-      end: When it ends; None at the end of the video.
-    """
-
-    chunk: int = 0
-    file: int = 0
-    begin: float = 0.0
-    end: float | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class EpisodeRow:
-    """What the tables say of an episode.
-
-    Attributes:
-      index: Its `episode_index`.
-      length: How many rows it has.
-      data_chunk: The chunk of the file with its rows (3.0).
-      data_file: That file (3.0).
-      begin: The first row, counted over all data files (3.0); 0 in 2.x, where a file has one
-        episode.
-      videos: Where its frames are, by the names of video features.
-      raw: All that is said of it.
-    """
-
-    index: int
-    length: int
-    data_chunk: int
-    data_file: int
-    begin: int
-    videos: Mapping[str, VideoSpan]
-    raw: Mapping[str, Any]
-
-    @classmethod
-    def from_json(cls, raw: Any, videos: Iterable[str], *, is_v3: bool) -> EpisodeRow:
-        """Reads a row of the episode table (3.0), or a line of episodes.jsonl (2.x).
-
-        Args:
-          raw: The row.
-          videos: The names of video features.
-          is_v3: Whether it is of version 3.0.
-
-        Raises:
-          ValueError: Something is missing, or of another type; says which column.
-        """
-        if not isinstance(raw, Mapping):
-            raise ValueError(f"{raw!r:.100}, expected an object")
-        index, length = _count(raw, "episode_index"), _count(raw, "length")
-        if not is_v3:
-            spans = {name: VideoSpan() for name in videos}
-            return cls(index, length, 0, 0, 0, spans, raw)
-        begin = _count(raw, "dataset_from_index")
-        if _count(raw, "dataset_to_index") != begin + length:
-            raise ValueError(
-                f"dataset_to_index: {raw['dataset_to_index']}, but dataset_from_index is {begin} "
-                f"and the length {length}"
-            )
-        spans = {}
-        for name in videos:
-            chunk, file, start, stop = video_columns(name)
-            span = VideoSpan(
-                _count(raw, chunk), _count(raw, file), _seconds(raw, start), _seconds(raw, stop)
-            )
-            spans[name] = span
-        place = _count(raw, "data/chunk_index"), _count(raw, "data/file_index")
-        return cls(index, length, *place, begin, spans, raw)
 
 
 def video_columns(video: str) -> tuple[str, str, str, str]:
@@ -436,45 +352,16 @@ def _major_version(version: Any, file: Any) -> int:
 
 def _template(template: Any, file: Any, field: str) -> str:
     """Returns a template of file names, after a look at what it can lead to."""
-    rest = _PLACEHOLDER.sub("", template) if isinstance(template, str) else "{"
-    names = {name for name, _ in _PLACEHOLDER.findall(template)} if rest != "{" else set()
-    parts = rest.split("/")
-    if (
-        {"{", "}", "\\", "\0", ":"} & {*rest}
-        or names - {*_TEMPLATE_NAMES}
-        or rest.startswith("/")
-        or ".." in parts
-    ):
+    rest = _PLACEHOLDER.sub("", template) if isinstance(template, str) else "/"
+    if {"{", "}", "\\", "\0", ":"} & {*rest} or rest.startswith("/") or ".." in rest.split("/"):
         raise SourceError(
             f"{template!r:.200}, expected the template of a path below the dataset, of "
-            f"{', '.join(_TEMPLATE_NAMES)}",
+            f"{', '.join(_NUMBERS)}, video_key",
             file=file,
             field=field,
         )
     return str(template)
 
 
-def _filled(template: str, values: Mapping[str, Any]) -> str:
-    def fill(found: re.Match[str]) -> str:
-        value = str(values[found[1]])
-        return value.zfill(int(found[2] or 0))
-
-    return _PLACEHOLDER.sub(fill, template)
-
-
 def _is_number(value: Any, kind: Any = int | float) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
-
-
-def _count(raw: Mapping[str, Any], name: str) -> int:
-    value: Any = raw.get(name)
-    if not _is_number(value, int) or not 0 <= value < 1 << 62:
-        raise ValueError(f"{name}: {value!r:.100}, expected a number")
-    return int(value)
-
-
-def _seconds(raw: Mapping[str, Any], name: str) -> float:
-    value: Any = raw.get(name)
-    if not _is_number(value) or not 0 <= value < 1 << 40:
-        raise ValueError(f"{name}: {value!r:.100}, expected a time in seconds")
-    return float(value)

@@ -8,16 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rlds.raw_files.untrusted import (
-    Budget,
-    SourceError,
-    check_is_file,
-    source_errors,
-    trusted_bytes,
-)
+from rlds.raw_files.untrusted import SourceError, check_declared, check_is_file, source_errors
 from rlds_ecosystem import import_extra, stores
 
-__all__ = ["ParquetRows", "as_numpy", "size_of"]
+__all__ = ["ParquetRows", "as_numpy"]
 
 _BATCH_BYTES = 8 << 20
 _MAX_BATCH = 8192
@@ -49,9 +43,9 @@ class ParquetRows:
     def __init__(self, path: stores.PathLike, columns: Sequence[str] | None = None) -> None:
         self.path, self.columns = os.fspath(path), columns
         check_is_file(path)
-        self._size = size_of(path)
         parquet = import_extra("pyarrow.parquet")
         with source_errors(self.path):
+            size = int(stores.as_path(path).stat().length)
             opened = self.path if stores.is_local(path) else stores.open_binary(path)
             self._file = parquet.ParquetFile(opened, buffer_size=_BUFFER_BYTES)
             self.schema = self._file.schema_arrow
@@ -62,6 +56,7 @@ class ParquetRows:
             raise SourceError("a row group of less than no rows", file=self.path)
         self._begins = np.cumsum([0, *sizes])
         self.num_rows = int(self._begins[-1])
+        check_declared(8 * self.num_rows, size, file=self.path)  # A row has a number at least.
         self._batches: Iterator[Any] = iter(())
         self._place = -1  # The row that the next batch begins with.
         self._batch: Any = None  # What came last.
@@ -76,11 +71,10 @@ class ParquetRows:
             raise SourceError(
                 f"rows {begin} to {end} are wanted, but there are {self.num_rows}", file=self.path
             )
-        budget = Budget(self.path, self._size, max_bytes=trusted_bytes(self._size))
         with source_errors(self.path):
-            return self._read(begin, end, budget)
+            return self._read(begin, end)
 
-    def _read(self, begin: int, end: int, budget: Budget) -> Any:
+    def _read(self, begin: int, end: int) -> Any:
         arrow = import_extra("pyarrow")
         found = []
         batch_begin = self._place - (self._batch.num_rows if self._batch is not None else 0)
@@ -94,9 +88,7 @@ class ParquetRows:
             batch_end = batch_begin + self._batch.num_rows
             if begin < batch_end:
                 first = max(begin - batch_begin, 0)
-                part = self._batch.slice(first, min(end, batch_end) - batch_begin - first)
-                budget.take(part.nbytes)
-                found.append(part)
+                found.append(self._batch.slice(first, min(end, batch_end) - batch_begin - first))
             batch_begin = batch_end
         schema = self.schema
         if self.columns is not None:
@@ -131,9 +123,3 @@ def as_numpy(array: Any) -> np.ndarray:
     if arrow.types.is_boolean(array.type):
         return np.from_dlpack(array.cast(arrow.uint8())).view(bool)
     return np.from_dlpack(array)
-
-
-def size_of(path: stores.PathLike) -> int:
-    """Returns how many bytes a file has."""
-    with stores.open_binary(path) as file:
-        return file.seek(0, os.SEEK_END)

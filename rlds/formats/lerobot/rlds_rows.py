@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 import rlds
 import tfds_files
 from rlds.formats.lerobot.cameras import Cameras
-from rlds.formats.lerobot.dataset_files import DatasetFiles, Settings, Version, dataset_files
+from rlds.formats.lerobot.dataset_files import DatasetFiles, Rows, Settings, Version, dataset_files
 from rlds.formats.lerobot.feature_plan import (
     DONE,
     TRUNCATED,
@@ -28,15 +27,15 @@ from rlds.formats.lerobot.feature_statistics import (
     of_images,
     sampled_frames,
 )
-from rlds.formats.lerobot.layout import ASIDE, DEFAULT_COLUMNS, TASK
+from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, SIDECAR, TASK
 from rlds.formats.lerobot.tables import column_array, data_schema, image_array
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, sidecar_placements
 from rlds.sources.sidecar import Sidecar, SidecarWriter
 from rlds.sources.source import SourceEpisode
-from rlds.video import CLIP, VIDEO
+from rlds.video import CLIP
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.nests import leaves_at
 from tfds_files.png import encode_png
 
 __all__ = ["RldsRows"]
@@ -103,12 +102,7 @@ class RldsRows:
             places[self._task] = TASK
         names = [*places.values(), DONE, TRUNCATED]
         self._cameras = Cameras(of_episode, to_sidecar, names, fps)
-        sidecar = Sidecar.of(episodes, places)
-        self.sidecar = dataclasses.replace(
-            sidecar,
-            episode={p: f for p, f in sidecar.episode.items() if p not in self._cameras.fields},
-            metadata={**sidecar.metadata, VIDEO: self._cameras.names},
-        )
+        self.sidecar = Sidecar.of(episodes, places, episode_places=self._cameras.fields)
         self._why = {} if self._task else {path: _HINT.format(path) for path in texts}
         self._why |= {path: why_not(field) for path, field in fields.items() if path not in places}
         features: dict[str, Any] = {column.name: column.feature() for column in self._columns}
@@ -127,13 +121,11 @@ class RldsRows:
 
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
-        clips = self._cameras.fields.items()
-        videos = [Placement(path, f"videos/{name}", "exact") for path, name in clips]
-        return [*sidecar_placements(self.sidecar, self._why), *videos]
+        return sidecar_placements(self.sidecar, self._why)
 
     def write(self, path: Path, export: Export) -> None:
         """Writes the episodes of an export."""
-        kept = path / ASIDE
+        kept = path / SIDECAR
         kept.mkdir(parents=True)
         self._shapes: dict[str, tuple[int, ...]] = {}
         with (
@@ -142,10 +134,7 @@ class RldsRows:
         ):
             for episode in export.each():
                 self._write_episode(files, episode)
-                values = dict(leaves_at(episode.metadata, None))
-                for field in self._cameras.fields:
-                    del values[field]
-                sidecar.add(dataclasses.replace(episode, metadata=nest(values)))
+                sidecar.add(episode)
             shapes = {name: {"shape": list(shape)} for name, shape in self._shapes.items()}
             files.finish({**shapes, **self._cameras.described})
 
@@ -173,7 +162,7 @@ class RldsRows:
             statistics[name] = of_column(flag)
         clips = self._cameras.clips(episode, num_rows)
         statistics |= self._cameras.statistics(clips)
-        files.add(arrays, self._tasks_of(episode, num_rows), statistics, clips)
+        files.add(Rows(arrays, self._tasks_of(episode, num_rows), statistics, clips))
 
     def _image_statistics(self, column: Column, values: np.ndarray, where: str) -> Statistics:
         """Returns the statistics of images; notes their shape."""

@@ -8,10 +8,10 @@ unless you say which flag of the rows is to be believed.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -20,38 +20,32 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.formats.lerobot.columns import (
-    Column,
-    column_of,
-    contradiction,
-    image_field,
-    objects,
-    values_of,
-)
-from rlds.formats.lerobot.dataset_tables import (
-    encoded_schema,
-    episode_table,
-    named_by_tables,
-    other_files,
-    read_info,
-    read_tasks,
-    task_text,
-    walk,
-)
+from rlds.formats.lerobot.columns import contradiction, objects
+from rlds.formats.lerobot.data_files import PATH, DataFiles
+from rlds.formats.lerobot.episode_table import EpisodeRow, EpisodeTable
 from rlds.formats.lerobot.layout import (
-    ASIDE,
     EXTRAS,
     INFO,
     METADATA_KEY,
+    SIDECAR,
     TASK,
-    EpisodeRow,
+    TASKS,
     episode_key,
     step_paths,
     task_path,
 )
 from rlds.formats.lerobot.parquet_rows import ParquetRows
-from rlds.formats.lerobot.videos import EpisodeVideo, Videos
-from rlds.raw_files.untrusted import check_is_file, source_errors
+from rlds.formats.lerobot.small_files import (
+    encoded_schema,
+    other_files,
+    read_bytes,
+    read_info,
+    read_tasks,
+    task_text,
+    walk,
+)
+from rlds.formats.lerobot.videos import Videos
+from rlds.raw_files.untrusted import source_errors
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
@@ -61,28 +55,22 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
 )
-from rlds.video import CLIP, FIRST, FRAMES, VIDEO
+from rlds.video import CLIP, FIRST, VIDEO
+from rlds.video.fields import clip_fields
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import step_flags
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import nest
 
-__all__ = ["EXTRA_FILES", "IMAGE_FILE", "ROW", "STATS", "LeRobotSource"]
+__all__ = ["EXTRA_FILES", "IMAGE_FILE", "ROW", "LeRobotSource"]
 
-# The fields of an episode, beside `video`: what its row of the tables says, in JSON; its
-# statistics, if they are apart; the files that RoboCasa has of it.
-ROW, STATS, EXTRA_FILES = "lerobot/row", "lerobot/stats", "extras"
+# The fields of an episode, beside `video`: what the tables say of it, in JSON, with its statistics;
+# the files that RoboCasa has of it.
+ROW, EXTRA_FILES = "lerobot/row", "extras"
 # The names of image files, which are beside their bytes.
 IMAGE_FILE = "image_file"
 
-_EPISODE_INDEX, _FRAME_INDEX, _TASK_INDEX, _TIMESTAMP = (
-    "episode_index",
-    "frame_index",
-    "task_index",
-    "timestamp",
-)
-_TRUNCATED = "next.truncated"
-_MAX_EXTRA = 1 << 28
+_TASK_INDEX, _TIMESTAMP, _TRUNCATED = "task_index", "timestamp", "next.truncated"
 
 
 class LeRobotSource(RandomAccessSource):
@@ -97,8 +85,7 @@ class LeRobotSource(RandomAccessSource):
     The frames of videos stay packets: an episode has, for each video feature, a field
     `video/<path of its field>`, see `rlds.video`. Other fields of an episode are:
 
-    * `lerobot/row`: in JSON, all that the episode table says of it, with its statistics;
-    * `lerobot/stats`: in JSON, its line of episodes_stats.jsonl (2.1);
+    * `lerobot/row`: in JSON, all that the tables say of it, with its statistics, as in version 3.0;
     * `extras`: the files that RoboCasa keeps of the episode.
 
     The metadata has what else there is: info.json, the tasks, other files in `meta`. A dataset that
@@ -145,27 +132,20 @@ class LeRobotSource(RandomAccessSource):
         if not (self._root / INFO).exists():
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {INFO}.")
         self._info = read_info(self._root)
-        self._table = episode_table(self._root, self._info)
+        self._table = EpisodeTable(self._root, self._info)
         self._tasks = read_tasks(self._root, self._info)
         self._texts = {row["task_index"]: task_text(row) for row in self._tasks}
-        self._videos = Videos(self._root, self._info, self._table)
-        self._rows: dict[tuple[str, ...], ParquetRows] = {}
-        number, num_lost = len(self._table.indices), len(self._table.lost)
-        splits = _splits(self._info.raw.get("splits"), number, num_lost)
-        self._splits = splits or {"train": range(number)}
-        self._columns, self._schema = self._look_at_columns()
-        names = [*self._columns, *self._info.videos]
-        paths = step_paths(names, flat_cameras=flat_cameras)
-        self._paths = paths
-        self._task_path = task_path(paths)
+        self._splits = self._stated_splits() or {"train": range(len(self._table.indices))}
+        self._data = DataFiles(self._root, self._info.features, self._table)
+        self._columns = self._data.columns
+        self._videos = Videos(self._root, self._info.fps, by_time=match == "timestamp")
+        self._paths = step_paths([*self._columns, *self._info.videos], flat_cameras=flat_cameras)
+        self._task_path = task_path(self._paths)
         flag = f"next.{terminal}"
         if terminal is not None and flag not in self._columns:
             raise ValueError(f"terminal: {terminal!r}, but there is no column {flag!r}")
         self._flag = None if terminal is None else flag
         self._extras = self._extra_names()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rows": {}}  # They are open.
 
     @classmethod
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
@@ -173,49 +153,10 @@ class LeRobotSource(RandomAccessSource):
         file = stores.as_path(path) / INFO
         if not file.exists():
             return False
-        check_is_file(file)
-        with stores.open_binary(file) as opened:
-            raw = json.loads(opened.read(1 << 24))
+        raw = json.loads(read_bytes(file))
         return isinstance(raw, dict) and {"codebase_version", "features"} <= raw.keys()
 
     # --- What there is.
-
-    def _look_at_columns(self) -> tuple[dict[str, Column], str | None]:
-        """Returns the columns of the first data file that can be read, and its schema."""
-        damage: Exception | None = None
-        tried: set[str] = set()
-        for place in range(len(self._table.indices)):
-            try:
-                row = self._table.row(place)
-                file = self._info.data_file(row)
-                if file in tried:
-                    continue
-                tried.add(file)
-                with named_by_tables(self._root / file):
-                    rows = ParquetRows(self._root / file)
-                return self._columns_of(rows), encoded_schema(rows.schema)
-            except SourceError as error:
-                damage = damage or error
-        if damage is not None:
-            raise damage
-        raise SourceError("there is no episode", file=self._root / INFO)
-
-    def _columns_of(self, rows: ParquetRows) -> dict[str, Column]:
-        columns = {}
-        for field in rows.schema:
-            if field.name in columns:
-                raise SourceError("two columns have one name", file=rows.path, field=field.name)
-            column = column_of(field, self._info.features.get(field.name))
-            if column.kind == "image" and rows.num_rows:
-                first = ParquetRows(rows.path, [field.name]).read(0, 1)[field.name]
-                data = first.combine_chunks().field("bytes")[0].as_py()
-                with source_errors(rows.path, row=0, field=field.name):
-                    column = Column(field.name, "image", image_field(data or b""))
-            columns[field.name] = column
-        for name in (_EPISODE_INDEX, _FRAME_INDEX):
-            if name not in columns:
-                raise SourceError("no such column", file=rows.path, field=name)
-        return columns
 
     def _extra_names(self) -> list[str]:
         """The names of the files that the first episode with such files has."""
@@ -227,24 +168,21 @@ class LeRobotSource(RandomAccessSource):
 
     @override
     def stored_sidecar(self) -> StoredSidecar | None:
-        stored = StoredSidecar.in_folder(self._root / ASIDE)
+        stored = StoredSidecar.in_folder(self._root / SIDECAR)
         if stored is None:
             return None
-        names, paths = stored.sidecar.places, {TASK: self._task_path, **self._paths}
-        if len(stored) != len(self._table.indices) or not {*names.values()} <= paths.keys():
-            return None  # Others added episodes to those that were exported, or took fields away.
-        clips: dict[str, str] = {}
-        for camera, name in stored.sidecar.metadata.get(VIDEO, {}).items():
-            if name not in self._info.videos:
-                raise SourceError(f"no videos of {name!r:.100}", file=stored.files[0])
+        fields = {TASK: self._task_path, **self._paths}
+        for name in self._info.videos:
             for part in (CLIP, FIRST):
-                clips[f"{camera}/{part}"] = f"{VIDEO}/{paths[name]}/{part}"
-        fields = {path: Field(np.int64 if path.endswith(FIRST) else bytes) for path in clips}
+                fields[f"videos/{name}/{part}"] = f"{VIDEO}/{self._paths[name]}/{part}"
+        said = stored.sidecar
+        places = {*said.places.values(), *said.episode_places.values()}
+        if len(stored) != len(self._table.indices) or not places <= fields.keys():
+            return None  # Others added episodes to those that were exported, or took fields away.
         stored.sidecar = dataclasses.replace(
-            stored.sidecar,
-            places={path: paths[name] for path, name in names.items()},
-            episode={**stored.sidecar.episode, **fields},
-            episode_places=clips,
+            said,
+            places={path: fields[place] for path, place in said.places.items()},
+            episode_places={path: fields[place] for path, place in said.episode_places.items()},
         )
         return stored
 
@@ -261,13 +199,10 @@ class LeRobotSource(RandomAccessSource):
 
     def episode_fields(self) -> Mapping[str, Any]:
         """See `Source`."""
-        fields: dict[str, Any] = {ROW: Field(str), STATS: Field(str)}
+        fields: dict[str, Any] = {ROW: Field(str)}
         for name in self._info.videos:
-            path = self._paths[name]
-            fields[f"{VIDEO}/{path}/{CLIP}"] = Field(bytes)
-            fields[f"{VIDEO}/{path}/{FIRST}"] = Field(np.int64)
-            if self._options["match"] == "timestamp":
-                fields[f"{VIDEO}/{path}/{FRAMES}"] = Field(np.int64, (None,))
+            by_time = self._options["match"] == "timestamp"
+            fields[f"{VIDEO}/{self._paths[name]}"] = clip_fields(has_frames=by_time)
         fields |= {f"{EXTRA_FILES}/{name}": Field(bytes) for name in self._extras}
         return nest(fields)
 
@@ -279,7 +214,7 @@ class LeRobotSource(RandomAccessSource):
         large; the path in a step of each feature in `fields`.
         """
         files, left_out = other_files(self._root)
-        schemas = {"data": self._schema, "episodes": self._table.schema}
+        schemas = {"data": encoded_schema(self._data.schema), "episodes": self._table.schema}
         return {
             METADATA_KEY: {
                 "info": self._info.raw,
@@ -360,19 +295,36 @@ class LeRobotSource(RandomAccessSource):
         order = [row["task_index"] for row in self._tasks]
         if self._info.is_v3 and order != list(range(len(order))):
             what = f"the rows are in the order {order[:10]}, by which LeRobot takes wrong tasks"
-            yield SourceError(what, file=self._root / "meta/tasks.parquet", field=_TASK_INDEX)
-        if "splits" in raw and not _splits(raw["splits"], len(lengths), len(self._table.lost)):
+            yield SourceError(what, file=self._root / TASKS, field=_TASK_INDEX)
+        if "splits" in raw and not self._stated_splits():
             what = f"{raw['splits']!r:.100}, expected ranges of the {len(lengths)} episodes"
             yield SourceError(what, file=file, field="splits")
+
+    def _stated_splits(self) -> dict[str, range]:
+        """The splits that info.json names; none, if they are not all episodes without gaps."""
+        raw = self._info.raw.get("splits")
+        number, num_lost = len(self._table.indices), len(self._table.lost)
+        found: dict[str, range] = {}
+        for name, text in raw.items() if isinstance(raw, Mapping) else ():
+            bounds = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", str(text))
+            if not name or bounds is None:
+                return {}
+            found[str(name)] = range(int(bounds[1]), int(bounds[2]))
+        names = sorted(found, key=lambda name: (found[name].start, found[name].stop))
+        begins = [0, *(found[name].stop for name in names)]
+        if not names or [found[name].start for name in names] != begins[:-1]:
+            return {}
+        if sorted(begins) != begins or not number - num_lost <= begins[-1] <= number:
+            return {}
+        # The last one has the episodes that the table does not name.
+        return {**found, names[-1]: range(found[names[-1]].start, number)}
 
     # --- One episode.
 
     @override
     def outline(self, split: str, index: int) -> Outline:
-        place = self._splits[split][index]
-        row = self._table.row(place)
-        terminal = self._ending(row) if self._flag else False
-        return Outline(row.length, max(row.length - 1 + terminal, 0), False)
+        row = self._table.row(self._splits[split][index])
+        return Outline(row.length, max(row.length - 1 + self._is_terminal(row), 0), False)
 
     @override
     def read(
@@ -384,92 +336,62 @@ class LeRobotSource(RandomAccessSource):
     ) -> SourceEpisode:
         place = self._splits[split][index]
         row = self._table.row(place)
-        with self._located(row):
-            first = self._table.first_row(row)
+        with source_errors(self._root / row.file, episode=row.key):
             return SourceEpisode(
-                key=episode_key(row.index),
+                key=row.key,
                 steps=nest(self._steps(row, self.step_paths(fields), range(row.length)[rows])),
-                origin=Origin(self._info.data_file(row), first, first + row.length),
-                truncated=not (self._flag and self._ending(row)),
+                origin=Origin(row.file, row.begin, row.begin + row.length),
+                truncated=not self._is_terminal(row),
                 final_observation_known=False,
                 metadata=nest(self._about(place, row, self.episode_paths(fields))),
                 counts={"rows": row.length},
             )
 
-    def _located(self, row: EpisodeRow) -> Any:
-        return source_errors(self._root / self._info.data_file(row), episode=episode_key(row.index))
-
     def _about(self, place: int, row: EpisodeRow, wanted: Collection[str]) -> dict[str, Any]:
         """The wanted fields of an episode by path."""
         about: dict[str, Any] = {}
-        if ROW in wanted or STATS in wanted:
-            whole, stats = self._table.whole(place)
-            about[ROW] = json.dumps(whole, ensure_ascii=False)
-            about[STATS] = "" if stats is None else json.dumps(stats, ensure_ascii=False)
+        if ROW in wanted:
+            about[ROW] = json.dumps(self._table.whole(place), ensure_ascii=False)
         for name in self._info.videos:
             camera = f"{VIDEO}/{self._paths[name]}"
-            if not any(path.startswith(f"{camera}/") for path in wanted):
-                continue
-            found = self._video(row, name)
-            about[f"{camera}/{CLIP}"] = found.clip
-            about[f"{camera}/{FIRST}"] = np.int64(found.first)
-            if self._options["match"] == "timestamp":
-                about[f"{camera}/{FRAMES}"] = found.frames
+            if any(path.startswith(f"{camera}/") for path in wanted):
+                about[camera] = self._videos.read(row, name, lambda: self._timestamps(row))
         for name in self._extras:
             if f"{EXTRA_FILES}/{name}" in wanted:
-                about[f"{EXTRA_FILES}/{name}"] = self._extra(row, name)
+                file = self._root / EXTRAS.format(episode_index=row.index) / name
+                about[f"{EXTRA_FILES}/{name}"] = read_bytes(file) if file.exists() else b""
         return about
 
-    def _video(self, row: EpisodeRow, name: str) -> EpisodeVideo:
-        times = None
-        if self._options["match"] == "timestamp" or not self._videos.has_one_for_each(row, name):
-            times = self._read_columns(row, [_TIMESTAMP])[_TIMESTAMP]
-        return self._videos.read(row, name, times, by_time=self._options["match"] == "timestamp")
-
-    def _extra(self, row: EpisodeRow, name: str) -> bytes:
-        file = self._root / EXTRAS.format(episode_index=row.index) / name
-        if not file.exists():
-            return b""
-        check_is_file(file)
-        with stores.open_binary(file) as opened:
-            data = opened.read(_MAX_EXTRA + 1)
-        if len(data) > _MAX_EXTRA:
-            raise SourceError("too large", file=file)
-        return data
+    def _timestamps(self, row: EpisodeRow) -> np.ndarray:
+        return self._data.read(row, [_TIMESTAMP])[_TIMESTAMP]
 
     def _steps(self, row: EpisodeRow, wanted: Collection[str], span: range) -> dict[str, Any]:
         """Returns the wanted columns of the steps by path, and the flags."""
         if not row.length:
-            raise SourceError(
-                "no rows", file=self._info.data_file(row), episode=episode_key(row.index)
-            )
-        names = [
-            name
-            for name, column in self._columns.items()
-            if self._paths[name] in wanted
-            or (column.kind == "image" and f"{IMAGE_FILE}/{self._paths[name]}" in wanted)
-            or (name == _TASK_INDEX and self._task_path in wanted)
-        ]
-        table = self._read_columns(row, names, span)
-        steps = {self._paths[name]: table[name] for name in names}
-        for name in names:
-            if name + _PATH in table:
-                steps[f"{IMAGE_FILE}/{self._paths[name]}"] = table[name + _PATH]
+            raise SourceError("no rows", file=self._root / row.file)
+        files = {name for name, column in self._columns.items() if column.kind == "image"}
+        wanted_names = {name for name, path in self._paths.items() if path in wanted}
+        wanted_names |= {name for name in files if f"{IMAGE_FILE}/{self._paths[name]}" in wanted}
+        wanted_names |= {_TASK_INDEX} if self._task_path in wanted else set()
+        names = [name for name in self._columns if name in wanted_names]
+        columns = self._data.read(row, names, span)
+        steps = {self._paths[name]: columns[name] for name in names}
+        for name in files.intersection(names):
+            steps[f"{IMAGE_FILE}/{self._paths[name]}"] = columns[name + PATH]
         if self._task_path in wanted:
-            steps[self._task_path] = self._instructions(row, table[_TASK_INDEX], span)
-        terminal = self._ending(row) if self._flag else False
+            steps[self._task_path] = self._instructions(row, columns[_TASK_INDEX], span)
+        is_terminal = self._is_terminal(row)
+        made = step_flags([row.length], [is_terminal])
         if rlds.DISCOUNT in wanted and rlds.DISCOUNT not in steps:
-            discount = np.ones(row.length, np.float32)
-            discount[-1] = 0.0 if terminal else 1.0
-            steps[rlds.DISCOUNT] = discount[span.start : span.stop]
-        flags = step_flags([row.length], [terminal])
-        return {**steps, **{name: flag[span.start : span.stop] for name, flag in flags.items()}}
+            made[rlds.DISCOUNT] = 1 - made[rlds.IS_TERMINAL].astype(np.float32)
+        return {**steps, **{name: column[span.start : span.stop] for name, column in made.items()}}
 
-    def _ending(self, row: EpisodeRow) -> bool:
+    def _is_terminal(self, row: EpisodeRow) -> bool:
         """Whether the flag of the last row says that the episode ended in a terminal state."""
-        assert self._flag is not None
+        if self._flag is None:
+            return False
         names = [name for name in (self._flag, _TRUNCATED) if name in self._columns]
-        last = self._read_columns(row, names, range(row.length)[-1:])
+        last = self._data.read(row, names, range(row.length)[-1:])
         found = [bool(np.any(last[name])) for name in names]
         return found[0] and not any(found[1:])
 
@@ -479,106 +401,9 @@ class LeRobotSource(RandomAccessSource):
             number = texts.index(None)
             raise SourceError(
                 f"task {tasks[number]}, which is no task of the dataset",
-                file=self._root / self._info.data_file(row),
-                episode=episode_key(row.index),
-                row=self._table.first_row(row) + span.start + number,
+                file=self._root / row.file,
+                episode=row.key,
+                row=row.begin + span.start + number,
                 field=_TASK_INDEX,
             )
         return objects(texts)
-
-    def _read_columns(
-        self, row: EpisodeRow, names: Collection[str], span: range | None = None
-    ) -> dict[str, np.ndarray]:
-        """Returns columns of the rows of an episode, which are checked to be its rows."""
-        span = range(row.length) if span is None else span
-        name = self._info.data_file(row)
-        file = os.fspath(self._root / name)
-        first, episode = self._table.first_row(row), episode_key(row.index)
-        wanted = [*dict.fromkeys([_EPISODE_INDEX, _FRAME_INDEX, *names])]
-        with self._data_file(file, wanted) as rows:
-            if not self._info.is_v3 and rows.num_rows != row.length:
-                what = f"{rows.num_rows} rows, but episodes.jsonl says {row.length}"
-                raise SourceError(what, file=file, episode=episode)
-            try:
-                table = rows.read(first + span.start, first + span.stop)
-            except SourceError as error:
-                error.locate(episode=episode)
-                raise
-        found: dict[str, np.ndarray] = {}
-        for column in wanted:
-            try:
-                found[column] = values_of(self._columns[column], table[column], file, episode)
-                if self._columns[column].kind == "image":
-                    found[column + _PATH] = _image_paths(table[column])
-            except SourceError as error:
-                if error.row is not None:
-                    row_in_file = first + span.start + error.row
-                    raise SourceError(
-                        error.what, file=file, episode=episode, row=row_in_file, field=column
-                    ) from error
-                raise
-        numbers = {_EPISODE_INDEX: np.full(len(span), row.index)}
-        frames = found[_FRAME_INDEX]
-        numbers[_FRAME_INDEX] = frames[:1] + np.arange(len(span))
-        for column, expected in numbers.items():
-            wrong = np.flatnonzero(found[column] != expected)
-            if len(wrong):
-                at = int(wrong[0])
-                what = f"{found[column][at]}, expected {expected[at]}: rows are shifted or missing"
-                raise SourceError(
-                    what, file=file, episode=episode, row=first + span.start + at, field=column
-                )
-        return found
-
-    @contextlib.contextmanager
-    def _data_file(self, file: str, columns: Sequence[str]) -> Iterator[ParquetRows]:
-        """Yields a data file that goes on where it was read last."""
-        key = tuple(columns)
-        rows = self._rows.pop(key, None)  # Another thread has its own.
-        if rows is None or rows.path != file:
-            with named_by_tables(file):
-                rows = ParquetRows(file, columns)
-            missing = [name for name in self._columns if name not in rows.schema.names]
-            others = [name for name in rows.schema.names if name not in self._columns]
-            for name in missing:
-                raise SourceError("no such column, but others have one", file=file, field=name)
-            for name in others:
-                raise SourceError("a column that others do not have", file=file, field=name)
-        yield rows
-        while len(self._rows) > 7:
-            self._rows.pop(next(iter(self._rows)), None)
-        self._rows[key] = rows
-
-
-def _image_paths(column: Any) -> np.ndarray:
-    return objects([path or "" for path in column.combine_chunks().field("path").to_pylist()])
-
-
-# Ends the name of what a column of images has beside their bytes.
-_PATH = "/path"
-
-
-def _splits(raw: Any, number: int, num_lost: int) -> dict[str, range]:
-    """Returns the ranges of splits; none, if they are not all episodes without gaps.
-
-    Args:
-      raw: What info.json says.
-      number: How many episodes there are.
-      num_lost: How many of them the tables may not name; the last split has these.
-    """
-    found: dict[str, range] = {}
-    for name, text in raw.items() if isinstance(raw, Mapping) else ():
-        begin, colon, end = text.partition(":") if isinstance(text, str) else ("", "", "")
-        if not (name and colon and begin.isdecimal() and end.isdecimal()):
-            found = {}
-            break
-        found[str(name)] = range(int(begin), int(end))
-    covered, last = 0, ""
-    for name, part in sorted(found.items(), key=lambda item: item[1].start):
-        covered = part.stop if part.start == covered and part.stop >= part.start else -1
-        if covered < 0:
-            break
-        last = name
-    if not found or not number - num_lost <= covered <= number:
-        return {}
-    return {**found, last: range(found[last].start, number)}

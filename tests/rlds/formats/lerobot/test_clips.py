@@ -47,7 +47,7 @@ def test_clips_stay_what_they_are(tmp_path, version, codec):
     source = FilmedSource(tmp_path, codec)
     made = export(source, "lerobot", tmp_path / "made", version=version)
     places = {place.field: place for place in made.placements}
-    assert places[f"{CAMERA}/clip"].place == "videos/observation.front"
+    assert places[f"{CAMERA}/clip"].place == "videos/observation.front/clip"
     assert {place.how for place in made.placements} == {"exact", "sidecar"}
     for one, two in zip(Episodes(source), rlds.sources.open(made.path), strict=True):
         assert list(differences(one, two)) == []

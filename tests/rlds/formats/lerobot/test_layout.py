@@ -6,7 +6,7 @@ import foreign_readers
 import pytest
 import raw_lerobot as raw
 
-from rlds.formats.lerobot.layout import EpisodeRow, Feature, Info, step_paths, task_path
+from rlds.formats.lerobot.layout import Feature, Info, step_paths, task_path
 from rlds.sources.source import SourceError
 
 
@@ -79,24 +79,11 @@ def _info(path):
 
 def test_names_of_files(tmp_path):
     info = Info.from_json(_info(raw.write_v3(tmp_path / "3", codecs={raw.TOP: "h264"})))
-    row = {
-        **{"episode_index": 7, "length": 2, "dataset_from_index": 10, "dataset_to_index": 12},
-        **{"data/chunk_index": 0, "data/file_index": 3},
-        **{f"videos/{raw.TOP}/chunk_index": 1, f"videos/{raw.TOP}/file_index": 4},
-        **{f"videos/{raw.TOP}/from_timestamp": 0.5, f"videos/{raw.TOP}/to_timestamp": 1.5},
-    }
-    episode = EpisodeRow.from_json(row, info.videos, is_v3=True)
-    assert info.data_file(episode) == "data/chunk-000/file-003.parquet"
-    assert info.video_file(episode, raw.TOP) == f"videos/{raw.TOP}/chunk-001/file-004.mp4"
-    with pytest.raises(ValueError, match="dataset_to_index: 13, but dataset_from_index is 10"):
-        EpisodeRow.from_json({**row, "dataset_to_index": 13}, info.videos, is_v3=True)
-    with pytest.raises(ValueError, match="data/file_index: None, expected a number"):
-        EpisodeRow.from_json({**row, "data/file_index": None}, info.videos, is_v3=True)
-
+    assert info.data_file(7, 0, 3) == "data/chunk-000/file-003.parquet"
+    assert info.video_file(7, raw.TOP, 1, 4) == f"videos/{raw.TOP}/chunk-001/file-004.mp4"
     info = Info.from_json(_info(raw.write_v2(tmp_path / "2", codecs={raw.TOP: "h264"})))
-    episode = EpisodeRow.from_json({"episode_index": 1234, "length": 2}, info.videos, is_v3=False)
-    assert info.data_file(episode) == "data/chunk-001/episode_001234.parquet"
-    assert info.video_file(episode, raw.TOP) == f"videos/chunk-001/{raw.TOP}/episode_001234.mp4"
+    assert info.data_file(1234) == "data/chunk-001/episode_001234.parquet"
+    assert info.video_file(1234, raw.TOP) == f"videos/chunk-001/{raw.TOP}/episode_001234.mp4"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,314 @@
+"""Which episodes a LeRobot dataset has, and where their rows and frames are."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from rlds.formats.lerobot.layout import (
+    EPISODES_FOLDER,
+    EPISODES_JSONL,
+    EPISODES_STATS,
+    Info,
+    episode_key,
+    video_columns,
+)
+from rlds.formats.lerobot.parquet_rows import ParquetRows, as_numpy
+from rlds.formats.lerobot.small_files import encoded_schema, read_lines, walk
+from rlds.raw_files.untrusted import source_errors
+from rlds.sources.source import SourceError
+from rlds_ecosystem import stores
+
+__all__ = ["EpisodeRow", "EpisodeTable", "VideoSpan"]
+
+_INDEX, _LENGTH = "episode_index", "length"
+_DATA_FILE = ("data/chunk_index", "data/file_index")
+_FROM, _TO = "dataset_from_index", "dataset_to_index"
+# Where the table says something of an episode: in which of its files, and in which row (3.0), or
+# with which byte the line begins (2.x).
+_FILE, _PLACE = "file of the table", "place in the file"
+# The first row of an episode in its data file.
+_BEGIN = "first row"
+_MAX = 1 << 62
+
+
+@dataclasses.dataclass(frozen=True)
+class VideoSpan:
+    """Where the frames of an episode are.
+
+    Attributes:
+      file: The file, below the dataset.
+      begin: When the episode begins in the video, in seconds.
+      end: When it ends; None at the end of the video.
+      is_whole_file: Whether the file has no other episode.
+    """
+
+    file: str
+    begin: float
+    end: float | None
+    is_whole_file: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class EpisodeRow:
+    """What is needed to read an episode.
+
+    Attributes:
+      index: Its `episode_index`.
+      length: How many rows it has.
+      file: The file with its rows, below the dataset.
+      begin: The first of them in the file.
+      is_whole_file: Whether the file has no other rows (2.x).
+      videos: Where its frames are, by the names of video features.
+    """
+
+    index: int
+    length: int
+    file: str
+    begin: int
+    is_whole_file: bool
+    videos: Mapping[str, VideoSpan]
+
+    @property
+    def key(self) -> str:
+        """The key of the episode."""
+        return episode_key(self.index)
+
+
+class EpisodeTable:
+    """What is said of each episode: in lines of JSON (2.x), or in Parquet files (3.0).
+
+    Args:
+      root: The folder of the dataset.
+      info: What `info.json` says.
+
+    Attributes:
+      indices: The `episode_index` of all episodes, in order.
+      lengths: How many rows each has, 0 if it is not known.
+      lost: Those among `indices` that the table says nothing of, with what is wrong.
+      schema: The schema of the table (3.0), as `encoded_schema` returns it.
+
+    Raises:
+      SourceError: The table is damaged.
+      FileNotFoundError: There is none.
+    """
+
+    def __init__(self, root: epath.Path, info: Info) -> None:
+        self._root, self._info = root, info
+        self.schema: str | None = None
+        self._files: list[str] = []  # Of the table.
+        self._unreadable: list[SourceError] = []
+        columns = self._read_tables() if info.is_v3 else self._read_lines()
+        order = np.argsort(columns[_INDEX], kind="stable")
+        self._columns = {name: column[order] for name, column in columns.items()}
+        known = self._columns[_INDEX]
+        again = np.flatnonzero(known[1:] == known[:-1]) + 1
+        if len(again):
+            file = self._files[self._columns[_FILE][again[0]]]
+            raise SourceError(f"a second row of episode {known[again[0]]}", file=file, field=_INDEX)
+        self.lost = self._find_lost()
+        self.indices = np.union1d(known, np.array([*self.lost], np.int64))
+        self.lengths = np.zeros(len(self.indices), np.int64)
+        self.lengths[np.isin(self.indices, known)] = self._columns[_LENGTH]
+        self._stats_lines: dict[int, int] | None = None
+        self._rows: ParquetRows | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_rows": None}  # They are open.
+
+    def row(self, place: int) -> EpisodeRow:
+        """Returns what is needed to read an episode.
+
+        Args:
+          place: Which of `indices`.
+
+        Raises:
+          SourceError: It is damaged or missing; says where.
+        """
+        said = self._said(place)
+        index, length, begin = said[_INDEX], said[_LENGTH], said.get(_FROM, 0)
+        what = ""
+        for name, value in said.items():
+            if not 0 <= value < _MAX:
+                what = f"{name}: {value!r:.100}, expected a number"
+        if said.get(_TO, length) != begin + length:
+            what = f"{_TO}: {said[_TO]}, but {_FROM} is {begin} and the length {length}"
+        if what:
+            file = self._files[said[_FILE]]
+            raise SourceError(what, file=file, row=said[_PLACE], episode=episode_key(index))
+        videos = {}
+        for name in self._info.videos:
+            chunk, number, start, end = (said.get(column) for column in video_columns(name))
+            file = self._info.video_file(index, name, chunk or 0, number or 0)
+            is_whole_file = bool(said.get(_alone(name), True))
+            videos[name] = VideoSpan(file, start or 0.0, end, is_whole_file)
+        file = self._info.data_file(index, *(said.get(name, 0) for name in _DATA_FILE))
+        is_whole_file = not self._info.is_v3
+        return EpisodeRow(index, length, file, said.get(_BEGIN, 0), is_whole_file, videos)
+
+    def whole(self, place: int) -> dict[str, Any]:
+        """Returns all that the tables say of an episode, under the names of version 3.0."""
+        said = self._said(place)
+        file, at = self._files[said[_FILE]], said[_PLACE]
+        if not self._info.is_v3:
+            return {**_line_at(file, at), **self._statistics(said[_INDEX])}
+        rows, self._rows = self._rows, None  # Another thread makes its own.
+        if rows is None or rows.path != file:
+            rows = ParquetRows(file)
+        with source_errors(file, row=at):
+            found: dict[str, Any] = rows.read(at, at + 1).to_pylist()[0]
+        self._rows = rows
+        return found
+
+    def _said(self, place: int) -> dict[str, Any]:
+        """The numbers of an episode, by the names of columns."""
+        index = int(self.indices[place])
+        if index in self.lost:
+            error = self.lost[index]
+            raise SourceError(error.what, file=error.file, episode=episode_key(index))
+        at = int(np.searchsorted(self._columns[_INDEX], index))
+        return {name: column[at].item() for name, column in self._columns.items()}
+
+    def _statistics(self, index: int) -> dict[str, Any]:
+        """Those of an episode of version 2.1, which are in a file of their own."""
+        file = self._root / EPISODES_STATS
+        if self._stats_lines is None:
+            lines = read_lines(file) if file.exists() else ()
+            self._stats_lines = {int(raw[_INDEX]): offset for offset, raw in lines}
+        if index not in self._stats_lines:
+            return {}
+        features = _line_at(file, self._stats_lines[index])["stats"]
+        return {
+            f"stats/{feature}/{kind}": value
+            for feature, found in features.items()
+            for kind, value in found.items()
+        }
+
+    # --- What is read when the dataset is opened.
+
+    def _read_lines(self) -> dict[str, np.ndarray]:
+        """Reads the numbers of versions 2.0 and 2.1."""
+        file = self._root / EPISODES_JSONL
+        self._files = [os.fspath(file)]
+        found: dict[Any, tuple[Any, ...]] = {}
+        for number, (offset, raw) in enumerate(read_lines(file)):
+            index, length = raw.get(_INDEX), raw.get(_LENGTH)
+            if not all(type(n) is int and 0 <= n < _MAX for n in (index, length)):
+                what = f"{raw!r:.200}, expected an {_INDEX} and a {_LENGTH}"
+                raise SourceError(what, file=file, row=number)
+            if index in found:
+                raise SourceError(f"a second line of episode {index}", file=file, row=number)
+            found[index] = (index, length, 0, offset)
+        table = np.array([*found.values()], np.int64).reshape(-1, 4)
+        return dict(zip((_INDEX, _LENGTH, _FILE, _PLACE), table.T))
+
+    def _read_tables(self) -> dict[str, np.ndarray]:
+        """Reads the numbers of version 3.0."""
+        folder = self._root / EPISODES_FOLDER
+        wanted = [_INDEX, _LENGTH, _FROM, _TO, *_DATA_FILE]
+        wanted += [column for video in self._info.videos for column in video_columns(video)]
+        parts = []
+        for file in sorted(walk(folder, ".parquet"), key=os.fspath):
+            try:
+                rows = ParquetRows(file)
+                for name in wanted:
+                    if name not in rows.schema.names:
+                        raise SourceError("no such column", file=rows.path, field=name)
+                table = ParquetRows(file, wanted).read(0, rows.num_rows)
+                part = {name: _numbers(table, name, rows.path) for name in wanted}
+            except SourceError as error:
+                self._unreadable.append(error)
+                continue
+            self.schema = self.schema or encoded_schema(rows.schema)
+            part[_FILE] = np.full(rows.num_rows, len(self._files))
+            part[_PLACE] = np.arange(rows.num_rows)
+            self._files.append(rows.path)
+            parts.append(part)
+        if not parts:
+            missing = FileNotFoundError(f"{os.fspath(folder)!r} has no Parquet files.")
+            raise self._unreadable[0] if self._unreadable else missing
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        # Rows are counted over all data files; the first that is known is the first of its file.
+        places = np.stack([columns[name] for name in _DATA_FILE])
+        _, which = np.unique(places, axis=1, return_inverse=True)
+        firsts = np.full(len(which), _MAX)
+        np.minimum.at(firsts, which.reshape(-1), columns[_FROM])
+        columns[_BEGIN] = columns[_FROM] - firsts[which.reshape(-1)]
+        for video in self._info.videos:
+            places = np.stack([columns[name] for name in video_columns(video)[:2]])
+            _, which, counts = np.unique(places, axis=1, return_inverse=True, return_counts=True)
+            columns[_alone(video)] = counts[which.reshape(-1)] == 1
+        return columns
+
+    def _find_lost(self) -> dict[int, SourceError]:
+        """Finds episodes that have rows, but no line in the table: a recording was interrupted.
+
+        Returns:
+          What is wrong, by `episode_index`; by a number that is free if that is not known.
+        """
+        table = EPISODES_FOLDER if self._info.is_v3 else EPISODES_JSONL
+        known = self._columns[_INDEX].tolist()
+        places = [self._columns[name].tolist() for name in _DATA_FILE if name in self._columns]
+        num_named: collections.Counter[str] = collections.Counter()
+        for index, length, *place in zip(known, self._columns[_LENGTH].tolist(), *places):
+            num_named[self._info.data_file(index, *place)] += length
+        begin = len(os.fspath(self._root)) + 1
+        lost: dict[int, SourceError] = {}
+        for file in walk(self._root / "data", ".parquet"):
+            named = num_named[os.fspath(file)[begin:]]
+            if named and not self._info.is_v3:
+                continue  # It has no other episode.
+            what = f"there are rows of it, but no line in {table}: was its recording stopped?"
+            indices: list[int] = []
+            try:
+                rows = ParquetRows(file, [_INDEX])
+                if rows.num_rows <= named:
+                    continue
+                column = _numbers(rows.read(0, rows.num_rows), _INDEX, rows.path)
+                indices = sorted({*column[column >= 0].tolist()}.difference(known))
+            except SourceError as error:
+                if named:
+                    continue  # So are the episodes that are named.
+                what = f"{table} does not name the file, and {error.what}"
+            what = "; ".join([what, *map(str, self._unreadable)])
+            for index in indices or [_free_index({*known, *lost})]:
+                lost[index] = SourceError(what, file=file)
+        if self._unreadable and not lost:
+            lost[_free_index({*known})] = self._unreadable[0]
+        return lost
+
+
+def _alone(video: str) -> str:
+    """The column that says whether the file of a video has no other episode."""
+    return f"videos/{video}/alone"
+
+
+def _free_index(taken: set[int]) -> int:
+    return next(index for index in itertools.count(len(taken)) if index not in taken)
+
+
+def _line_at(file: stores.PathLike, offset: int) -> dict[str, Any]:
+    with source_errors(file), stores.open_binary(file) as opened:
+        opened.seek(offset)
+        found: dict[str, Any] = json.loads(opened.readline())
+        return found
+
+
+def _numbers(table: Any, name: str, file: str) -> np.ndarray:
+    with source_errors(file, field=name):
+        column = table[name].combine_chunks()
+        if column.null_count:
+            row = int(column.is_null().to_numpy(zero_copy_only=False).argmax())
+            raise SourceError("no value", file=file, row=row, field=name)
+        values = as_numpy(column)
+    if values.dtype.kind not in ("f" if name.endswith("_timestamp") else "iu"):
+        raise SourceError(f"{values.dtype}, expected numbers", file=file, field=name)
+    return values

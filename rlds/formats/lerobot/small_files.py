@@ -1,0 +1,175 @@
+"""The small files of LeRobot datasets: info.json, the tasks, and what is beside the tables."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from etils import epath
+
+from rlds.formats.lerobot.layout import (
+    EPISODES_FOLDER,
+    EPISODES_JSONL,
+    EPISODES_STATS,
+    INFO,
+    SIDECAR,
+    TASKS,
+    TASKS_JSONL,
+    Info,
+)
+from rlds.formats.lerobot.parquet_rows import ParquetRows
+from rlds.raw_files.untrusted import check_is_file, source_errors
+from rlds.sources.source import SourceError
+from rlds_ecosystem import import_extra, stores
+
+__all__ = [
+    "decoded_schema",
+    "encoded_schema",
+    "other_files",
+    "read_bytes",
+    "read_info",
+    "read_lines",
+    "read_tasks",
+    "task_text",
+    "walk",
+]
+
+_MAX_FILE = 1 << 28
+# The other files that a dataset's metadata keeps, together.
+_MAX_OTHERS = 1 << 25
+
+
+def read_info(root: epath.Path) -> Info:
+    """Reads info.json; which version the files are of is seen from them."""
+    file = root / INFO
+    with source_errors(file):
+        raw = json.loads(read_bytes(file))
+    is_v3 = None
+    if (root / EPISODES_JSONL).exists():
+        is_v3 = False
+    elif (root / EPISODES_FOLDER).exists():
+        is_v3 = True
+    return Info.from_json(raw, file, is_v3=is_v3)
+
+
+def read_tasks(root: epath.Path, info: Info) -> list[Mapping[str, Any]]:
+    """Reads the tasks.
+
+    Returns:
+      Their rows in the order of the file, each with `task_index` and a text.
+
+    Raises:
+      SourceError: They are damaged.
+      FileNotFoundError: There are none.
+    """
+    file = root / (TASKS if info.is_v3 else TASKS_JSONL)
+    if info.is_v3:
+        table = ParquetRows(file)
+        with source_errors(file):
+            rows: list[Mapping[str, Any]] = table.read(0, table.num_rows).to_pylist()
+    else:
+        rows = [raw for _, raw in read_lines(file)]
+    found: set[int] = set()
+    for number, row in enumerate(rows):
+        index, text = row.get("task_index"), task_text(row)
+        if not isinstance(index, int) or not isinstance(text, str) or index in found:
+            what = f"{row!r:.200}, expected a task_index of its own, and the text of a task"
+            raise SourceError(what, file=file, row=number)
+        found.add(index)
+    return rows
+
+
+def task_text(row: Mapping[str, Any]) -> Any:
+    """Returns the text of a task; if the index had no name, pandas gave it one."""
+    return row.get("task", row.get("__index_level_0__"))
+
+
+def other_files(root: epath.Path) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """Reads the small files beside the tables.
+
+    Returns:
+      The contents by path, each as `text`, or as `base64` if it is none; and the paths of those
+      that are too large to be kept.
+    """
+    left = _MAX_OTHERS
+    kept: dict[str, dict[str, str]] = {}
+    left_out = []
+    for folder in ("", "meta/", "extras/"):
+        place = root / folder if folder else root
+        for entry in sorted(stores.list_directory(place)) if place.exists() else ():
+            name = folder + entry.name
+            if entry.is_dir or entry.name.startswith(".") or _is_table(name):
+                continue
+            check_is_file(root / name)
+            with stores.open_binary(root / name) as file:
+                data = file.read(left + 1)
+            if len(data) > left:
+                left_out.append(name)
+                continue
+            left -= len(data)
+            try:
+                kept[name] = {"text": data.decode()}
+            except UnicodeDecodeError:
+                kept[name] = {"base64": base64.b64encode(data).decode()}
+    return kept, left_out
+
+
+def _is_table(name: str) -> bool:
+    tables = (INFO, TASKS, TASKS_JSONL, EPISODES_JSONL, EPISODES_STATS)
+    return name in tables or name.startswith(SIDECAR)
+
+
+def read_bytes(file: epath.Path) -> bytes:
+    """Reads a small file.
+
+    Raises:
+      SourceError: It is no file, or too large.
+    """
+    check_is_file(file)
+    with stores.open_binary(file) as opened:
+        data = opened.read(_MAX_FILE + 1)
+    if len(data) > _MAX_FILE:
+        raise SourceError("too large", file=file)
+    return data
+
+
+def read_lines(file: epath.Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yields the lines of a file of JSON, each with the byte that it begins with."""
+    check_is_file(file)
+    offset = 0
+    with stores.open_binary(file) as opened:
+        for number, line in enumerate(opened):
+            begin, offset = offset, offset + len(line)
+            if not line.strip():
+                continue
+            with source_errors(file, row=number):
+                raw = json.loads(line)
+                if not isinstance(raw, dict):
+                    raise SourceError("no object of JSON", file=file, row=number)
+            yield begin, raw
+
+
+def encoded_schema(schema: Any) -> str:
+    """Returns a schema of Arrow as text."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+@functools.cache
+def decoded_schema(text: str) -> Any:
+    """Returns the schema that `encoded_schema` returned a text for."""
+    arrow = import_extra("pyarrow")
+    return import_extra("pyarrow.ipc").read_schema(arrow.py_buffer(base64.b64decode(text)))
+
+
+def walk(folder: epath.Path, suffix: str = "") -> Iterator[epath.Path]:
+    """Yields the files in a folder, and in those in it."""
+    if not folder.exists():
+        return
+    for entry in sorted(stores.list_directory(folder), key=lambda entry: entry.name):
+        if entry.is_dir:
+            yield from walk(folder / entry.name, suffix)
+        elif entry.name.endswith(suffix) and not entry.name.startswith("."):
+            yield folder / entry.name
