@@ -44,7 +44,7 @@ def _indices(ctx: click.Context, param: click.Parameter, value: str | None) -> l
 
 @click.command(epilog=EXAMPLES)
 @click.argument("path")
-@click.option("-o", "--output", metavar="FILE", help="The file; report.html or report.md if none.")
+@click.option("-o", "--output", metavar="FILE", help="The file; report.html if none.")
 @click.option("--split", help="The split, or a part of one; needed if there are several.")
 @click.option(
     "--episodes", callback=_indices, metavar="LIST", help="Show these episodes: 0,5,10:20."
@@ -70,11 +70,6 @@ def _indices(ctx: click.Context, param: click.Parameter, value: str | None) -> l
     type=click.IntRange(1),
     help="The most episodes to read, evenly spread. [default: 5000, or 2 GB]",
 )
-@click.option(
-    "--page-format",
-    type=click.Choice(["html", "md"]),
-    help="html, or md for Markdown without pictures; by the name of the file.",
-)
 @click.option("--format", help="The format of the data, if it cannot be recognized.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is no report.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
@@ -83,7 +78,6 @@ def command(
     path: str,
     output: str | None,
     cameras: str | None,
-    page_format: str | None,
     overwrite: bool,
     opens: bool,
     **options: Any,
@@ -98,14 +92,12 @@ def command(
     folder = os.path.dirname(output or "") or "."
     if not os.path.isdir(folder):  # Told before anything is read.
         raise click.UsageError(f"--output: there is no folder {folder!r}")
-    output = output or f"report.{page_format or 'html'}"
+    output = output or "report.html"
     if not overwrite and os.path.exists(output) and not reporting.is_report(output):
         raise click.UsageError(f"--output: {output!r} is no report; --overwrite replaces it")
-    page_format = page_format or ("md" if output.endswith(".md") else "html")
     made = reporting.report(
         path,
         cameras=None if cameras is None else cameras.split(","),
-        page_format=page_format,
         progress=wants_progress(),
         **options,
     )

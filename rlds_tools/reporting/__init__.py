@@ -15,12 +15,9 @@ from rlds_tools.results import Block, Result, Table, count, size_of
 
 __all__ = ["Report", "is_report", "report"]
 
-_FORMATS = ("html", "md")
 _MAX_SIZE = 3_000_000
-
-
-# What every page of ours has, as HTML or as Markdown.
-_MARKS = (("Made by rlds report.",), ("\n## Fields of a step\n", "\n## Findings\n"))
+# What every page of ours has.
+_MARK = "Made by rlds report."
 
 
 def is_report(path: str | os.PathLike[str]) -> bool:
@@ -29,7 +26,7 @@ def is_report(path: str | os.PathLike[str]) -> bool:
         content = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError):
         return False
-    return any(all(mark in content for mark in marks) for marks in _MARKS)
+    return _MARK in content
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +41,7 @@ class Report(Result):
       steps: How many steps were read.
       shown: Which episodes are shown.
       findings: What is wrong, errors first.
-      content: The page: HTML, or Markdown.
+      content: The page, in HTML.
       output: Where it was saved, if it was.
     """
 
@@ -103,8 +100,6 @@ class Report(Result):
         return {name: value for name, value in super().to_dict().items() if name != "content"}
 
     def _repr_html_(self) -> str:
-        if not self.content.startswith("<!DOCTYPE html>"):
-            return f"<pre>{html.escape(self.content)}</pre>"
         # In a frame, so that its style stays its own.
         title = f"Report of {html.escape(self.path)}"
         size = 'width="100%" height="720" style="border: 0"'
@@ -120,7 +115,6 @@ def report(
     frames: int = 100,
     max_size: int = _MAX_SIZE,
     max_episodes: int | None = None,
-    page_format: str = "html",
     format: str | None = None,
     progress: bool | None = None,
 ) -> Report:
@@ -139,7 +133,6 @@ def report(
       max_size: How many bytes the page may have. Videos become coarser, then shorter, then fewer,
         until it fits.
       max_episodes: How many episodes to read at most.
-      page_format: "html", or "md" for a page in Markdown, without pictures.
       format: The name of the format, if it cannot be recognized.
       progress: Whether to show a progress bar; if None, on a terminal.
 
@@ -152,10 +145,8 @@ def report(
       SourceError: The data is damaged; says where.
       ValueError: There are no episodes, or the page cannot be that small.
     """
-    from rlds_tools.reporting import gathering, markdown, page
+    from rlds_tools.reporting import gathering, page
 
-    if page_format not in _FORMATS:
-        raise ValueError(f"a report has one of the formats {', '.join(_FORMATS)}")
     if frames < 1:
         raise ValueError(f"a video has at least one frame, got {frames}")
     material = gathering.gather(
@@ -167,12 +158,8 @@ def report(
         format=format,
         progress=progress,
     )
-    if page_format == "md":
-        content = markdown.markdown_of(material)
-    else:
-        options = "".join(f" --episodes {i}" for i in [",".join(map(str, episodes))] if i)
-        command = f"rlds report {os.fspath(path)} --split {material.episodes.split}{options}"
-        content = page.page_of(material, command, frames, max_size)
+    options = f" --episodes {','.join(map(str, episodes))}" if episodes else ""
+    command = f"rlds report {os.fspath(path)} --split {material.episodes.split}{options}"
     return Report(
         path=material.path,
         split=material.episodes.split,
@@ -181,7 +168,7 @@ def report(
         steps=material.survey.num_steps,
         shown=tuple(shown.index for shown in material.shown),
         findings=material.findings,
-        content=content,
+        content=page.page_of(material, command, frames, max_size),
     )
 
 

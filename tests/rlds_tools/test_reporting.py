@@ -55,7 +55,7 @@ def test_findings_are_first_and_lead_to_their_episodes(made, page):
     assert page.index("observation/camera is black") < page.index('id="distributions"')
     black = re.search(r"observation/camera is black</td><td>(.*?)</td>", page)[1]
     assert black == 'episode <a href="#episode-1">1</a>'
-    shown = rlds_tools.report(made, episodes=[3, 5], page_format="html", frames=3)
+    shown = rlds_tools.report(made, episodes=[3, 5], frames=3)
     assert shown.shown == (3, 5)
     assert 'href="#episode-1"' not in shown.content
 
@@ -77,8 +77,6 @@ def test_values_that_are_not_finite_are_placed_and_shown(tmp_path):
     assert set(report.shown) >= {3, 4, 5, 6, 7}
     assert "; 1 not finite, and left out" in report.content
     assert " · 1 not finite" in report.content
-    page = rlds_tools.report(path, page_format="md").content
-    assert "; 1 not finite, and left out" in page
 
 
 def test_statistics_can_be_read_from_the_page(dataset):
@@ -102,11 +100,10 @@ def test_what_the_data_says_is_never_html(tmp_path):
             action=np.arange(8.0),
             language_instruction=hostile,
         )
-    for page_format in ("html", "md"):
-        content = rlds_tools.report(tmp_path, page_format=page_format).content
-        assert "alert" in content
-        assert "<script>alert" not in content
-        assert "<img src=x" not in content
+    content = rlds_tools.report(tmp_path).content
+    assert "alert" in content
+    assert "<script>alert" not in content
+    assert "<img src=x" not in content
 
 
 @pytest.mark.slow
@@ -148,21 +145,18 @@ def test_the_command(made, tmp_path, monkeypatch, capsys):
     assert run(["report", made, "--frames", "2", "--episodes", "0,2:4"]) == 0
     assert "report.html" in capsys.readouterr().out
     assert "Episode 3" in (tmp_path / "report.html").read_text()
-    assert run(["report", made, "-o", "page.md", "--json"]) == 0
+    assert run(["report", made, "-o", "page.html", "--frames", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["findings"][0]["severity"] == "error"
-    text = (tmp_path / "page.md").read_text()
-    assert text.startswith("# tiny\n")
-    assert "| `observation/position` | float32 3 |" in text
-    assert run(["report", made, "-o", "page.md"]) == 0  # It is a report.
-    (tmp_path / "mine.md").write_text("# Mine")
+    assert run(["report", made, "-o", "page.html", "--frames", "2"]) == 0  # It is a report.
+    (tmp_path / "mine.html").write_text("<p>Mine")
     capsys.readouterr()
-    assert run(["report", made, "-o", "mine.md"]) == 2
-    assert "'mine.md' is no report; --overwrite replaces it" in capsys.readouterr().err
+    assert run(["report", made, "-o", "mine.html"]) == 2
+    assert "'mine.html' is no report; --overwrite replaces it" in capsys.readouterr().err
     monkeypatch.setattr("webbrowser.open", lambda address: False)
-    assert run(["report", made, "-o", "mine.md", "--overwrite", "--open"]) == 0
-    assert "no browser was found: open mine.md in one" in capsys.readouterr().err
-    (tmp_path / "mine.md").unlink()
-    assert sorted(os.listdir()) == ["page.md", "report.html"]
+    assert run(["report", made, "-o", "mine.html", "--overwrite", "--open"]) == 0
+    assert "no browser was found: open mine.html in one" in capsys.readouterr().err
+    (tmp_path / "mine.html").unlink()
+    assert sorted(os.listdir()) == ["page.html", "report.html"]
     for wrong in (["--max-size", "3"], ["--episodes", "x"], ["--cameras"], ["-o", "no/x"]):
         assert run(["report", made, *wrong]) == 2
     capsys.readouterr()
@@ -175,14 +169,14 @@ def test_the_command(made, tmp_path, monkeypatch, capsys):
 
 
 def test_what_is_interrupted_leaves_nothing(made, tmp_path, monkeypatch):
-    report = rlds_tools.report(made, page_format="md")
+    report = rlds_tools.report(made, frames=2)
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        report.save(tmp_path / "report.md")
+        report.save(tmp_path / "report.html")
     assert not os.listdir(tmp_path)
 
 
