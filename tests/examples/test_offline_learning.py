@@ -75,21 +75,6 @@ def test_slopes_of_a_network(example, bounded):
     )
 
 
-def test_a_network_learns(example):
-    networks = example("networks")
-    rng = np.random.default_rng(0)
-    inputs = rng.uniform(-2, 2, (200, 1))
-    network = networks.Network([1, 20, 1], rng)
-    optimizer = networks.Adam(network, learning_rate=0.01)
-    losses = []
-    for _ in range(300):
-        values = network.forward(inputs)
-        error = values[-1] - np.sin(2 * inputs)
-        losses.append(np.mean(error**2))
-        optimizer.step(network.backward(values, 2 * error / len(error))[0])
-    assert losses[-1] < losses[0] / 20
-
-
 def test_imitation_in_small(example, tmp_path):
     pendulum = example("pendulum")
     imitation = example("imitation_from_few_demonstrations")
@@ -123,7 +108,7 @@ def test_imitation_in_small(example, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(("alpha", "sign"), [(0.0, 1.0), (5.0, 1.0), (5.0, -1.0)])
+@pytest.mark.parametrize(("alpha", "sign"), [(0.0, 1.0), (5.0, -1.0)])
 def test_td3_bc_prefers_the_good_actions_of_the_data(example, alpha, sign):
     rng = np.random.default_rng(0)
     action = rng.uniform(-1, 1, (2000, 1))

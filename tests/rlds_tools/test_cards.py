@@ -82,14 +82,6 @@ def test_a_dataset_of_which_little_is_said(dataset, monkeypatch):
     assert "tfds.builder_from_directory(path)" in body
 
 
-@pytest.mark.slow  # It imports TensorFlow.
-def test_all_code_of_a_dataset_runs(dataset, monkeypatch):
-    found = rlds_tools.card(dataset)
-    number, names = run_code(found, monkeypatch, Path(dataset).parent.parent)
-    assert number == 2
-    assert len(list(names["steps"])) in (5, 8, 30)
-
-
 def test_a_repository(log, tmp_path):
     folder = Path(log).parent
     found = rlds_tools.card(

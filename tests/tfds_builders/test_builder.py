@@ -159,15 +159,6 @@ def test_order_of_the_source(raw, tmp_path):
     builder.as_dataset(split="train", shuffle_files=True)  # Allowed, though they are in order.
 
 
-def test_array_record(raw, tmp_path):
-    builder = convert(
-        ToySource(raw), name="toy", data_dir=tmp_path, file_format="array_record", shuffle=False
-    )
-    episode = builder.as_data_source(split="train")[4]
-    assert episode["seed"] == 4
-    assert [step["action"] for step in episode["steps"]] == [0, 1, 0]
-
-
 def test_raw_data_in_manual_dir(raw, tmp_path):
     dataset = tfds.load(
         "rlds_toy",
@@ -248,11 +239,6 @@ def test_names_of_fields_that_are_taken(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(ToySource, "episode_fields", lambda self: {"truncated": np.bool_})
     with pytest.raises(ValueError, match="ToySource: the name 'truncated' is taken"):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
-
-
-def test_no_episodes(raw, tmp_path):
-    with pytest.raises(SourceError, match="no episode"):
-        convert(ToySource(raw, num_episodes=0), name="toy", data_dir=tmp_path)
 
 
 def test_too_many_shards(raw, tmp_path):

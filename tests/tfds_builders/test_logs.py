@@ -15,7 +15,6 @@ from envlogger.backends.in_memory_backend import InMemoryBackendReader, InMemory
 from envlogger.converters import spec_codec
 from envlogger.converters.rlds_episode import to_rlds_episode
 from envlogger.testing.catch_env import Catch
-from rlds.formats.logs.recorded_logs import find_logs
 from tfds_builders import build_from_logs
 
 tfds.disable_progress_bar()
@@ -219,27 +218,6 @@ def test_values_come_back_bit_by_bit(tmp_path):
         assert_same_bits(stack([example["metadata"][name]]), expected["observation"][name][:1])
 
 
-def test_sequences_become_dicts(tmp_path):
-    builder = build_from_logs(
-        reader(episode((1, [2.0]), (3, [4.0]))), name="nested", data_dir=tmp_path
-    )
-    observation = read(builder)[0]["steps"]["observation"]
-    assert observation["0"].tolist() == [1, 3]
-    assert observation["1"]["0"].tolist() == [2.0, 4.0]
-
-
-def test_images_are_png_unless_asked_otherwise(tmp_path):
-    images = [np.full((4, 4, 3), i, np.uint8) for i in range(2)]
-    png = build_from_logs(reader(episode(*images)), name="png", data_dir=tmp_path)
-    raw = build_from_logs(
-        reader(episode(*images)), name="raw", data_dir=tmp_path, images_as_png=False
-    )
-    assert isinstance(png.info.features["steps"]["observation"], tfds.features.Image)
-    assert type(raw.info.features["steps"]["observation"]) is tfds.features.Tensor
-    for builder in (png, raw):
-        assert_same_bits(read(builder)[0]["steps"]["observation"], np.stack(images))
-
-
 def test_what_a_log_cannot_tell_from_none_is_restored_from_the_spec(tmp_path):
     observation = {"x": specs.Array((0, 2), np.float32), "y": INT, "z": specs.Array((0,), bool)}
     steps = episode({"x": None, "y": 1, "z": None}, {"x": None, "y": 2, "z": None})
@@ -280,20 +258,6 @@ def test_ids_count_over_all_logs_and_splits(tmp_path):
         "train": [(b"0", 1), (b"1", 2), (b"2", 3)],
         "test": [(b"3", 4), (b"4", 5)],
     }
-
-
-def test_logs_below_a_directory_are_found_in_the_order_of_their_paths(tmp_path):
-    paths = [
-        record(tmp_path / "logs" / name, seed=i) for i, name in enumerate(["b", "a/x", "a"][:2])
-    ]
-    assert find_logs(tmp_path / "logs") == sorted(paths)
-    builder = build_from_logs(tmp_path / "logs", name="catch", data_dir=tmp_path)
-    firsts = [example["steps"]["observation"][0] for example in read(builder)]
-    expected = []
-    for path in sorted(paths):
-        with envlogger.Reader(path) as recorded:
-            expected += [steps[0].timestep.observation for steps in recorded.episodes]
-    assert np.array_equal(firsts, expected)
 
 
 def test_an_episode_of_one_step_takes_zeros_from_the_specs(tmp_path):

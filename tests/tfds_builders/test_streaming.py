@@ -293,26 +293,11 @@ def test_an_iterator_can_be_checkpointed(tmp_path):
     assert sorted(before + expected) == list(range(6))
 
 
-def test_only_what_was_there_at_the_start(tmp_path):
-    record(tmp_path, episodes=2)
-    episodes = episodes_from_logs(tmp_path)
-    record(tmp_path, episodes=2, first=2)
-    assert numbers(episodes) == [0, 1]
-    assert numbers(episodes_from_logs(tmp_path)) == [0, 1, 2, 3]
-
-
 def test_a_reader_that_is_closed_later(tmp_path):
     record(tmp_path, episodes=2)
     with envlogger.Reader(tmp_path) as opened:
         episodes = episodes_from_logs([opened, opened])
     assert numbers(episodes) == [0, 1, 0, 1]
-
-
-def test_more_logs_than_are_kept_open(tmp_path):
-    for number in range(20):
-        record(tmp_path / f"{number:02}", episodes=1, first=number)
-    episodes = episodes_from_logs(tmp_path, shuffle=True, seed=1).repeat(2)
-    assert sorted(numbers(episodes)) == sorted([*range(20)] * 2)
 
 
 def test_threads_share_a_source(tmp_path):
@@ -468,3 +453,10 @@ def test_a_split_of_a_source(tmp_path):
     assert len(episodes_from_source(Episodes(source, "train"), "test")) == 2
     with pytest.raises(KeyError, match="say which"):
         episodes_from_source(source)
+
+
+def test_more_logs_than_are_kept_open(tmp_path):
+    for number in range(20):
+        record(tmp_path / f"{number:02}", episodes=1, first=number)
+    episodes = episodes_from_logs(tmp_path, shuffle=True, seed=1).repeat(2)
+    assert sorted(numbers(episodes)) == sorted([*range(20)] * 2)

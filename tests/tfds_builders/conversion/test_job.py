@@ -82,16 +82,6 @@ class TwoSplits(ToySource):
         return {}
 
 
-class EmptyParts(ToySource):
-    """Parts of which some have no episodes; their numbers are not known before."""
-
-    def parts(self, split):
-        return ["0-0", "0-4", "4-4", "4-10", "10-10"]
-
-    def num_episodes(self, split):
-        return 10
-
-
 @pytest.fixture
 def raw(tmp_path):
     path = tmp_path / "toy.raw"
@@ -155,11 +145,6 @@ def test_odd_paths(tmp_path, name):
     assert names == {raw.name, "toy"}  # Nor is there what TFDS makes for downloads.
 
 
-def test_parts_without_episodes(raw, tmp_path):
-    expected = conversions.records(convert_to(tmp_path / "a", ToySource(raw)))
-    assert conversions.records(convert_to(tmp_path / "b", EmptyParts(raw))) == expected
-
-
 def test_two_splits(raw, tmp_path):
     made = conversions.check_conversion(lambda: TwoSplits(raw), tmp_path / "a")
     conversions.check_resumes(
@@ -194,20 +179,6 @@ def test_a_split_of_which_all_is_damaged(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(ToySource, "read", read)
     with pytest.raises(SourceError, match=r"no episode to convert \(10 were left out\)"):
         convert_to(tmp_path, ToySource(raw), skip_damaged=True)
-
-
-def test_an_episode_without_steps(raw, tmp_path, monkeypatch):
-    read = ToySource.read
-
-    def lose_steps(self, split, index):
-        episode = read(self, split, index)
-        return dataclasses.replace(
-            episode, steps={name: column[:0] for name, column in episode.steps.items()}
-        )
-
-    monkeypatch.setattr(ToySource, "read", lose_steps)
-    with pytest.raises(SourceError, match=r"episode toy.raw:0: no steps, expected at least one"):
-        convert_to(tmp_path, ToySource(raw))
 
 
 def test_an_episode_that_is_too_large(raw, tmp_path, monkeypatch):
@@ -446,14 +417,6 @@ def test_another_process_makes_it_in_the_meantime(raw, tmp_path):
     assert [path.name for path in (tmp_path / "converted").iterdir()] == ["1.0.0"]
 
 
-def test_no_advice_to_remove_what_another_process_is_using(raw, tmp_path):
-    directory = epath.Path(tmp_path) / "converted" / ".staging-1.0.0"
-    with staging.StagingArea(directory, {}):
-        with pytest.raises(StorageError, match="another process") as caught:
-            convert_to(tmp_path, ToySource(raw))
-    assert not getattr(caught.value, "__notes__", [])
-
-
 # --- The options of TFDS -------------------------------------------------------------------------
 
 
@@ -465,12 +428,6 @@ def test_options_that_would_lose_episodes(raw, tmp_path, option):
         convert_to(tmp_path, ToySource(raw), download_config=config(**option))
 
 
-@pytest.mark.parametrize("number", [0, -1])
-def test_no_such_number_of_shards(raw, tmp_path, number):
-    with pytest.raises(ValueError, match=f"num_shards must be at least 1, got {number}"):
-        convert_to(tmp_path, ToySource(raw), download_config=config(num_shards=number))
-
-
 def test_renewed_info_says_the_same(raw, tmp_path):
     RldsToyTwo(path=raw, data_dir=tmp_path).download_and_prepare()
     directory = tmp_path / "rlds_toy_two" / "1.0.0"
@@ -480,16 +437,6 @@ def test_renewed_info_says_the_same(raw, tmp_path):
     )
     assert (directory / "metadata.json").read_text() == before
     assert RldsToyTwo(data_dir=tmp_path).info.splits["train"].num_examples == 10
-
-
-def test_made_again(raw, tmp_path):
-    RldsToyTwo(path=raw, data_dir=tmp_path).download_and_prepare()
-    before = conversions.contents(tmp_path / "rlds_toy_two" / "1.0.0")
-    (tmp_path / "rlds_toy_two" / "1.0.0" / "metadata.json").unlink()
-    RldsToyTwo(path=raw, data_dir=tmp_path).download_and_prepare(
-        download_config=config(download_mode=tfds.GenerateMode.REUSE_CACHE_IF_EXISTS)
-    )
-    assert conversions.contents(tmp_path / "rlds_toy_two" / "1.0.0") == before
 
 
 # --- Raw data that changes while it is read ------------------------------------------------------
