@@ -63,11 +63,17 @@ class ArrayReader:
             if not is_array(item):
                 yield path, item, None
                 continue
-            shape, offset = self._hdf5.check_values(item, path)
-            if shape is None:
+            if (stored := self.stored(item, path)) is None:
                 raise self._hdf5.error("an array without values", path)
-            dtype, kind, is_native = self._type(item, path)
-            yield path, item, StoredArray(dtype, kind, shape, offset if is_native else None)
+            yield path, item, stored
+
+    def stored(self, array: Any, path: str) -> StoredArray | None:
+        """Returns what a `DatasetID` holds; None if it has no values. See `describe`."""
+        shape, offset = self._hdf5.check_values(array, path)
+        if shape is None:
+            return None
+        dtype, kind, is_native = self._type(array, path)
+        return StoredArray(dtype, kind, shape, offset if is_native else None)
 
     def attributes(self, item: Any, path: str = "") -> dict[str, StoredArray]:
         """Returns what the attributes of a group or an array hold, but for those without values.

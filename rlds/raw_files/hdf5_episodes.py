@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
+from rlds.raw_files.hdf5_arrays import ArrayReader, StoredArray
 from rlds.raw_files.hdf5_values import read_attributes
 from rlds.raw_files.image_files import image_field, is_image_file
 from rlds.raw_files.untrusted import SourceError
@@ -29,15 +30,19 @@ class EpisodeGroup:
 
     Attributes:
       file: The file.
-      arrays: The arrays that have values, by path.
+      arrays: What the arrays hold that have values, by path.
     """
 
     def __init__(self, hdf5: Hdf5File, group: Any) -> None:
         self._hdf5, self._group = hdf5, group
         self.file = hdf5.path
-        self._items = list(hdf5.items(group))
-        self.arrays: dict[str, Any] = {
-            path: item for path, item in self._items if is_array(item) and item.shape is not None
+        self._reader = ArrayReader(hdf5)
+        self._items = [("", group.id), *hdf5.open_items(group.id)]
+        found = {
+            path: self._reader.stored(item, path) for path, item in self._items if is_array(item)
+        }
+        self.arrays: dict[str, StoredArray] = {
+            path: stored for path, stored in found.items() if stored is not None
         }
 
     def error(self, what: str, path: str, row: int | None = None) -> SourceError:
@@ -64,12 +69,15 @@ class EpisodeGroup:
 
         They are in the types of JSON, see `rlds.raw_files.hdf5_values`.
         """
-        found = {
-            path: read_attributes(self._hdf5, item, path)
-            for path, item in [("", self._group), *self._items]
-        }
-        found[""] = {name: value for name, value in found[""].items() if name not in known}
-        return {path: attributes for path, attributes in found.items() if attributes}
+        h5py = import_extra("h5py")
+        found = {}
+        for path, item in self._items:
+            if h5py.h5a.get_num_attrs(item):
+                opened = (h5py.Dataset if is_array(item) else h5py.Group)(item)
+                found[path] = read_attributes(self._hdf5, opened, path)
+        own = found.pop("", {})
+        own = {name: value for name, value in own.items() if name not in known}
+        return {**({"": own} if own else {}), **found}
 
     def field(self, path: str) -> Field:
         """Returns what the rows of an array hold.
@@ -78,7 +86,7 @@ class EpisodeGroup:
           SourceError: They are neither numbers nor text, or the first one is a damaged image.
         """
         array = self.arrays[path]
-        if self._may_be_files(path) and len(array):
+        if self._may_be_files(path) and array.shape[0]:
             row = self.files(path, slice(0, 1))[0]
             if is_image_file(row):
                 return self._image_field(row, path, 0)
@@ -118,27 +126,15 @@ class EpisodeGroup:
             self._check_field(self._image_field(data, path, row), field, path, row)
         return files
 
-    def value(self, path: str, rows: Any = ()) -> Any:
+    def value(self, path: str, rows: slice = slice(None)) -> Any:
         """Reads an array, or rows of it: strings and rows of different lengths as objects."""
-        array = self.arrays[path]
-        string = import_extra("h5py").check_string_dtype(array.dtype)
-        if string is not None:
-            return _as_objects((array.asstr() if string.encoding == "utf-8" else array)[rows])
-        values = array[rows]
-        if array.dtype.kind == "O":
-            return _objects([row.tobytes() for row in values])
-        return values.astype(values.dtype.newbyteorder("="), copy=False)
+        return self._reader.read(self._group.id, path, self.arrays[path], rows)[()]
 
     def _field(self, path: str, shape: tuple[int | None, ...]) -> Field:
-        h5py, dtype = import_extra("h5py"), self.arrays[path].dtype
-        string = h5py.check_string_dtype(dtype)
-        if string is not None:
-            return Field(str if string.encoding == "utf-8" else bytes, shape)
-        if h5py.check_vlen_dtype(dtype) == np.uint8:
-            return Field(bytes, shape)
-        if dtype.kind not in "biufc":
-            raise self.error(f"values of {dtype} are not supported", path)
-        return Field(dtype, shape)
+        array = self.arrays[path]
+        if array.kind == "numbers":
+            return Field(array.dtype, shape)
+        return Field(str if array.kind == "text" else bytes, shape)
 
     def _image_field(self, data: bytes, path: str, row: int) -> Field:
         try:
@@ -155,17 +151,15 @@ class EpisodeGroup:
     def _may_be_files(self, path: str) -> bool:
         """Whether rows of an array may be files, by its dtype and its shape."""
         array = self.arrays[path]
-        dtype, rank = array.dtype, len(array.shape)
-        return (dtype == np.uint8 and rank == 2) or (dtype.kind in "OS" and rank == 1)
+        is_matrix = array.dtype == np.uint8 and len(array.shape) == 2
+        return is_matrix or (array.kind != "numbers" and len(array.shape) == 1)
 
     def files(self, path: str, rows: slice) -> np.ndarray:
         """Reads rows that are files of images."""
-        array = self.arrays[path]
-        if array.dtype == np.uint8:
-            return _objects([row.tobytes().rstrip(b"\0") for row in array[rows]])
-        if array.dtype.kind == "O" and import_extra("h5py").check_string_dtype(array.dtype) is None:
-            return _objects([row.tobytes() for row in array[rows]])
-        return _objects([bytes(row) for row in array[rows]])
+        values = self.value(path, rows)
+        if self.arrays[path].kind != "numbers":
+            return np.asarray(values)
+        return np.array([*(row.tobytes().rstrip(b"\0") for row in values), None], object)[:-1]
 
 
 def attribute_values(item: Any) -> dict[str, Any]:
@@ -186,10 +180,6 @@ def field_of_values(value: Any) -> Field:
         return Field(array.dtype, array.shape)
     is_text = all(isinstance(item, str) for item in np.asarray(value, object).flat)
     return Field(str if is_text else bytes, array.shape)
-
-
-def _objects(items: list[Any]) -> np.ndarray:
-    return np.array([*items, None], object)[:-1]
 
 
 def _as_objects(values: Any) -> Any:

@@ -28,6 +28,7 @@ import rlds
 from rlds.formats.hdf5_source import Channels, Column, Hdf5EpisodesSource, Hdf5Table
 from rlds.formats.hdf5_videos import read_videos, video_fields
 from rlds.raw_files.hdf5_access import Hdf5File
+from rlds.raw_files.hdf5_arrays import StoredArray
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.input_files import natural_order, present
 from rlds.raw_files.untrusted import check_is_file, check_link, folders_in, is_there, source_errors
@@ -300,12 +301,12 @@ class _Proprio(EpisodeGroup):
             if root_of(path) == rlds.ACTION
             and array.shape
             and not path.endswith("/index")
-            and (len(array) or self._num_stored(_state_of(path)))
+            and (array.shape[0] or self._num_stored(_state_of(path)))
         ]
         for path in self._actions:
             self.arrays[_known_of(path)] = self.arrays[path]
         for path, files in self._images.items():
-            self.arrays[path] = np.broadcast_to(np.array(None, object), (len(files),))
+            self.arrays[path] = StoredArray(np.dtype(object), "bytes", (len(files),))
 
     def _num_stored(self, path: str) -> int:
         """Returns how many rows are stored, 0 if there is no such array."""

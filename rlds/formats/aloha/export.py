@@ -15,7 +15,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import SidecarWriter
 from rlds.sources.source import SourceEpisode
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.nests import root_of
+from rlds_ecosystem.nests import Paths, excludes, root_of
 
 __all__ = ["AlohaExport"]
 
@@ -54,12 +54,14 @@ class AlohaExport(Hdf5EpisodesExport):
             if not self.holds(path):
                 raise ValueError(f"fields: {path!r} is no field of steps with numbers or images")
         places = {path: place for place, path in self._fields.items()}
+        taken = Paths(dict.fromkeys(self._fields))
         for path, place in super().find_places().items():
             if self._is_image(path) and not place.startswith(_IMAGES):
                 place = f"{_IMAGES}/{path.rpartition('/')[2]}"
-            if place not in places.values():
-                places.setdefault(path, place)
-        if missing := [place for place in (_STATE, _ACTION) if place not in places.values()]:
+            if path not in places and place not in taken and not excludes(taken, place):
+                places[path] = place
+                taken[place] = None
+        if missing := [place for place in (_STATE, _ACTION) if place not in taken]:
             numbers = [path for path in self.steps if self.holds(path)]
             said = {**self._fields, **{place: self._likely(place, numbers) for place in missing}}
             raise ValueError(
