@@ -13,6 +13,7 @@ from rlds.formats.lerobot.lerobot_rows import LeRobotRows, came_from_lerobot, or
 from rlds.formats.lerobot.rlds_rows import RldsRows
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, without_transitions
+from rlds.sources.restored import RestoredSource
 from rlds.sources.source import Outline
 
 __all__ = ["LeRobotExport"]
@@ -75,7 +76,7 @@ class LeRobotExport(Export):
             self._made = RldsRows(
                 episodes,
                 version or "v3.0",
-                _checked_rate(fps, episodes.metadata, version),
+                _checked_rate(fps, episodes, version),
                 robot_type=robot_type,
                 task=task,
                 to_sidecar=to_sidecar,
@@ -112,9 +113,11 @@ class LeRobotExport(Export):
         self._made.write(path, self)
 
 
-def _checked_rate(fps: float | None, metadata: Mapping[str, Any], version: str | None) -> float:
+def _checked_rate(fps: float | None, episodes: Episodes, version: str | None) -> float:
     if fps is None:
-        known = {*_rates_in(metadata)}
+        known = {*_rates_in(episodes.metadata)}
+        if not known and isinstance(episodes.source, RestoredSource):  # As an export was told.
+            known = {*_rates_in(episodes.source.source.metadata())}
         if len(known) != 1:
             found = f"says several ({sorted(known)})" if known else "does not say it"
             raise ValueError(

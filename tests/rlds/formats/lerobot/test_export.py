@@ -12,6 +12,7 @@ from lerobot_layout import check_layout
 from PIL import Image
 from robot_source import RobotSource
 
+import rlds.sources
 from rlds.formats.lerobot.export import LeRobotExport
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import Origin, SourceEpisode
@@ -83,6 +84,13 @@ def test_files_of_limited_size(tmp_path, monkeypatch):
     check_layout(path)
     for folder in ("data", "meta/episodes"):
         assert len(list((path / folder).rglob("*.parquet"))) > 1
+
+
+def test_an_export_of_an_export_has_the_same_rate(tmp_path):
+    source = RobotSource((3,), fps=None)
+    path = exported(tmp_path / "made", source, fps=5)
+    again = exported(tmp_path / "again", rlds.sources.open(path).source)
+    assert json.loads((again / "meta/info.json").read_text())["fps"] == 5
 
 
 def test_one_task_and_other_names(tmp_path):
