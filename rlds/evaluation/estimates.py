@@ -304,10 +304,6 @@ def _weights(estimate: Estimate) -> np.ndarray:
     number = estimate.num_episodes
     given = estimate.episode_weights
     weights = np.ones(number) if given is None else np.asarray(given, np.float64)
-    if weights.shape != (number,):
-        raise ValueError(f"episode_weights must have shape ({number},), got {weights.shape}")
-    if not (np.isfinite(weights) & (weights >= 0)).all():
-        raise ValueError("episode_weights must be finite, and not negative")
     counted = int(np.count_nonzero(weights))
     report = estimate.weights
     if not number:

@@ -21,8 +21,8 @@ from rlds_ecosystem.nests import at, leaves_at, map_named_leaves, nest
 
 __all__ = ["EvaluationSet", "check_episode_weights", "check_gamma", "collect"]
 
-# How many steps are read at once: of a table, and of a tf.data.Dataset.
-_BLOCK_STEPS, _STEPS_AT_ONCE = 1 << 16, 1024
+# How many steps of a tf.data.Dataset are read at once.
+_STEPS_AT_ONCE = 1024
 # What says where an episode begins, and how it ends.
 _FLAGS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL, rlds.DISCOUNT)
 
@@ -473,19 +473,12 @@ def _of_table(table: Table, paths: Sequence[str]) -> Iterator[_Read]:
     )
     flags = [name for name in _FLAGS if name in fields]
     names = list(dict.fromkeys([*wanted, *flags]))
-    lengths, known = table.outlines.num_steps, table.outlines.final_observation_known
-    blocks = (np.cumsum(lengths) - 1) // _BLOCK_STEPS
-    for chosen in np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(blocks)) + 1):
-        if not len(chosen):
-            return
-        episodes = np.repeat(chosen, lengths[chosen])
-        steps = _ranges(np.zeros(len(chosen), np.int64), lengths[chosen])
-        columns = table.take(episodes, steps, names)
+    for chosen, columns in table.blocks(names):
         yield (
             {name: columns[name] for name in wanted},
             {name: columns[name] for name in flags},
-            lengths[chosen],
-            known[chosen],
+            table.outlines.num_steps[chosen],
+            table.outlines.final_observation_known[chosen],
         )
 
 

@@ -288,19 +288,10 @@ def refuse_step(
     sizes: Sequence[int],
 ) -> NoReturn:
     """Raises the error of a row that is no step of an episode, or not inside its buffer."""
-    if not 0 <= episode < len(begins):
-        raise IndexError(f"row {row} is of episode {episode}, but there are {len(begins)}")
-    if not 0 <= step < MAX_STEPS:
-        raise IndexError(
-            f"row {row} is step {step} of episode {episode}: from 0 to {MAX_STEPS - 1}"
-        )
-    begin = int(begins[episode])
-    if 0 <= number < len(sizes) and not 0 <= begin <= sizes[number]:
-        raise IndexError(
-            f"row {row} is of episode {episode}, which begins at {begin} in buffer {number}, which "
-            f"has {sizes[number]}"
-        )
-    refuse_row(row, number, begin + step * stride, width, sizes)
+    if not (0 <= episode < len(begins) and 0 <= step < MAX_STEPS):
+        what = f"step {step} of episode {episode}: there are {len(begins)} episodes"
+        raise IndexError(f"row {row} is {what}, of at most {MAX_STEPS} steps")
+    refuse_row(row, number, int(begins[episode]) + step * stride, width, sizes)
 
 
 def _check_array(name: str, array: Any, dtypes: Sequence[type]) -> None:

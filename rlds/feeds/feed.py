@@ -118,7 +118,6 @@ class Feed:
             raise ValueError(f"there are no samples: {samples!r}. Are the episodes long enough?")
         if remainder == "drop" and self._size < batch_size:
             raise ValueError(f"{self._size} samples do not fill a batch of {batch_size}")
-        self._block_size = self._best_block_size()
 
     def __repr__(self) -> str:
         parts = [repr(self.samples), f"batches of {self.batch_size}"]
@@ -212,12 +211,9 @@ class Feed:
             for size, end, batch in zip(sizes, ends.tolist(), batches)
         ]
 
-    @property
+    @functools.cached_property
     def block_size(self) -> int:
         """How many batches are best made at once."""
-        return self._block_size
-
-    def _best_block_size(self) -> int:
         fields = [field for part in self._parts for field in part.table.fields.values()]
         if any(None in field.shape for field in fields):
             return 1  # Nobody knows how much memory their values take.

@@ -16,7 +16,7 @@ import importlib
 import os
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from tfds_files.images import may_hold
 from tfds_files.png import HEADER_SIZE as PNG_HEADER_SIZE
 from tfds_files.png import read_header
 
-__all__ = ["ImageDecoder", "ImageError", "decoder_names", "for_all_rows"]
+__all__ = ["ImageDecoder", "ImageError", "for_all_rows"]
 
 _Data: TypeAlias = bytes | memoryview
 _Size: TypeAlias = tuple[int, int]
@@ -99,40 +99,29 @@ class ImageDecoder:
         self._feature = Image(shape=tuple(shape), dtype=np.dtype(dtype), encoding_format=encoding)
         self._of_tf, self._threads = jpeg == "tf", threads
         if self._of_tf:
-            _ = _JPEG_OF_TF.library
+            _ = _JPEG_OF_TF.decode
 
-    def decode(
-        self, files: Sequence[bytes | memoryview | np.ndarray], out: np.ndarray | None = None
-    ) -> np.ndarray:
+    def decode(self, files: Sequence[bytes | memoryview | np.ndarray]) -> np.ndarray:
         """Returns the images, of shape `[rows, height, width, channels]`.
 
         Args:
           files: The file of each row.
-          out: An array of this shape to write them to, and to return. Each row is contiguous.
 
         Returns:
           The images; as an array of arrays, as of `tfds_files.stack`, if their sizes differ.
 
         Raises:
-          ImageError: A file is no image of this shape and dtype. It is the first such row. What
-            `out` holds then is undefined.
+          ImageError: A file is no image of this shape and dtype. It is the first such row.
           ImportError: No library for these files is installed; names the extra that brings one.
-          ValueError: The images do not fit into `out`.
         """
         buffers = [file.data if isinstance(file, np.ndarray) else file for file in files]
         feature, kinds = self._feature, self._kinds()
-        if out is None:
-            size = _common_size(buffers, feature, kinds)
-            if size is None:
-                return self._decode_unequal(buffers, kinds)
-            out = arrays.empty((len(buffers), *size, feature.shape[-1] or 3), feature.dtype)
-        elif out.shape[:1] != (len(buffers),) or not _takes(out, feature):
-            raise ValueError(
-                f"{len(buffers)} images of {feature.dtype} and shape {feature.shape} do not fit "
-                f"into {out.dtype} of shape {out.shape} and strides {out.strides}"
-            )
-        images, rows = out, _pixels(out)
-        feature = dataclasses.replace(feature, shape=out.shape[1:])
+        size = _common_size(buffers, feature, kinds)
+        if size is None:
+            return self._decode_unequal(buffers, kinds)
+        images = arrays.empty((len(buffers), *size, feature.shape[-1] or 3), feature.dtype)
+        rows = _pixels(images)
+        feature = dataclasses.replace(feature, shape=images.shape[1:])
 
         def decode(chunk: range) -> None:
             for row in chunk:
@@ -140,7 +129,7 @@ class ImageDecoder:
                     images[row] = self._decode_exactly(buffers[row], feature, row)
 
         for_all_rows(decode, len(buffers), self._threads)
-        return out
+        return images
 
     def _decode_unequal(self, buffers: list[_Data], kinds: list[_Kind]) -> np.ndarray:
         feature = self._feature
@@ -177,26 +166,9 @@ class ImageDecoder:
         return image
 
 
-def decoder_names() -> dict[str, str]:
-    """Returns the library that decodes each kind of file, with its version.
-
-    >>> sorted(decoder_names())
-    ['jpeg', 'png']
-    """
-    return {kind.name: kind.library.name for kind in _KINDS[""]}
-
-
-class _Library(NamedTuple):
-    """A library that decodes.
-
-    Attributes:
-      name: Its name and version.
-      decode: Decodes a file with a header into a row; returns False, with anything in the row, if
-        that is left to `decode_image`.
-    """
-
-    name: str
-    decode: Callable[[_Data, _Header, np.ndarray], bool]
+# Decodes a file with a header into a row; returns False, with anything in the row, if that is left
+# to `decode_image`.
+_Decode: TypeAlias = Callable[[_Data, _Header, np.ndarray], bool]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,21 +176,19 @@ class _Kind:
     """A kind of file.
 
     Attributes:
-      name: Its name in the features of a dataset.
       read_header: Returns height, width and channels of a file, if it is of this kind, and of a
         form that the libraries decode as `decode_image` does.
       dtypes: Of which images it holds the pixels.
       libraries: What imports the libraries that decode it, the fastest first.
     """
 
-    name: str
     read_header: Callable[[_Data], _Header | None]
     dtypes: tuple[type[np.generic], ...]
-    libraries: tuple[Callable[[], _Library], ...]
+    libraries: tuple[Callable[[], _Decode], ...]
 
     @functools.cached_property
-    def library(self) -> _Library:
-        """The first library that is installed."""
+    def decode(self) -> _Decode:
+        """That of the first library that is installed."""
         for load in self.libraries[:-1]:
             with contextlib.suppress(ImportError):
                 return load()
@@ -228,9 +198,8 @@ class _Kind:
 _JPEG_COLOURS = {(1, 1): "GRAY", (1, 3): "RGB", (1, 4): "RGBA", (3, 3): "RGB", (3, 4): "RGBA"}
 
 
-def _simplejpeg(*, fast_transform: bool = False) -> _Library:
-    library = import_extra("simplejpeg")
-    decode_jpeg = library.decode_jpeg
+def _simplejpeg(*, fast_transform: bool = False) -> _Decode:
+    decode_jpeg = import_extra("simplejpeg").decode_jpeg
 
     def decode(data: _Data, header: _Header, row: np.ndarray) -> bool:
         shape = row.shape
@@ -243,14 +212,10 @@ def _simplejpeg(*, fast_transform: bool = False) -> _Library:
             return False
         return bool(image.shape == shape)
 
-    return _Library(f"simplejpeg {library.__version__}", decode)
+    return decode
 
 
-def _simplejpeg_as_tf() -> _Library:
-    return _simplejpeg(fast_transform=True)
-
-
-def _opencv() -> _Library:
+def _opencv() -> _Decode:
     library = importlib.import_module("cv2")
     # These neither turn images as their Exif data says, nor start threads, as `cvtColor` does.
     as_it_is = library.IMREAD_IGNORE_ORIENTATION | library.IMREAD_ANYDEPTH
@@ -279,13 +244,12 @@ def _opencv() -> _Library:
             row[:] = image
         return True
 
-    return _Library(f"opencv {library.__version__}", decode)
+    return decode
 
 
-def _pillow() -> _Library:
-    import PIL  # `decode_image` decodes by it.
-
-    return _Library(f"pillow {PIL.__version__}", lambda *_: False)
+def _pillow() -> _Decode:
+    importlib.import_module("PIL")  # `decode_image` decodes by it.
+    return lambda *_: False
 
 
 _START_OF_JPEG = 0xFFD8
@@ -337,9 +301,11 @@ def _read_png_header(data: _Data) -> _Header | None:
 
 
 _BYTES = (np.uint8, np.float32)
-_JPEG = _Kind("jpeg", _read_jpeg_header, _BYTES, (_simplejpeg, _opencv, _pillow))
-_JPEG_OF_TF = dataclasses.replace(_JPEG, libraries=(_simplejpeg_as_tf,))
-_PNG = _Kind("png", _read_png_header, (*_BYTES, np.uint16), (_opencv, _pillow))
+_JPEG = _Kind(_read_jpeg_header, _BYTES, (_simplejpeg, _opencv, _pillow))
+_JPEG_OF_TF = dataclasses.replace(
+    _JPEG, libraries=(functools.partial(_simplejpeg, fast_transform=True),)
+)
+_PNG = _Kind(_read_png_header, (*_BYTES, np.uint16), (_opencv, _pillow))
 # Which kinds to look for, by the encoding of a feature. Whatever comes as rows of bytes that are
 # decoded to rows of a batch, such as the frames of videos, has a place here.
 _KINDS = {"": [_JPEG, _PNG], "jpeg": [_JPEG, _PNG], "png": [_PNG, _JPEG]}
@@ -349,7 +315,7 @@ def _decode_fast(data: _Data, row: np.ndarray, kinds: list[_Kind]) -> bool:
     for kind in kinds:
         header = kind.read_header(data)
         if header is not None:
-            return kind.library.decode(data, header, row)
+            return kind.decode(data, header, row)
     return False
 
 
@@ -375,15 +341,6 @@ def _common_size(buffers: list[_Data], feature: Image, kinds: list[_Kind]) -> _S
 def _pixels(images: np.ndarray) -> np.ndarray:
     """The values that are in the files of images: four bytes for a depth."""
     return images.view(np.uint8) if images.dtype == np.float32 else images
-
-
-def _takes(out: np.ndarray, feature: Image) -> bool:
-    return (
-        out.dtype == feature.dtype
-        and out.flags.writeable
-        and fits(out.shape[1:], feature.shape)
-        and all(row.flags.c_contiguous for row in out[:1])
-    )
 
 
 def for_all_rows(work: Callable[[range], None], rows: int, threads: int) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlds.feeds.permutation import Permutation, key_of
+from rlds.feeds._core import permute
+from rlds.feeds.permutation import key_of
 from rlds.feeds.samples import Samples
 from rlds.feeds.table import Table
 
@@ -104,7 +105,7 @@ class Mixture:
         """The part of each sample of a block, and how many of that part come before it there."""
         kept = self._last_block
         if kept is None or kept[0] != (block, seed):
-            order = Permutation(_BLOCK, key_of("mixture", seed, block))[np.arange(_BLOCK)]
+            order = permute(np.arange(_BLOCK), _BLOCK, key_of("mixture", seed, block))
             parts = np.searchsorted(np.cumsum(self.counts), order, side="right").astype(np.int32)
             ranks = np.empty(_BLOCK, np.int32)
             for part, count in enumerate(self.counts.tolist()):

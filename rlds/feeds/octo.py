@@ -112,7 +112,7 @@ class OctoSamples(NormalizedPolicySamples):
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
-        ends = self._num_steps(episodes)
+        ends = self._counts[episodes]
         times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
         last = ends if self.max_goal_distance is None else steps + self.max_goal_distance
         goals = self._drawn(numbers, epoch, steps, np.minimum(last, ends))

@@ -136,10 +136,11 @@ class OpenpiSamples(PolicySamples):
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
         del numbers, epoch
-        last = self._num_steps(episodes)[:, np.newaxis] - 1
+        last = self._counts[episodes][:, np.newaxis] - 1
         ahead = np.minimum(steps[:, np.newaxis] + np.arange(self.action_horizon), last)
         state = [path for path in self.roles.state if path is not None]
-        taken = self._taken(episodes, steps, [*self.roles.images.values(), *state])
+        images = [path for path in self.roles.images.values() if path is not None]
+        taken = self._taken(episodes, steps, [*images, *state])
         actions = self._taken(episodes, ahead, self.roles.action)
         columns = {"actions": joined(self.roles.action, actions, ahead.shape)}
         for camera, image in self._images(taken, steps):

@@ -106,7 +106,7 @@ class OpenVLASamples(NormalizedPolicySamples):
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
-        last = self._num_steps(episodes) - 1
+        last = self._counts[episodes] - 1
         times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
         goals = self._drawn(numbers, epoch, np.minimum(steps + 1, last), last + 1)
         until = (last if goals is None else goals)[:, np.newaxis]

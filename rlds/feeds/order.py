@@ -12,8 +12,8 @@ import dataclasses
 import numpy as np
 from typing_extensions import override
 
-from rlds.feeds._core import locate
-from rlds.feeds.permutation import Permutation, key_of
+from rlds.feeds._core import locate, permute
+from rlds.feeds.permutation import key_of
 
 __all__ = ["InOrder", "Order", "SegmentShuffle", "Segmented", "Shuffled"]
 
@@ -68,7 +68,7 @@ class Shuffled(Order):
 
     @override
     def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        return Permutation(self.size, key_of("samples", self._seed, epoch))[places]
+        return permute(places, self.size, key_of("samples", self._seed, epoch))
 
 
 class Segmented(Order):
@@ -102,11 +102,6 @@ class Segmented(Order):
         self._sizes = np.diff(self._begins, append=self.size)
         self._epoch: tuple[int, np.ndarray, np.ndarray] | None = None
 
-    @property
-    def num_segments(self) -> int:
-        """How many segments there are."""
-        return len(self._begins)
-
     @override
     def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
         order, ends = self._segments(epoch)
@@ -116,9 +111,8 @@ class Segmented(Order):
             first, after = window * self.window, min((window + 1) * self.window, len(ends))
             begin = int(ends[first - 1]) if first else 0
             size = int(ends[after - 1]) - begin
-            permutation = Permutation(size, key_of("window", self._seed, epoch, window))
-            chosen = windows == window
-            shuffled[chosen] = begin + permutation[places[chosen] - begin]
+            key, chosen = key_of("window", self._seed, epoch, window), windows == window
+            shuffled[chosen] = begin + permute(places[chosen] - begin, size, key)
         found = locate(shuffled, ends)
         segments = order[found]
         offsets = shuffled - (ends[found] - self._sizes[segments])
@@ -129,8 +123,8 @@ class Segmented(Order):
         """The segments in the order of an epoch, and how many samples there are up to each."""
         kept = self._epoch
         if kept is None or kept[0] != epoch:
-            permutation = Permutation(self.num_segments, key_of("segments", self._seed, epoch))
-            order = permutation[np.arange(self.num_segments)]
+            number, key = len(self._begins), key_of("segments", self._seed, epoch)
+            order = permute(np.arange(number), number, key)
             kept = self._epoch = epoch, order, np.cumsum(self._sizes[order])
         return kept[1:]
 

@@ -1,18 +1,18 @@
-"""Orders and random numbers that are computed, not stored: any of them can be had at once."""
+"""Random numbers that are computed, not stored: any of them can be had at once."""
 
 import hashlib
 import json
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rlds.feeds import _core
 
-__all__ = ["Permutation", "RowRandom", "key_of", "uniform_of"]
+__all__ = ["RowRandom", "key_of", "uniform_of"]
 
 
 def key_of(*parts: int | str) -> int:
@@ -108,55 +108,3 @@ class RowRandom:
     def of_row(self, row: int) -> np.random.Generator:
         """Returns a generator of NumPy for one row, for whatever else is drawn."""
         return np.random.Generator(np.random.Philox(key=int(self._rows[row])))
-
-
-class Permutation:
-    """A permutation of the numbers below a size, by a key.
-
-    It takes no memory, and any part of it takes as long as any other.
-
-    >>> order = Permutation(10, key=key_of(0, "epoch", 1))
-    >>> order[np.arange(10)]
-    array([5, 3, 0, 2, 7, 4, 8, 9, 6, 1])
-    >>> order[3], order[2:5]
-    (2, array([0, 2, 7]))
-    >>> order.inverse(order[np.arange(3, 6)])
-    array([3, 4, 5])
-
-    Args:
-      size: How many numbers, from 1 to 2**62.
-      key: Which permutation, such as `key_of(seed, epoch)`.
-    """
-
-    def __init__(self, size: int, key: int) -> None:
-        self.size = operator.index(size)
-        self.key = operator.index(key)
-        _core.permute(np.zeros(0, np.int64), self.size, self.key)  # Refuses what cannot be.
-
-    def __repr__(self) -> str:
-        return f"Permutation(size={self.size}, key={self.key})"
-
-    def __len__(self) -> int:
-        return self.size
-
-    @overload
-    def __getitem__(self, positions: int) -> int: ...
-    @overload
-    def __getitem__(self, positions: slice | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
-    def __getitem__(
-        self, positions: int | slice | npt.NDArray[np.int64]
-    ) -> int | npt.NDArray[np.int64]:
-        """Returns what is at one position, in a slice of them, or at each in an array."""
-        if isinstance(positions, slice):
-            chosen = range(self.size)[positions]
-            places = np.arange(chosen.start, chosen.stop, chosen.step, dtype=np.int64)
-        elif isinstance(positions, np.ndarray):
-            places = positions
-        else:
-            one = np.array([operator.index(positions)], np.int64)
-            return int(_core.permute(one, self.size, self.key)[0])
-        return _core.permute(places, self.size, self.key)
-
-    def inverse(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Returns the position of each number."""
-        return _core.unpermute(numbers, self.size, self.key)

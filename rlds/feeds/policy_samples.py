@@ -1,7 +1,6 @@
 """What the samples of Octo, OpenVLA and openpi have in common."""
 
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
@@ -72,34 +71,8 @@ class PolicySamples(Samples):
 
     @override
     def counts(self) -> np.ndarray:
-        return self._num_steps(np.arange(self.table.num_episodes))
-
-    def _num_steps(self, episodes: np.ndarray) -> np.ndarray:
-        """How many steps with an action episodes have."""
         outlines = self.table.outlines
-        num_steps: np.ndarray = outlines.num_steps[episodes]
-        if not self.include_last_action:
-            num_steps = np.maximum(num_steps - outlines.final_observation_known[episodes], 0)
-        return num_steps
-
-    def _taken(
-        self, episodes: np.ndarray, places: np.ndarray, paths: Sequence[str | None]
-    ) -> Columns:
-        """Rows of fields.
-
-        Args:
-          episodes: The episode of each sample.
-          places: Steps of each, of shape `[n]` or `[n, steps]`.
-          paths: The fields.
-        """
-        known = [path for path in paths if path is not None]
-        of_each = np.repeat(episodes, math.prod(places.shape[1:]))
-        rows = self.table.rows(of_each, places.reshape(-1), known)
-        columns = {path: rows.take(path) for path in known}
-        return {
-            path: column.reshape(*places.shape, *column.shape[1:])
-            for path, column in columns.items()
-        }
+        return outlines.num_steps if self.include_last_action else outlines.num_real_steps()
 
     def _images(self, taken: Columns, places: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
         """Yields the images of each camera in their new size; padding is black."""
@@ -163,7 +136,9 @@ class NormalizedPolicySamples(PolicySamples):
     def _observation(self, episodes: np.ndarray, places: np.ndarray, prefix: str) -> Columns:
         """The images, the state and the time of steps, and the masks of what is no padding."""
         images, state = self.roles.images, self.roles.state
-        taken = self._taken(episodes, places, [*images.values(), *state])
+        taken = self._taken(
+            episodes, places, [path for path in (*images.values(), *state) if path is not None]
+        )
         columns = {f"image_{camera}": image for camera, image in self._images(taken, places)}
         if state:
             columns[PROPRIO] = self._vector(state, taken, places, STATE)

@@ -109,20 +109,14 @@ class Roles:
         fields = [path for paths in vectors.values() for path in paths if path is not None]
 
         def episodes() -> Iterator[dict[str, Any]]:
-            for table in tables:
-                outlines = table.outlines
-                for number, length in enumerate(outlines.num_steps.tolist()):
-                    steps = table.read(number, fields=fields)
-                    taken = {path: at(steps, path) for path in fields}
-                    columns = {
-                        role: joined(paths, taken, (length,)) for role, paths in vectors.items()
-                    }
-                    columns[rlds_types.IS_LAST] = np.arange(length) == length - 1
-                    is_known = bool(outlines.final_observation_known[number])
-                    yield {
-                        rlds_types.STEPS: columns,
-                        rlds_types.FINAL_OBSERVATION_KNOWN: is_known,
-                    }
+            for episode in (each for table in tables for each in table.whole_episodes(fields)):
+                steps = episode[rlds_types.STEPS]
+                is_last = steps[rlds_types.IS_LAST]
+                taken = {path: at(steps, path) for path in fields}
+                columns = {
+                    role: joined(paths, taken, is_last.shape) for role, paths in vectors.items()
+                }
+                yield {**episode, rlds_types.STEPS: {**columns, rlds_types.IS_LAST: is_last}}
 
         return compute_statistics(
             episodes(), list(vectors), masks=masks, include_last_action=include_last_action

@@ -255,6 +255,22 @@ class Samples(abc.ABC):
         other.table = table
         return other
 
+    def _taken(self, episodes: np.ndarray, steps: np.ndarray, paths: Iterable[str]) -> Columns:
+        """Rows of fields.
+
+        Args:
+          episodes: The episode of each sample.
+          steps: Steps of it, of shape `[n]` or `[n, steps]`: so are the first axes of the result.
+          paths: The fields.
+        """
+        paths = list(paths)
+        of_each = np.repeat(episodes, steps.shape[1]) if steps.ndim > 1 else episodes
+        rows = self.table.rows(of_each, steps.reshape(-1), paths)
+        columns = {path: rows.take(path) for path in paths}
+        if steps.ndim > 1:
+            columns = {p: c.reshape(*steps.shape, *c.shape[1:]) for p, c in columns.items()}
+        return columns
+
 
 class Steps(Samples):
     """Every step, as it is; see `Table.steps`."""
@@ -269,19 +285,14 @@ class Steps(Samples):
     @override
     def counts(self) -> np.ndarray:
         outlines = self.table.outlines
-        if not self._only_real:
-            return outlines.num_steps
-        counts: np.ndarray = np.maximum(outlines.num_steps - outlines.final_observation_known, 0)
-        return counts
+        return outlines.num_real_steps() if self._only_real else outlines.num_steps
 
     @override
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
         del numbers, epoch
-        paths = list(self.table.fields)
-        rows = self.table.rows(episodes, steps, paths)
-        return {path: rows.take(path) for path in paths}
+        return self._taken(episodes, steps, self.table.fields)
 
 
 class Transitions(Samples):
@@ -444,18 +455,7 @@ class Windows(Samples):
     @override
     def counts(self) -> np.ndarray:
         outlines = self.table.outlines
-        return (
-            self._num_real(np.arange(self.table.num_episodes))
-            if self._only_real
-            else outlines.num_steps
-        )
-
-    def _num_real(self, episodes: np.ndarray) -> np.ndarray:
-        """How many steps have an action that is no placeholder."""
-        outlines = self.table.outlines
-        known = outlines.final_observation_known[episodes]
-        num_real: np.ndarray = np.maximum(outlines.num_steps[episodes] - known, 0)
-        return num_real
+        return outlines.num_real_steps() if self._only_real else outlines.num_steps
 
     @override
     def columns(
@@ -464,7 +464,7 @@ class Windows(Samples):
         del numbers, epoch
         past = steps[:, np.newaxis] + np.arange(1 - self._history, 1)
         past_mask, past = past >= 0, np.maximum(past, 0)
-        num_real = self._num_real(episodes)[:, np.newaxis]
+        num_real = self.table.outlines.num_real_steps(episodes)[:, np.newaxis]
         future = steps[:, np.newaxis] + np.arange(self._horizon)
         future_mask = future < num_real
         future = np.minimum(future, np.maximum(num_real - 1, 0))
@@ -481,18 +481,13 @@ class Windows(Samples):
             result |= self._gathered(episodes, future, future_mask, self._horizon_fields)
         return result
 
-    def _taken(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Columns:
-        rows = self.table.rows(episodes, steps, paths)
-        return {path: rows.take(path) for path in paths}
-
     def _gathered(
         self, episodes: np.ndarray, places: np.ndarray, mask: np.ndarray, fields: Sequence[str]
     ) -> Columns:
         paths = [path for field in fields for path in _below(self.table.fields, field)]
-        columns = self._taken(np.repeat(episodes, places.shape[1]), places.reshape(-1), paths)
-        for path, column in columns.items():
-            column = columns[path] = column.reshape(*places.shape, *column.shape[1:])
-            if self._padding == "zeros":
+        columns = self._taken(episodes, places, paths)
+        if self._padding == "zeros":
+            for column in columns.values():
                 zero_out(column, ~mask)
         return columns
 
@@ -532,13 +527,8 @@ class Segments(Samples):
         num_steps = self.table.outlines.num_steps[episodes][:, np.newaxis]
         places = steps[:, np.newaxis] + np.arange(self._length)
         mask = places < num_steps
-        flat = np.minimum(places, num_steps - 1).reshape(-1)
-        paths = list(self.table.fields)
-        rows = self.table.rows(np.repeat(episodes, self._length), flat, paths)
-        result = {}
-        for path in paths:
-            column = rows.take(path)
-            column = result[path] = column.reshape(*places.shape, *column.shape[1:])
+        result = self._taken(episodes, np.minimum(places, num_steps - 1), self.table.fields)
+        for column in result.values():
             zero_out(column, ~mask)
         if not self._drop_remainder:
             result["pad_mask"] = mask
@@ -614,9 +604,8 @@ class GoalSamples(_DerivedSamples):
         result = self._samples.columns(numbers, episodes, steps, epoch)
         known = self.table.storage.fields
         paths = [path for name in self._fields for path in _below(known, name)]
-        rows = self.table.rows(episodes, steps + distance, paths)
-        for path in paths:
-            result[f"goal{path.removeprefix(rlds.OBSERVATION)}"] = rows.take(path)
+        for path, column in self._taken(episodes, steps + distance, paths).items():
+            result[f"goal{path.removeprefix(rlds.OBSERVATION)}"] = column
         result["goal_distance"] = distance
         return result
 

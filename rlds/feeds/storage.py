@@ -68,6 +68,12 @@ class Outlines(NamedTuple):
     num_transitions: np.ndarray
     final_observation_known: np.ndarray
 
+    def num_real_steps(self, episodes: Any = slice(None)) -> np.ndarray:
+        """Returns how many steps of some episodes have an action that is no placeholder."""
+        known = self.final_observation_known[episodes]
+        num_real: np.ndarray = np.maximum(self.num_steps[episodes] - known, 0)
+        return num_real
+
 
 class Rows(abc.ABC):
     """Some rows: those of one step of an episode each."""
@@ -229,8 +235,7 @@ class EpisodeCache:
         self.episodes, self.max_bytes = episodes, max_bytes
         self._kept: collections.OrderedDict[int, dict[str, Any]] = collections.OrderedDict()
         self._bytes, self._lock = 0, threading.Lock()
-        self.num_read = 0
-        # Whoever needs a field of one episode is going to need it of all.
+        # A field that is asked for is read of every episode from then on.
         self._paths: dict[str, None] = {}
         begin_anew_in_forks(self)
 
@@ -259,7 +264,6 @@ class EpisodeCache:
             columns = {**kept, **now, **dict(leaves_at(read, None))}
             self._bytes += _size(columns) - _size(now)
             self._kept[number] = columns
-            self.num_read += 1
             while self._bytes > self.max_bytes and len(self._kept) > 1:
                 self._bytes -= _size(self._kept.popitem(last=False)[1])
         return columns

@@ -400,33 +400,42 @@ class Table:
                 and not self.storage.is_image(path)
             ]
         wanted = [path for path, _ in leaves_at(nest(self.storage.fields), fields)]
+        return compute_statistics(
+            self.whole_episodes(wanted),
+            wanted,
+            masks=masks,
+            include_last_action=include_last_action,
+        )
 
+    def blocks(self, paths: Sequence[str]) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+        """Yields the numbers of consecutive episodes, and fields of all their steps.
+
+        A block has about 4 MB, and at least one episode.
+        """
         lengths = self.outlines.num_steps
-        ends = np.cumsum(lengths)
         size_of_step = 1
-        for field in (self.storage.fields[path] for path in wanted):
+        for field in (self.storage.fields[path] for path in paths):
             shape = row_shape(field)  # Unknown sizes may be large.
             size = _BLOCK_BYTES if shape is None else math.prod(shape) * field.column_dtype.itemsize
             size_of_step += size
-        blocks = (ends - 1) // max(_BLOCK_BYTES // size_of_step, 1)
+        blocks = (np.cumsum(lengths) - 1) // max(_BLOCK_BYTES // size_of_step, 1)
+        cuts = np.flatnonzero(np.diff(blocks)) + 1
+        for chosen in np.split(np.arange(len(lengths)), cuts) if len(lengths) else ():
+            begins = np.cumsum(lengths[chosen]) - lengths[chosen]
+            episodes = np.repeat(chosen, lengths[chosen])
+            steps = np.arange(len(episodes)) - np.repeat(begins, lengths[chosen])
+            yield chosen, self.take(episodes, steps, paths)
 
-        def episodes() -> Iterator[dict[str, Any]]:
-            """Reads many short episodes at a time."""
-            for chosen in np.split(np.arange(len(ends)), np.flatnonzero(np.diff(blocks)) + 1):
-                rows = np.repeat(chosen, lengths[chosen])
-                begins = ends[chosen] - lengths[chosen]
-                places = np.arange(len(rows)) - np.repeat(begins - begins[:1], lengths[chosen])
-                columns = self.take(rows, places, wanted)
-                for number, begin in zip(chosen.tolist(), (begins - begins[:1]).tolist()):
-                    part = slice(begin, begin + int(lengths[number]))
-                    steps = {path: column[part] for path, column in columns.items()}
-                    steps[rlds.IS_LAST] = np.arange(lengths[number]) == lengths[number] - 1
-                    known = bool(self.outlines.final_observation_known[number])
-                    yield {rlds.STEPS: nest(steps), rlds.FINAL_OBSERVATION_KNOWN: known}
-
-        return compute_statistics(
-            episodes(), wanted, masks=masks, include_last_action=include_last_action
-        )
+    def whole_episodes(self, paths: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yields all episodes with some fields, as `rlds.statistics` takes them."""
+        for chosen, columns in self.blocks(paths):
+            begin = 0
+            for number, length in zip(chosen.tolist(), self.outlines.num_steps[chosen].tolist()):
+                steps = {path: column[begin : begin + length] for path, column in columns.items()}
+                steps[rlds.IS_LAST] = np.arange(length) == length - 1
+                known = bool(self.outlines.final_observation_known[number])
+                yield {rlds.STEPS: nest(steps), rlds.FINAL_OBSERVATION_KNOWN: known}
+                begin += length
 
     def steps(self, *, only_real: bool = False) -> Samples:
         """Returns every step as a sample.

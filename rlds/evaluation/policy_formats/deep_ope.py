@@ -86,66 +86,51 @@ def read_deep_ope_index(
         if not isinstance(record, Mapping):
             raise SourceError(f"{type(record).__name__}, expected a dict", file=file, row=row)
         with source_errors(file, row=row):
-            found.append(_policy(_Record(file, row, record), place))
+            found.append(_policy(record, place))
     return found
 
 
-@dataclasses.dataclass(frozen=True)
-class _Record:
-    """A record of an index, which anybody may have written."""
-
-    file: str | os.PathLike[str]
-    row: int
-    values: Mapping[str, Any]
-
-    def key(self, *names: str) -> str:
-        """Returns which of the names there is."""
-        for name in names:
-            if name in self.values:
-                return name
-        raise self.error(f"missing; the record has {', '.join(self.values)}", names[0])
-
-    def text(self, name: str) -> str:
-        value = self.values[self.key(name)]
-        if not isinstance(value, str) or not value:
-            raise self.error(f"{value!r:.100}, expected a text", name)
-        return value
-
-    def number(self, *names: str) -> float:
-        name = self.key(*names)
-        value = self.values[name]
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value):
-            raise self.error(f"{value!r:.100}, expected a number", name)
-        return float(value)
-
-    def texts(self, *names: str) -> tuple[str, ...]:
-        name = self.key(*names)
-        value = self.values[name]
-        items = value if isinstance(value, list) else [value]
-        if not items or not all(isinstance(item, str) for item in items):
-            raise self.error(f"{value!r:.100}, expected the names of tasks", name)
-        return tuple(items)
-
-    def error(self, what: str, field: str) -> SourceError:
-        return SourceError(what, file=self.file, row=self.row, field=field)
-
-
-def _policy(record: _Record, place: Any) -> DeepOpePolicy:
-    path = record.text(_PATH)
+def _policy(record: Mapping[str, Any], place: Any) -> DeepOpePolicy:
+    path, agent = _text(record, _PATH), _text(record, _AGENT)
     if "\\" in path or not all(part.strip(".") for part in path.split("/")):
-        raise record.error(f"{path!r:.100}, expected a path below the folder", _PATH)
+        raise ValueError(f"{_PATH} is {path!r:.100}, expected a path below the folder")
+    name, tasks = _found(record, *_TASKS)
+    tasks = tasks if isinstance(tasks, list) else [tasks]
+    if not tasks or not all(isinstance(task, str) for task in tasks):
+        raise ValueError(f"{name} is {tasks!r:.100}, expected the names of tasks")
     taken = {_PATH, _AGENT, _MEAN, *_TASKS, *_DEVIATIONS}
-    others = {name: value for name, value in record.values.items() if name not in taken}
+    others = {name: value for name, value in record.items() if name not in taken}
     return DeepOpePolicy(
         name=path.removesuffix(".pkl"),
         path=os.fspath(place / path),
-        tasks=record.texts(*_TASKS),
-        agent=record.text(_AGENT),
-        return_mean=record.number(_MEAN),
-        return_std=record.number(*_DEVIATIONS),
+        tasks=tuple(tasks),
+        agent=agent,
+        return_mean=_number(record, _MEAN),
+        return_std=_number(record, *_DEVIATIONS),
         settings={name: value for name, value in others.items() if _is_known(value)},
     )
+
+
+def _found(record: Mapping[str, Any], *names: str) -> tuple[str, Any]:
+    """The first of the names that there is, and its value."""
+    for name in names:
+        if name in record:
+            return name, record[name]
+    raise ValueError(f"{names[0]} is missing; the record has {', '.join(record)}")
+
+
+def _text(record: Mapping[str, Any], name: str) -> str:
+    _, value = _found(record, name)
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} is {value!r:.100}, expected a text")
+    return value
+
+
+def _number(record: Mapping[str, Any], *names: str) -> float:
+    name, value = _found(record, *names)
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"{name} is {value!r:.100}, expected a number")
+    return float(value)
 
 
 def _is_known(value: Any) -> bool:

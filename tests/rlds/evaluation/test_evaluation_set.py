@@ -4,7 +4,7 @@ import evaluation_problems as problems
 import numpy as np
 import pytest
 
-from rlds.evaluation import EvaluationSet, collect
+from rlds.evaluation import collect
 
 
 def columns(n, *, terminal=False, **others):
@@ -42,18 +42,6 @@ def test_ends_decide_what_counts():
     part = data.select([2, 0])
     assert part.observations.tolist() == [0, 10, 0, 10, 20]
     assert part.is_terminal.tolist() == [False, True]
-
-
-def test_problems_fit_their_descriptions():
-    data, probabilities = problems.MdpA.all_trajectories(3)
-    assert data.num_episodes == 132
-    assert probabilities.sum() == pytest.approx(1)
-    assert [len(problems.MdpA.all_trajectories(h)[1]) for h in (1, 2, 4)] == [9, 35, 482]
-
-
-def test_lengths_that_do_not_fit():
-    with pytest.raises(ValueError, match="actions must have 2 rows, got 1"):
-        EvaluationSet([2], [True], [True], np.zeros(3), np.zeros(1), np.zeros(2))
 
 
 def test_log_probs_that_come_with_the_next_observation():

@@ -103,5 +103,3 @@ def test_what_is_no_feature():
         Quadratic()(np.zeros((2, 300)), zeros)
     with pytest.raises(ValueError, match=r"of shape \[2, d\]; got shape \(2,\)"):
         Sampled(lambda observations, actions: observations[:, 0])(zeros, zeros)
-    with pytest.raises(ValueError, match="num_samples must be at least 1, got 0"):
-        Sampled(lambda observations, actions: observations, num_samples=0)

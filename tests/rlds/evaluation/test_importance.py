@@ -241,16 +241,6 @@ def test_the_policy_that_acted_is_worth_what_it_got():
         assert found.weights.largest == pytest.approx(1 / 40)
 
 
-def test_the_unit_of_a_density_does_not_matter_where_weights_are_normalized():
-    data = of_length(4)
-    target = data.log_probs + np.random.default_rng(1).normal(size=160) * 0.3
-    unit = np.tile([3.0, -200, 800, 5], 40)
-    for per_decision in (False, True):
-        options = {"gamma": 0.9, "per_decision": per_decision}
-        found = importance_sampling(data, target, **options).value
-        assert importance_sampling(data, target + unit, **options).value == pytest.approx(found)
-
-
 def test_one_episode_may_be_much_longer_than_the_others(monkeypatch):
     """A padded matrix of it would have 5 GB."""
     monkeypatch.setattr(ratios, "_BLOCK_PRODUCTS", 10_000)
@@ -378,7 +368,6 @@ def test_an_estimate_says_when_it_means_little():
     [
         ({"log_probs": None}, ValueError, "log_prob=.* or give the policy that acted"),
         ({"target": np.zeros(3)}, ValueError, r"of shape \(160,\); got float64 of shape \(3,\)"),
-        ({"target": np.full(160, np.nan)}, ValueError, "episode 0, step 0: log_prob of the target"),
         (
             {"target": np.where(np.arange(160) == 9, np.inf, 0)},
             ValueError,
@@ -392,7 +381,6 @@ def test_an_estimate_says_when_it_means_little():
         ),
         ({"gamma": 1.5}, ValueError, "gamma must be between 0 and 1"),
         ({"horizon": 0}, ValueError, "horizon must be positive"),
-        ({"horizon": 2.5}, TypeError, "integer"),
         ({"censored": "keep"}, ValueError, "censored must be"),
         ({"episode_weights": np.ones(3)}, ValueError, r"must have shape \(40,\)"),
         ({"episode_weights": -np.arange(40)}, ValueError, "got -1.0 for episode 1"),

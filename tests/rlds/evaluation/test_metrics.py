@@ -1,7 +1,5 @@
 """Comparisons of estimates with true values: exact numbers, ties, names, and what cannot be."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -43,7 +41,7 @@ def test_ties():
 
 def test_standard_errors_are_those_of_many_policies():
     rng = np.random.default_rng(0)
-    truth, noise = rng.normal(size=(2, 100, 50))
+    truth, noise = rng.normal(size=(2, 60, 50))
     repeated = [
         compare(v, v + e, num_samples=100, k=[1]) for v, e in zip(truth, noise, strict=True)
     ]
@@ -74,14 +72,7 @@ def test_estimates_far_off_are_cut_on_request():
     ("truth", "estimates", "options", "message"),
     [
         ({"a": 1, "b": 2}, {"a": 1}, {}, "there is no estimate of 'b'"),
-        (
-            {"a": 1},
-            dict.fromkeys("abcdefg", 1),
-            {},
-            "no true value of 'b', 'c', 'd', 'e', 'f', ...",
-        ),
         ([1, 2], [1], {}, "2 true values, but 1 estimates"),
-        ([1], [1], {}, "at least 2 policies, got 1"),
         ({"a": 1, "b": 2}, {"b": np.nan, "a": 2}, {}, "the estimate of policy 'b' is nan"),
         ([1, np.inf], [1, 2], {}, "the true value of policy 1 is inf"),
         ([1, 2], [1, 2], {"k": [0]}, "k must be numbers of policies from 1 on"),
@@ -90,14 +81,3 @@ def test_estimates_far_off_are_cut_on_request():
 def test_what_cannot_be_compared(truth, estimates, options, message):
     with pytest.raises(ValueError, match=message):
         compare(truth, estimates, **options)
-
-
-def test_names_and_an_order_do_not_mix():
-    with pytest.raises(TypeError, match="give both by names, in dicts, or both in the same order"):
-        compare({"a": 1, "b": 2}, [1, 2])
-
-
-def test_a_comparison_shows_itself():
-    shown = str(dataclasses.replace(compare(TRUTH, ESTIMATES, k=[3]), num_policies=7))
-    assert shown.startswith("7 policies: score ± standard error (normalized)\n")
-    assert "  precision@3:         0.6667 ± " in shown

@@ -49,21 +49,6 @@ def published(**changes):
 # --- Tanh of a Gaussian --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("action", "mean", "log_std", "expected"),
-    [
-        (0, 0, 0, -0.9189385332),
-        (0.5, 0.2, -1, -0.0820434970),
-        (-0.9, -1.5, 0.3, 0.4415808991),
-        (0.999, 2, 0, 3.6758075690),
-    ],
-)
-def test_tanh_gaussian_at_known_places(action, mean, log_std, expected):
-    policy = constant(TanhGaussianPolicy, mean, log_std)
-    found = policy.log_prob(ONE, np.array([[action]]))
-    assert found == pytest.approx([expected], abs=1e-10)
-
-
 def log_prob_in_decimals(action, mean, log_std):
     """The log-density of the normal number, less log(1 - a²): 60 digits, nothing rearranged."""
     with decimal.localcontext(prec=60):
@@ -74,7 +59,7 @@ def log_prob_in_decimals(action, mean, log_std):
         return float(normal - (1 - a * a).ln())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -87,6 +72,7 @@ def log_prob_in_decimals(action, mean, log_std):
     )
 )
 @example([(1 - 2**-24, 8.0, -5.0), (-1 + 2**-24, 0.0, 0.0), (2.0**-140, 0.0, 0.0)])
+@example([(0.999, 2.0, 0.0)])
 def test_tanh_gaussian_against_decimals(dimensions):
     actions, means, log_stds = map(np.array, zip(*dimensions))
     policy = constant(TanhGaussianPolicy, means, log_stds)
@@ -154,7 +140,7 @@ def test_samples_are_of_the_density():
         assert ratios.mean() == pytest.approx(1, abs=0.03)
 
 
-@pytest.mark.parametrize("log_std", [-np.inf, -3.0, -0.5, 0.7, 2.0])
+@pytest.mark.parametrize("log_std", [-np.inf, -0.5, 2.0])
 def test_expected_tanh(log_std):
     means = np.array([-3.0, 0.0, 0.2, 2.5])
     found = constant(TanhGaussianPolicy, means, log_std).mean(ONE)[0]
@@ -163,15 +149,6 @@ def test_expected_tanh(log_std):
     expected = np.tanh(means[:, None] + math.exp(log_std) * points) @ weights / weights.sum()
     np.testing.assert_allclose(found, expected, atol=1e-11)
     assert found[1] == 0
-
-
-def test_without_noise():
-    policy = constant(TanhGaussianPolicy, [0.5, -1.0], -np.inf)
-    expected = [np.tanh([0.5, -1.0]).tolist()]
-    assert policy.mode(ONE).tolist() == expected
-    assert policy.sample(ONE, np.random.default_rng(0)).tolist() == expected
-    with pytest.raises(TypeError, match="standard deviation is 0 has no probabilities"):
-        policy.log_prob(ONE, np.zeros((1, 2)))
 
 
 # --- Networks ------------------------------------------------------------------------------------
@@ -242,20 +219,12 @@ def test_deviations_that_are_a_copy_of_the_means():
     [
         ({"last_fc/bias": None}, KeyError, "there is no 'last_fc/bias'; there are: fc0/bias, "),
         ({"last_fc_log_std/weight": None}, KeyError, "no 'last_fc_log_std/weight'"),
-        ({"nonlinearity": None}, KeyError, "no 'nonlinearity'"),
         ({"nonlinearity": "swish"}, ValueError, "nonlinearity is 'swish', expected one of relu"),
         ({"output_distribution": b"\xff"}, ValueError, "expected one of gaussian, tanh_gaussian"),
         ({"fc0/weight": None}, ValueError, "expected fc0, fc1 and so on without a gap"),
         ({"fc1/weight": np.ones((2, 3))}, ValueError, "fc1 takes 3 numbers, but .* makes 2"),
-        ({"last_fc/weight": np.ones((1, 3))}, ValueError, "last_fc takes 3 numbers"),
         ({"last_fc_log_std/weight": np.ones((1, 3))}, ValueError, "log_std takes 3 numbers"),
-        (
-            {"last_fc_log_std/weight": np.ones((2, 2)), "last_fc_log_std/bias": np.ones(2)},
-            ValueError,
-            "have the shapes",
-        ),
         ({"fc1/bias": np.ones(3)}, ValueError, "fc1 has 2 rows of weights and 3 biases"),
-        ({"fc1/bias": np.ones((2, 1))}, ValueError, "fc1/bias is float64 of shape"),
         ({"fc1/bias": np.array(["a", "b"])}, ValueError, "fc1/bias is <U1"),
         ({"fc1/bias": np.array([0, np.nan])}, ValueError, "fc1/bias has numbers that are not fin"),
     ],
@@ -303,14 +272,6 @@ def test_actions_that_are_none_of_the_policy():
         GaussianPolicy(lambda _: (np.zeros((1, 2)), 0.0)).mode(observations)
     with pytest.raises(ValueError, match="clamp must be between 0 and 1, got 1"):
         constant(TanhGaussianPolicy, 0.0, 0.0, clamp=1)
-
-
-def test_no_rows():
-    none = np.zeros((0, 2))
-    assert mlp_policy(published()).log_prob(none, np.zeros((0, 1))).shape == (0,)
-    assert mlp_policy(published()).mean(none).shape == (0, 1)
-    table = CategoricalPolicy.from_table([[1.0]])
-    assert table.log_prob(np.zeros(0, int), np.zeros(0, int)).shape == (0,)
 
 
 # --- The others ----------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import mmap
 import os
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -92,83 +91,95 @@ def test_rows_are_those_of_plain_slices(arguments):
 
 
 @TWINS
-@pytest.mark.parametrize("width", [0, 1, 4, 8, 12])
-def test_rows_that_are_not_inside_their_buffer(core, width):
-    buffers = [np.arange(20, dtype=np.uint8), np.zeros(0, np.uint8)]
-    for number, offset, error in (
-        (0, -1, rf"row 40 has {width} bytes from -1 on in buffer 0, which has 20"),
-        (0, 21 - width, rf"row 40 has {width} bytes from {21 - width} on in buffer 0, which"),
-        (0, 2**63 - 1, rf"from {2**63 - 1} on in buffer 0"),
-        (0, 2**63 - width - 1, r"on in buffer 0"),
-        (0, -(2**63), rf"from {-(2**63)} on in buffer 0"),
-        (1, 1, r"in buffer 1, which has 0"),
-        (2, 0, r"row 40 is in buffer 2, but there are 2 buffers"),
-        (-1, 0, r"row 40 is in buffer -1, but there are 2 buffers"),
-        (-(2**31), 0, r"buffer -2147483648"),
-    ):
-        rows = np.zeros(50, np.int32), np.zeros(50, np.int64)
-        rows[0][40], rows[1][40] = number, offset
-        with pytest.raises(IndexError, match=error):
-            core.Buffers(buffers).gather(*rows, width, np.zeros((50, width), np.uint8))
-
-
-@TWINS
-def test_no_buffers_and_no_rows(core):
-    assert len(core.Buffers([])) == 0
+def test_rows_at_the_bounds(core):
+    buffers = core.Buffers([np.arange(20, dtype=np.uint8), np.zeros(0, np.uint8)])
+    for width in (0, 1, 12):
+        last = 20 - width
+        for number, offset in (
+            *((0, o) for o in (-1, last + 1, 2**63 - 1, 2**63 - width - 1, -(2**63))),
+            *((1, 1), (2, 0), (-1, 0), (-(2**31), 0)),
+        ):
+            numbers, offsets = np.zeros(50, np.int32), np.full(50, last)
+            out = np.zeros((50, width), np.uint8)
+            buffers.gather(numbers, offsets, width, out)
+            numbers[40], offsets[40] = number, offset
+            with pytest.raises(IndexError, match="row 40 "):
+                buffers.gather(numbers, offsets, width, out)
     assert rows_of(core, [], [], [], 3) == []
-    assert rows_of(core, [], [0], [0], 3) == "row 0 is in buffer 0, but there are 0 buffers"
-    assert rows_of(core, [], [0], [0], 0) == "row 0 is in buffer 0, but there are 0 buffers"
     assert rows_of(core, [np.zeros(0, np.uint8)], [0, 0], [0, 0], 0) == [b"", b""]
 
 
 @TWINS
+def test_steps_at_the_bounds(core):
+    buffers = core.Buffers([np.arange(100, dtype=np.uint8)])
+    out = np.zeros((1, 4), np.uint8)
+
+    def gather(number, episode, step, begin, stride=4):
+        numbers, begins = np.array([number], np.int32), np.array([0, begin])
+        where = np.array([episode]), np.array([step])
+        buffers.gather_steps(numbers, begins, *where, stride, 4, out)
+
+    gather(0, 1, 2**32 - 1, 96, stride=0)
+    assert out.tolist() == [[96, 97, 98, 99]]
+    for wrong in (
+        *((0, 2, 0, 0), (0, -1, 0, 0), (1, 1, 0, 0), (0, 1, -1, 50), (0, 1, 2**32, 0)),
+        *((0, 1, 2**32 - 1, 0), (0, 1, 4, -16), (0, 1, 4, 2**63 - 1), (0, 1, 4, 81)),
+        (0, 1, 2**32 - 1, 0, 2**31 - 1),
+    ):
+        with pytest.raises(IndexError, match="row 0 "):
+            gather(*wrong)
+
+
+def read_only(array):
+    array.flags.writeable = False
+    return array
+
+
+@TWINS
 @pytest.mark.parametrize(
-    ("changed", "error", "message"),
+    ("changed", "error"),
     [
-        ({"numbers": np.zeros(2, np.int64)}, TypeError, "numbers is of int64, not .* int32"),
-        ({"numbers": [0, 0]}, TypeError, "numbers is a list, not an array of int32"),
-        ({"numbers": np.zeros(2, ">i4")}, TypeError, "numbers is of >i4"),
-        ({"numbers": np.zeros((2, 1), np.int32)}, ValueError, r"numbers has the shape \(2, 1\)"),
-        ({"numbers": np.zeros(3, np.int32)}, ValueError, "3 numbers, but 2 offsets"),
-        ({"offsets": np.zeros(2, np.uint64)}, TypeError, "offsets is of uint64, not .* int64"),
-        ({"offsets": np.zeros(2)}, TypeError, "offsets is of float64, not .* int64"),
-        ({"offsets": None}, TypeError, "offsets is a NoneType"),
-        ({"offsets": np.zeros(4, np.int64)[::2]}, ValueError, r"offsets .* strides \(16,\)"),
-        ({"out": np.zeros((2, 4), np.int8)}, TypeError, "out is of int8, not .* uint8"),
-        ({"out": np.zeros((2, 4), bool)}, TypeError, "out is of bool"),
-        ({"out": np.zeros(8, np.uint8)}, ValueError, r"out has the shape \(8,\)"),
-        ({"out": np.zeros((2, 5), np.uint8)}, ValueError, r"shape \(2, 5\), not \(2, 4\)"),
-        ({"out": np.zeros((3, 4), np.uint8)}, ValueError, r"shape \(3, 4\), not \(2, 4\)"),
-        ({"out": np.zeros((2, 8), np.uint8)[:, ::2]}, ValueError, r"strides \(8, 2\)"),
-        ({"out": np.zeros((4, 2), np.uint8).T}, ValueError, r"strides \(1, 2\)"),
-        ({"width": 3}, ValueError, r"shape \(2, 4\), not \(2, 3\)"),
-        ({"width": -4}, ValueError, r"shape \(2, 4\), not \(2, -4\)"),
+        ({"numbers": np.zeros(2, np.int64)}, TypeError),
+        ({"numbers": [0, 0]}, TypeError),
+        ({"numbers": np.zeros(2, ">i4")}, TypeError),
+        ({"numbers": np.zeros((2, 1), np.int32)}, ValueError),
+        ({"numbers": np.zeros(3, np.int32)}, ValueError),
+        ({"steps": np.zeros(2, np.uint64)}, TypeError),
+        ({"steps": np.zeros(2)}, TypeError),
+        ({"steps": np.zeros(4, np.int64)[::2]}, ValueError),
+        ({"steps": np.zeros(17, np.uint8)[1:].view(np.int64)}, ValueError),
+        ({"out": np.zeros((2, 4), bool)}, TypeError),
+        ({"out": np.zeros((3, 4), np.uint8)}, ValueError),
+        ({"out": np.zeros((2, 8), np.uint8)[:, ::2]}, ValueError),
+        ({"out": read_only(np.zeros((2, 4), np.uint8))}, ValueError),
+        ({"width": 3}, ValueError),
+        ({"width": -4}, ValueError),
+        ({"begins": np.zeros(2, np.uint32)}, TypeError),
+        ({"episodes": [0, 0]}, TypeError),
+        ({"stride": -1}, ValueError),
+        ({"stride": 2**31}, ValueError),
     ],
 )
-def test_arguments_of_the_wrong_type_or_shape(core, changed, error, message):
+def test_arguments_of_the_wrong_type_or_shape(core, changed, error):
+    """Nothing is read or written by what is not exactly the memory that it has to be."""
     arguments = {
         "numbers": np.zeros(2, np.int32),
-        "offsets": np.zeros(2, np.int64),
+        "begins": np.zeros(1, np.int64),
+        "episodes": np.zeros(2, np.int64),
+        "steps": np.array([0, 1]),
+        "stride": 4,
         "width": 4,
         "out": np.zeros((2, 4), np.uint8),
     }
     buffers = core.Buffers([np.arange(9, dtype=np.uint8)])
-    buffers.gather(**arguments)
-    with pytest.raises(error, match=message):
-        buffers.gather(**arguments | changed)
-
-
-@TWINS
-def test_what_is_not_aligned_or_not_writable(core):
-    buffers = core.Buffers([np.zeros(9, np.uint8)])
-    offsets = np.zeros(17, np.uint8)[1:].view(np.int64)
-    assert not offsets.flags.aligned
-    with pytest.raises(ValueError, match="offsets has the shape"):
-        buffers.gather(np.zeros(2, np.int32), offsets, 4, np.zeros((2, 4), np.uint8))
-    out = np.zeros((2, 4), np.uint8)
-    out.flags.writeable = False
-    with pytest.raises(ValueError, match="out is read-only"):
-        buffers.gather(np.zeros(2, np.int32), np.zeros(2, np.int64), 4, out)
+    for arguments_of, call in (
+        (["numbers", "steps", "width", "out"], buffers.gather),
+        ([*arguments], buffers.gather_steps),
+    ):
+        call(*(arguments[name] for name in arguments_of))
+        if changed.keys() <= {*arguments_of}:
+            with pytest.raises(error):
+                call(*((arguments | changed)[name] for name in arguments_of))
 
 
 @TWINS
@@ -257,91 +268,6 @@ def test_steps_are_those_of_plain_slices(arguments):
         assert found == slices
 
 
-@TWINS
-def test_steps_that_are_not_there(core):
-    buffers = core.Buffers([np.arange(100, dtype=np.uint8)])
-    out = np.zeros((1, 4), np.uint8)
-    for number, episode, step, begin, error in (
-        (0, 2, 0, 0, "row 0 is of episode 2, but there are 2"),
-        (0, -1, 0, 0, "row 0 is of episode -1, but there are 2"),
-        (1, 1, 0, 0, "row 0 is in buffer 1, but there are 1 buffers"),
-        (0, 1, -1, 50, "row 0 is step -1 of episode 1"),
-        (0, 1, 2**32, 0, f"row 0 is step {2**32} of episode 1"),
-        (0, 1, 2**32 - 1, 0, f"row 0 has 4 bytes from {2**34 - 4} on in buffer 0"),
-        (0, 1, 4, -16, "row 0 is of episode 1, which begins at -16 in buffer 0, which has 100"),
-        (0, 1, 4, 2**63 - 1, f"row 0 is of episode 1, which begins at {2**63 - 1} in"),
-        (0, 1, 4, 81, "row 0 has 4 bytes from 97 on in buffer 0, which has 100"),
-    ):
-        numbers, begins = np.array([number], np.int32), np.array([0, begin])
-        where = np.array([episode]), np.array([step])
-        with pytest.raises(IndexError, match=error):
-            buffers.gather_steps(numbers, begins, *where, 4, 4, out)
-    largest = np.array([2**32 - 1])
-    buffers.gather_steps(np.zeros(1, np.int32), np.array([96]), np.array([0]), largest, 0, 4, out)
-    assert out.tolist() == [[96, 97, 98, 99]]
-    with pytest.raises(IndexError, match=f"from {2**31 * (2**32 - 1) - 2**32 + 1} on in buffer 0"):
-        buffers.gather_steps(
-            np.zeros(1, np.int32), np.array([0]), np.array([0]), largest, 2**31 - 1, 4, out
-        )
-
-
-@TWINS
-@pytest.mark.parametrize(
-    ("changed", "error", "message"),
-    [
-        ({"numbers": np.zeros(2, np.int64)}, TypeError, "numbers is of int64, not .* int32"),
-        ({"begins": np.zeros(2, np.uint32)}, TypeError, "begins is of uint32, not .* int64"),
-        ({"begins": np.zeros(4, np.int64)[::2]}, ValueError, r"begins .* strides \(16,\)"),
-        ({"episodes": [0]}, TypeError, "episodes is a list"),
-        ({"steps": np.zeros(2, np.int64)}, ValueError, "1 numbers, 1 episodes and 2 steps"),
-        ({"stride": -1}, ValueError, "a stride of -1 bytes: from 0 to 2147483647"),
-        ({"stride": 2**31}, ValueError, "a stride of 2147483648 bytes"),
-        ({"width": 3}, ValueError, r"shape \(1, 4\), not \(1, 3\)"),
-        ({"out": np.zeros((2, 4), np.uint8)}, ValueError, r"shape \(2, 4\), not \(1, 4\)"),
-    ],
-)
-def test_arguments_of_steps_of_the_wrong_type_or_shape(core, changed, error, message):
-    arguments = {
-        "numbers": np.zeros(1, np.int32),
-        "begins": np.zeros(2, np.int64),
-        "episodes": np.ones(1, np.int64),
-        "steps": np.zeros(1, np.int64),
-        "stride": 4,
-        "width": 4,
-        "out": np.zeros((1, 4), np.uint8),
-    }
-    buffers = core.Buffers([np.arange(9, dtype=np.uint8)])
-    buffers.gather_steps(**arguments)
-    assert arguments["out"].tolist() == [[0, 1, 2, 3]]
-    with pytest.raises(error, match=message):
-        buffers.gather_steps(**arguments | changed)
-
-
-def test_threads_gather_from_the_same_buffers():
-    random = np.random.default_rng(0)
-    data = [random.integers(0, 256, 10_000, np.uint8) for _ in range(3)]
-    buffers = _core.Buffers(data)
-    problems = []
-
-    def work(seed):
-        random = np.random.default_rng(seed)
-        for width in (1, 4, 7, 8, 100):
-            numbers = random.integers(0, 3, 2000, np.int32)
-            offsets = random.integers(0, 10_000 - width, 2000)
-            out = np.empty((2000, width), np.uint8)
-            buffers.gather(numbers, offsets, width, out)
-            expected = np.stack(data)[numbers[:, None], offsets[:, None] + np.arange(width)]
-            if not np.array_equal(out, expected):
-                problems.append((seed, width))
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert problems == []
-
-
 # --- Permutations --------------------------------------------------------------------------------
 
 sizes = st.one_of(st.integers(1, 1000), st.integers(1, 2**62), st.just(2**62))
@@ -359,13 +285,9 @@ def test_permutations_and_their_inverses(size, key, positions):
 
 
 def test_every_position_comes_out_once():
-    for size in [*range(1, 301), 999, 1 << 12, (1 << 12) + 1, 65_535, 100_003]:
+    for size in [*range(1, 301), 999, 1 << 12, (1 << 12) + 1, 100_003]:
         positions = np.arange(size)
-        moved = compiled.permute(positions, size, 3)
-        np.testing.assert_array_equal(np.sort(moved), positions)
-        np.testing.assert_array_equal(compiled.unpermute(moved, size, 3), positions)
-        np.testing.assert_array_equal(_pure.permute(positions, size, 3), moved)
-        np.testing.assert_array_equal(_pure.unpermute(moved, size, 3), positions)
+        np.testing.assert_array_equal(np.sort(compiled.permute(positions, size, 3)), positions)
 
 
 @TWINS
@@ -391,38 +313,22 @@ def test_positions_in_any_memory_layout(core):
 
 
 @TWINS
-@pytest.mark.parametrize("function", ["permute", "unpermute"])
 @pytest.mark.parametrize("size", [10, 1000, 2**62])
-def test_positions_that_are_not_there(core, function, size):
-    for position in (-1, size, 2**63 - 1, -(2**63)):
-        with pytest.raises(IndexError, match=f"position {position} is not in a permutation of"):
-            getattr(core, function)(np.array([0, position, 0]), size, 0)
-    assert getattr(core, function)(np.zeros(0, np.int64), size, 0).tolist() == []
-
-
-@TWINS
-@pytest.mark.parametrize("size", [5, 5000])
-@pytest.mark.parametrize("function", ["permute", "unpermute"])
-def test_arguments_of_permutations(core, function, size):
-    apply = getattr(core, function)
+def test_arguments_of_permutations(core, size):
     positions = np.arange(3)
-    for wrong in (0, -1, 2**62 + 1):
-        with pytest.raises(ValueError, match=f"a permutation of {wrong} positions"):
-            apply(positions, wrong, 0)
-    for wrong in (-1, 2**64):
-        with pytest.raises(ValueError, match=f"the key {wrong} is not"):
-            apply(positions, size, wrong)
-    with pytest.raises(TypeError, match="positions is of float64, not an array of int64"):
-        apply(positions.astype(float), size, 0)
-    np.testing.assert_array_equal(
-        apply(positions, np.int64(size), np.uint64(2**63)), apply(positions, size, 2**63)
-    )
-    with pytest.raises(TypeError, match="integer"):
-        apply(positions, float(size), 0)
-    with pytest.raises(TypeError, match="positions is a list"):
-        apply([1, 2], size, 0)
-    with pytest.raises(ValueError, match="one axis"):
-        apply(positions[None], size, 0)
+    for apply in (core.permute, core.unpermute):
+        for position in (-1, size, 2**63 - 1, -(2**63)):
+            with pytest.raises(IndexError, match=f"position {position} "):
+                apply(np.array([0, position, 0]), size, 0)
+        assert apply(np.zeros(0, np.int64), size, 0).tolist() == []
+        for wrong in ((0, 0), (-1, 0), (2**62 + 1, 0), (size, -1), (size, 2**64)):
+            with pytest.raises(ValueError, match=r"a permutation of|the key"):
+                apply(positions, *wrong)
+        with pytest.raises(ValueError, match="one axis"):
+            apply(positions[None], size, 0)
+        for wrong in ((positions.astype(float), size), ([1, 2], size), (positions, float(size))):
+            with pytest.raises(TypeError):
+                apply(*wrong, 0)
 
 
 # --- Hashes --------------------------------------------------------------------------------------
@@ -452,17 +358,6 @@ def test_each_bit_changes_half_of_a_hash():
         assert np.abs(bits.mean(axis=1) - 0.5).max() < 5 * 0.5 / 2048**0.5
 
 
-@TWINS
-def test_arguments_of_hashes(core):
-    with pytest.raises(TypeError, match="values is of int32, not an array of int64 or uint64"):
-        core.hash_many(np.zeros(3, np.int32), 0)
-    with pytest.raises(ValueError, match="one axis"):
-        core.hash_many(np.zeros((3, 3), np.int64), 0)
-    for wrong in (-1, 2**64):
-        with pytest.raises(ValueError, match=f"the key {wrong} is not"):
-            core.hash_many(np.zeros(3, np.int64), wrong)
-
-
 # --- Episodes ------------------------------------------------------------------------------------
 
 
@@ -480,23 +375,20 @@ def test_samples_are_found_in_their_episodes(lengths, samples):
 
 
 @TWINS
-def test_samples_of_many_episodes(core):
-    random = np.random.default_rng(0)
-    ends = np.cumsum(random.integers(0, 300, 20_000))
-    samples = random.integers(0, ends[-1] + 1, 10_001)
-    found = core.locate(samples, ends)
-    starts = np.concatenate([[0], ends])
-    assert (samples >= starts[found]).all()
-    assert (samples < np.append(ends, 2**62)[found]).all()
-
-
-@TWINS
-def test_arguments_of_locate(core):
+def test_arguments_of_hashes_and_of_locate(core):
     numbers = np.arange(3)
-    for wrong in (numbers.astype(np.int32), numbers.astype(np.uint64), [1], numbers.astype(">i8")):
-        with pytest.raises(TypeError, match=r"samples is .*, not an array of int64"):
-            core.locate(wrong, numbers)
-        with pytest.raises(TypeError, match=r"ends is .*, not an array of int64"):
-            core.locate(numbers, wrong)
+    for wrong in (numbers.astype(np.int32), [1], numbers.astype(">i8")):
+        for function, arguments in (
+            (core.hash_many, (wrong, 0)),
+            (core.locate, (wrong, numbers)),
+            (core.locate, (numbers, wrong)),
+        ):
+            with pytest.raises(TypeError, match="not an array of int64"):
+                function(*arguments)
+    with pytest.raises(ValueError, match="one axis"):
+        core.hash_many(numbers[None], 0)
     with pytest.raises(ValueError, match="one axis"):
         core.locate(numbers[None], numbers)
+    for wrong in (-1, 2**64):
+        with pytest.raises(ValueError, match=f"the key {wrong} is not"):
+            core.hash_many(numbers, wrong)

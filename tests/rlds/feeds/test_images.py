@@ -17,7 +17,7 @@ from PIL import PngImagePlugin
 
 import tfds_files
 from rlds.feeds import images
-from rlds.feeds.images import ImageDecoder, ImageError, decoder_names
+from rlds.feeds.images import ImageDecoder, ImageError
 from tfds_files.features import Image
 from tfds_files.png import encode_png
 
@@ -43,7 +43,7 @@ def library(request, monkeypatch):
 
 def choose_anew():
     for kind in (*images._KINDS[""], images._JPEG_OF_TF):
-        vars(kind).pop("library", None)
+        vars(kind).pop("decode", None)
 
 
 def picture(channels=3, size=(37, 29), seed=0):
@@ -190,11 +190,7 @@ def test_each_file_is_decoded_once_into_its_row(library, threads, monkeypatch):
     expected = np.stack([tfds_files.decode_image(file, feature(3)) for file in files])
     decoded_files = counted(monkeypatch, library)
     decoder = ImageDecoder((37, 29, 3), np.uint8, "jpeg", threads=threads)
-    windows = np.zeros((50, 2, 37, 29, 3), np.uint8)
-    out = windows[:, 1]
-    assert decoder.decode(files, out) is out
-    np.testing.assert_array_equal(out, expected)
-    assert not windows[:, 0].any()
+    np.testing.assert_array_equal(decoder.decode(files), expected)
     assert sorted(decoded_files) == sorted(files)
     for views in (list(map(memoryview, files)), [np.frombuffer(file, np.uint8) for file in files]):
         for shape in ((37, 29, 3), (None, None, 3), (None, None, None)):
@@ -247,26 +243,6 @@ def test_the_error_is_that_of_the_first_bad_row(library, threads):
         decoder.decode(files[22:25:2])
 
 
-def test_where_images_do_not_fit():
-    files = [encode_png(picture())] * 2
-    decoder = ImageDecoder((37, 29, 3), np.uint8)
-    fixed = np.zeros((2, 37, 29, 3), np.uint8)
-    fixed.flags.writeable = False
-    for out in (
-        np.zeros((3, 37, 29, 3), np.uint8),
-        np.zeros((2, 37, 29, 3), np.float32),
-        np.zeros((2, 37, 28, 3), np.uint8),
-        np.zeros((2, 37, 29), np.uint8),
-        np.zeros((2, 37, 58, 3), np.uint8)[:, :, ::2],
-        fixed,
-    ):
-        with pytest.raises(ValueError, match=r"2 images of uint8 and shape .* do not fit into"):
-            decoder.decode(files, out)
-    anywhere = ImageDecoder((None, None, 3), np.uint8)
-    with pytest.raises(ImageError, match=r"row 0: got an image of .* expected \(30, 29, 3\)"):
-        anywhere.decode(files, np.zeros((2, 30, 29, 3), np.uint8))
-
-
 def test_no_memory_is_reserved_for_what_a_file_only_says(library):
     decoder = ImageDecoder((None, None, 3), np.uint8)
     tracemalloc.start()
@@ -289,19 +265,6 @@ def test_options_that_there_are_not():
     for shape, threads in (((2, 2), 0), ((2, 2, 3), -1)):
         with pytest.raises(ValueError, match="no images of shape"):
             ImageDecoder(shape, np.uint8, threads=threads)
-
-
-def test_which_libraries_decode(library, monkeypatch):
-    names = decoder_names()
-    assert names["jpeg"].startswith(f"{library} ")
-    assert names["png"].startswith("opencv " if "opencv" in INSTALLED[:-1] else "pillow ") or (
-        library == "pillow"
-    )
-    for module in MODULES.values():
-        monkeypatch.setitem(sys.modules, module, None)
-    choose_anew()
-    with pytest.raises(ImportError, match="PIL"):
-        decoder_names()
 
 
 def test_pixels_of_tensorflow_need_simplejpeg(monkeypatch):
