@@ -6,6 +6,7 @@ import http.client
 import json
 import threading
 import time
+import types
 
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
@@ -62,6 +63,25 @@ def fetch(address, method, path, body=None, *, cookie="", headers=()):
         return response.status, response.headers, response.read()
 
 
+@contextlib.contextmanager
+def serving(app, **uvicorn):
+    """Has an application answer in a thread of this process; gives its `address`, and the rest."""
+    with running.bound("127.0.0.1", 0) as listener:
+        server = running.server(app, **uvicorn)
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        while not server.started:
+            assert thread.is_alive(), "the server has not started"
+            time.sleep(0.005)
+        try:
+            yield types.SimpleNamespace(
+                address=running.address_of(listener), server=server, thread=thread
+            )
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
 class Served:
     """A server with a port, in a thread of this process: a context manager.
 
@@ -79,26 +99,19 @@ class Served:
         data = DataDirectory(self.directory)
         opened = creator(data, self._database, Settings(**self._settings))
         self.creator = self._stack.enter_context(opened)
-        listener = self._stack.enter_context(running.bound("127.0.0.1", 0))
-        self.address = running.address_of(listener)
-        self._server = running.server(self.creator.app, **self._uvicorn)
-        self._thread = threading.Thread(target=self._server.run, args=([listener],))
-        self._thread.start()
-        while not self._server.started:
-            assert self._thread.is_alive(), "the server has not started"
-            time.sleep(0.005)
+        self._there = self._stack.enter_context(serving(self.creator.app, **self._uvicorn))
+        self.address = self._there.address
         return self
 
     def __exit__(self, *_):
-        self._server.should_exit = True
-        self._thread.join()
         self._stack.close()
 
     def end_at_once(self, seconds):
         """Ends as after a second Ctrl-C; whether that took no longer than so many seconds."""
-        self._server.should_exit = self._server.force_exit = True
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
+        server, thread = self._there.server, self._there.thread
+        server.should_exit = server.force_exit = True
+        thread.join(seconds)
+        return not thread.is_alive()
 
     def call(self, *args, **kwargs):
         """Asks for something: the status, and the JSON that is answered."""

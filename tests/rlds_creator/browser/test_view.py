@@ -1,17 +1,12 @@
 """`rlds view` in Chromium: datasets, their episodes, and what is in their steps."""
 
-import contextlib
-import threading
-import time
-import types
-
 import dm_env
 import numpy as np
 import pytest
+from creator_server import serving
 from dm_env import specs
 
 import envlogger
-from rlds_creator.server import running
 from rlds_creator.server.view_app import view_app
 from rlds_creator.viewing import Shelf
 
@@ -61,17 +56,8 @@ def viewed(tmp_path_factory):
                 timestep = env.reset()
                 while not timestep.last():
                     timestep = env.step(np.array([0.5, -0.25], np.float32))
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(running.bound("127.0.0.1", 0))
-        shelf = Shelf([folder / "reach", folder / "push"])
-        server = running.server(view_app(shelf))
-        thread = threading.Thread(target=server.run, args=([listener],))
-        thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        yield types.SimpleNamespace(address=running.address_of(listener))
-        server.should_exit = True
-        thread.join()
+    with serving(view_app(Shelf([folder / "reach", folder / "push"]))) as there:
+        yield there
 
 
 @pytest.mark.parametrize("options", [{}, {"viewport": PHONE, "color_scheme": "dark"}])

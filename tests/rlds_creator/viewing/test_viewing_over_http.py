@@ -1,19 +1,18 @@
 """The pages' view of datasets, asked for over HTTP from a real server."""
 
 import contextlib
-import http.client
 import json
 import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.parse
 
+import creator_server
 import numpy as np
 import pytest
+from creator_server import fetch
 
-from rlds_creator.server import running
 from rlds_creator.server.view_app import view_app
 from rlds_creator.viewing import Shelf
 from rlds_tools.command_line.commands import run
@@ -24,16 +23,13 @@ TOKEN = "a long token"
 
 
 class Client:
-    def __init__(self, port):
-        self._port = port
-        self.headers = {}
+    def __init__(self, address):
+        self._address, self.headers = address, {}
 
     def get(self, path, *, method="GET", body=None, **headers):
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
-        with contextlib.closing(connection):
-            connection.request(method, path, body, {**self.headers, **headers})
-            answer = connection.getresponse()
-            return answer.status, answer.headers, answer.read()
+        headers = {**self.headers, **headers}
+        content = body.encode() if isinstance(body, str) else body
+        return fetch(self._address, method, path, content, headers=headers)
 
     def json(self, path, **options):
         status, headers, body = self.get(path, **options)
@@ -44,17 +40,8 @@ class Client:
 
 @contextlib.contextmanager
 def serving(app):
-    with running.bound("127.0.0.1", 0) as listener:
-        server = running.server(app)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        while not server.started and thread.is_alive():
-            time.sleep(0.01)
-        try:
-            yield Client(listener.getsockname()[1])
-        finally:
-            server.should_exit = True
-            thread.join()
+    with creator_server.serving(app) as there:
+        yield Client(there.address)
 
 
 @pytest.fixture(scope="module")
@@ -184,10 +171,9 @@ def test_others_need_the_token(folder):
         status, answer = client.json("/api/datasets")
         assert (status, answer["error"]["code"]) == (401, "login")
         entry = {"method": "POST", "body": json.dumps({"token": "another", "name": ""})}
-        client.headers["Content-Type"] = "application/json"
         assert client.json("/api/enter", **entry)[0] == 401
         # Such as a form of somebody else's page, or none at all, would send.
-        assert client.json("/api/enter", **entry, **{"Content-Type": "text/plain"})[0] == 400
+        assert client.json("/api/enter", **entry, **{"content-type": "text/plain"})[0] == 400
         assert client.json("/api/enter", **{**entry, "body": b'"\xff'})[0] == 400
         entry["body"] = json.dumps({"token": TOKEN, "name": "Somebody"})
         status, headers, _ = client.get("/api/enter", **entry)
@@ -202,7 +188,6 @@ def test_others_need_the_token(folder):
         client.headers["Cookie"] = cookie.partition(";")[0]
         assert client.json("/api/datasets")[0] == 200
         with serving(view_app(Shelf([folder / "tiny"]), token="another")) as other:
-            other.headers["Content-Type"] = "application/json"
             _, others, _ = other.get("/api/enter", method="POST", body='{"token": "another"}')
             assert others["set-cookie"].partition("=")[0] != name, "one would end the other"
         assert client.json("/api/me")[1]["may"] == ["view"]
@@ -240,8 +225,7 @@ def test_the_command_serves_until_ctrl_c(folder):
         )
         try:
             link = process.stdout.readline().split()[0]
-            port = urllib.parse.urlsplit(link).port
-            client = Client(port)
+            client = Client(f"http://127.0.0.1:{urllib.parse.urlsplit(link).port}")
             if host == "127.0.0.1":
                 assert link.endswith("/train/1")
                 page = urllib.parse.urlsplit(link).path
@@ -250,7 +234,6 @@ def test_the_command_serves_until_ctrl_c(folder):
             else:
                 assert client.json("/api/datasets")[0] == 401
                 body = json.dumps({"token": link.partition("#")[2], "name": ""})
-                client.headers["Content-Type"] = "application/json"
                 cookie = client.get("/api/enter", method="POST", body=body)[1]["set-cookie"]
                 client.headers["Cookie"] = cookie.partition(";")[0]
                 assert client.json("/api/datasets")[0] == 200

@@ -37,26 +37,14 @@ def test_what_can_be_meant_is_a_picture(drawn, expected):
     np.testing.assert_array_equal(picture, expected)
 
 
-@pytest.mark.parametrize(
-    ("drawn", "message"),
-    [
-        (None, "not NoneType"),
-        ([[1, 2], [3, 4]], "not list"),
-        (np.zeros((0, 0, 3), np.uint8), r"shape \(0, 0, 3\)"),
-        (np.zeros((5, 5, 2), np.uint8), "shape"),
-        (np.zeros(5, np.uint8), "shape"),
-        (np.zeros((2, 5, 5, 3), np.uint8), "shape"),
-        (np.broadcast_to(np.uint8(1), (100_000, 100_000, 3)), "4096"),
-        (np.full((5, 5, 3), np.nan), "nan"),
-        (np.full((5, 5, 3), -1), "-1"),
-        (np.full((5, 5, 3), 256.0), "256"),
-        (np.full((5, 5), "x"), "numbers"),
-        (np.full((5, 5), 1j), "numbers"),
-    ],
-)
-def test_what_is_no_picture_is_refused(drawn, message):
-    with pytest.raises(PictureError, match=message):
-        as_rgb(drawn)
+def test_what_is_no_picture_is_refused():
+    no_numbers = [np.full((5, 5), "x"), np.full((5, 5), 1j), None, [[1, 2], [3, 4]]]
+    no_shapes = [np.zeros(shape, np.uint8) for shape in ((0, 0, 3), (5, 5, 2), (5,), (2, 5, 5, 3))]
+    too_large = np.broadcast_to(np.uint8(1), (100_000, 100_000, 3))
+    no_brightness = [np.full((5, 5, 3), value) for value in (np.nan, -1, 256.0)]
+    for drawn in (*no_numbers, *no_shapes, too_large, *no_brightness):
+        with pytest.raises(PictureError):
+            as_rgb(drawn)
 
 
 def decoded(file):
