@@ -151,7 +151,7 @@ def find(directory: Folder, folders_in: Callable[[Folder], Iterable[str]]) -> Fo
             what = f"there are {', '.join(sorted(below)[:10])}: say which" if below else "nothing"
             raise FileNotFoundError(f"{found} has no {INFO_FILE}, and below it {what}")
         found /= below[0]
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _folders_in(directory: pathlib.Path) -> list[str]:

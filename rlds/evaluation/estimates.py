@@ -71,8 +71,7 @@ class Mean(Statistic):
     @override
     def values(self, counts: np.ndarray) -> np.ndarray:
         with np.errstate(invalid="ignore", divide="ignore"):
-            found: np.ndarray = (counts @ self.terms) / counts.sum(axis=1)
-            return found
+            return (counts @ self.terms) / counts.sum(axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,8 +96,7 @@ class RatioSum(Statistic):
     def values(self, counts: np.ndarray) -> np.ndarray:
         above, below = counts @ self.numerators, counts @ self.denominators
         ratios = np.divide(above, below, out=np.zeros_like(above), where=below != 0)
-        found: np.ndarray = np.where((below != 0).any(axis=1), ratios.sum(axis=1), np.nan)
-        return found
+        return np.where((below != 0).any(axis=1), ratios.sum(axis=1), np.nan)
 
 
 @dataclasses.dataclass(frozen=True)

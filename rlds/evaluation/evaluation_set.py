@@ -148,8 +148,7 @@ class EvaluationSet:
     @functools.cached_property
     def times(self) -> np.ndarray:
         """Which one of its episode each transition is, from 0 on, `[M]`."""
-        found: np.ndarray = np.arange(len(self.rewards)) - self.splits[self.episodes]
-        return found
+        return np.arange(len(self.rewards)) - self.splits[self.episodes]
 
     @functools.cached_property
     def rows(self) -> np.ndarray:
@@ -157,32 +156,27 @@ class EvaluationSet:
 
         The next row has what followed, unless that is not known.
         """
-        found: np.ndarray = np.arange(len(self.rewards)) + self._known_before[self.episodes]
-        return found
+        return np.arange(len(self.rewards)) + self._known_before[self.episodes]
 
     @functools.cached_property
     def is_last(self) -> np.ndarray:
         """Whether each transition is the last one of its episode, `[M]`."""
-        found: np.ndarray = self.times + 1 == self.num_transitions[self.episodes]
-        return found
+        return self.times + 1 == self.num_transitions[self.episodes]
 
     @functools.cached_property
     def next_is_terminal(self) -> np.ndarray:
         """Whether each transition ends in a terminal state, whose value is 0, `[M]`."""
-        found: np.ndarray = self.is_last & self.is_terminal[self.episodes]
-        return found
+        return self.is_last & self.is_terminal[self.episodes]
 
     @functools.cached_property
     def next_is_known(self) -> np.ndarray:
         """Whether what was observed after each transition is known, `[M]`."""
-        found: np.ndarray = ~self.is_last | self.final_observation_known[self.episodes]
-        return found
+        return ~self.is_last | self.final_observation_known[self.episodes]
 
     @functools.cached_property
     def _known_before(self) -> np.ndarray:
         """How many final observations are in the rows before each episode, `[N]`."""
-        found: np.ndarray = np.cumsum(self.final_observation_known) - self.final_observation_known
-        return found
+        return np.cumsum(self.final_observation_known) - self.final_observation_known
 
     @property
     def first_rows(self) -> np.ndarray:
@@ -198,8 +192,7 @@ class EvaluationSet:
 
     @property
     def _first_rows(self) -> np.ndarray:
-        found: np.ndarray = self.splits[:-1] + self._known_before
-        return found
+        return self.splits[:-1] + self._known_before
 
     @property
     def initial_observations(self) -> Any:
@@ -322,8 +315,7 @@ def _is_given(data: EvaluationSet, name: str) -> bool:
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """The numbers from each start on, as many as each length says, one after the other."""
     before = np.cumsum(lengths) - lengths
-    found: np.ndarray = np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
-    return found
+    return np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
 
 
 def collect(
@@ -596,17 +588,13 @@ def _ends(
     """Whether episodes are terminal: by their flags, or by the discounts that led to their ends."""
     last = np.cumsum(num_steps) - 1
     if rlds.IS_TERMINAL in flags:
-        found: np.ndarray = flags[rlds.IS_TERMINAL][last].astype(np.bool_)
-        return found
+        return flags[rlds.IS_TERMINAL][last].astype(np.bool_)
     if rlds.DISCOUNT not in flags:
         raise KeyError(
             f"collect: the steps of episode {first} have neither {rlds.IS_TERMINAL!r} nor "
             f"{rlds.DISCOUNT!r}; without them an episode that ended looks like one that was cut"
         )
-    is_zero: np.ndarray = (num_steps > known) & (
-        flags[rlds.DISCOUNT][np.maximum(last - known, 0)] == 0
-    )
-    return is_zero
+    return (num_steps > known) & (flags[rlds.DISCOUNT][np.maximum(last - known, 0)] == 0)
 
 
 def _concatenated(blocks: Sequence[_Block], path: str) -> np.ndarray:

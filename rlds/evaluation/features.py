@@ -79,8 +79,7 @@ class Features(abc.ABC):
 
 
 def _sum(arrays: Any) -> np.ndarray:
-    found: np.ndarray = sum(arrays)
-    return found
+    return sum(arrays)
 
 
 @dataclasses.dataclass(frozen=True)

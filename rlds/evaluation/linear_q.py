@@ -125,8 +125,7 @@ class _Block(NamedTuple):
     @property
     def differences(self) -> np.ndarray:
         """Of which the weighted sum is the reward: the features, less the discounted ones after."""
-        found: np.ndarray = self.features - self.discounts[:, None] * self.after
-        return found
+        return self.features - self.discounts[:, None] * self.after
 
 
 @dataclasses.dataclass(frozen=True)
@@ -340,8 +339,7 @@ class _Refit(Statistic):
     @override
     def values(self, counts: np.ndarray) -> np.ndarray:
         coefficients, starts = self.q.refits(counts)
-        found: np.ndarray = (coefficients * starts).sum(axis=1)
-        return found
+        return (coefficients * starts).sum(axis=1)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -390,13 +388,11 @@ class LinearQ:
 
     def q(self, observations: Any, actions: Any) -> np.ndarray:
         """See `QFunction`."""
-        found: np.ndarray = self.features(observations, actions) @ self.coefficients
-        return found
+        return self.features(observations, actions) @ self.coefficients
 
     def v(self, observations: Any) -> np.ndarray:
         """See `QFunction`."""
-        found: np.ndarray = self.expected_features(observations) @ self.coefficients
-        return found
+        return self.expected_features(observations) @ self.coefficients
 
     def features(self, observations: Any, actions: Any) -> np.ndarray:
         """Returns what the coefficients are weights of in `q`, `[n, d]`."""
@@ -463,5 +459,4 @@ class LinearQ:
             raise ValueError("with a gamma of 1 there are no frequencies of discounted steps")
         start = (1 - gamma) * self._start / self._scales
         dual = np.linalg.solve(self._equations.T, start) / self._scales
-        found: np.ndarray = self._problem.of_transitions(np.arange(len(data.rewards))) @ dual
-        return found
+        return self._problem.of_transitions(np.arange(len(data.rewards))) @ dual

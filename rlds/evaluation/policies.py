@@ -109,8 +109,7 @@ class Policy(abc.ABC):
         if impossible.any():
             what = f"the behaviour policy never takes {np.asarray(actions)[impossible][0]}"
             raise RowError(int(np.argmax(impossible)), "action", what)
-        found: np.ndarray = self.log_prob(observations, actions) - recorded
-        return found
+        return self.log_prob(observations, actions) - recorded
 
 
 def _no_probabilities(name: str) -> NoReturn:
@@ -174,8 +173,7 @@ class CategoricalPolicy(Policy):
             logs = np.log(table)
 
         def look_up(observations: Any) -> np.ndarray:
-            found: np.ndarray = logs[whole_numbers(observations, len(logs), "observation")]
-            return found
+            return logs[whole_numbers(observations, len(logs), "observation")]
 
         return cls(look_up)
 
@@ -193,25 +191,21 @@ class CategoricalPolicy(Policy):
             np.isfinite(largest), "observation", lambda row: f"log-probabilities {logits[row]}"
         )
         logits = logits - largest
-        found: np.ndarray = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-        return found
+        return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
 
     def probs(self, observations: Any) -> np.ndarray:
         """Returns the probabilities of all actions, `[n, A]`, float64."""
-        found: np.ndarray = np.exp(self.log_probs(observations))
-        return found
+        return np.exp(self.log_probs(observations))
 
     @override
     def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
         bounds = np.cumsum(self.probs(observations), axis=-1)
         drawn = rng.random((len(bounds), 1)) * bounds[:, -1:]
-        found: np.ndarray = (drawn >= bounds).sum(axis=-1)
-        return found
+        return (drawn >= bounds).sum(axis=-1)
 
     @override
     def mode(self, observations: Any) -> np.ndarray:
-        found: np.ndarray = self.log_probs(observations).argmax(axis=-1)
-        return found
+        return self.log_probs(observations).argmax(axis=-1)
 
     @override
     def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
@@ -268,8 +262,7 @@ class _PolicyOfNormals(Policy):
     def _drawn(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
         """Normal numbers."""
         mean, log_std = self.parameters(observations)
-        found: np.ndarray = mean + np.exp(log_std) * rng.standard_normal(mean.shape)
-        return found
+        return mean + np.exp(log_std) * rng.standard_normal(mean.shape)
 
     def _normal(self, observations: Any, values: np.ndarray) -> np.ndarray:
         """The logarithms of the densities of the normal numbers."""
@@ -279,8 +272,7 @@ class _PolicyOfNormals(Policy):
         if not std.all():
             _no_probabilities("A policy whose standard deviation is 0")
         logs = -0.5 * (((values - mean) / std) ** 2 + _LOG_2PI) - log_std
-        found: np.ndarray = logs.sum(axis=-1)
-        return found
+        return logs.sum(axis=-1)
 
 
 class GaussianPolicy(_PolicyOfNormals):
@@ -347,13 +339,11 @@ class TanhGaussianPolicy(_PolicyOfNormals):
 
     @override
     def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
-        found: np.ndarray = np.tanh(self._drawn(observations, rng))
-        return found
+        return np.tanh(self._drawn(observations, rng))
 
     def mode(self, observations: Any) -> np.ndarray:
         """Returns the tanh of the mean, which is what "the mode" is commonly used for."""
-        found: np.ndarray = np.tanh(self.parameters(observations)[0])
-        return found
+        return np.tanh(self.parameters(observations)[0])
 
     @override
     def mean(self, observations: Any) -> np.ndarray:
@@ -364,16 +354,14 @@ class TanhGaussianPolicy(_PolicyOfNormals):
         z = _before_tanh(actions, self._clamp)
         # log(1 - tanh(z)²), without a difference of what is nearly equal.
         log_slope = 2.0 * (np.log(2.0) - z - np.logaddexp(0.0, -2.0 * z))
-        found: np.ndarray = self._normal(observations, z) - log_slope.sum(axis=-1)
-        return found
+        return self._normal(observations, z) - log_slope.sum(axis=-1)
 
     def log_ratio(self, behaviour: Policy, observations: Any, actions: np.ndarray) -> np.ndarray:
         """See `Policy`. Between two of this class, the slopes of tanh cancel out."""
         if not isinstance(behaviour, TanhGaussianPolicy):
             return super().log_ratio(behaviour, observations, actions)
         z = _before_tanh(actions, min(self._clamp, behaviour._clamp))
-        found: np.ndarray = self._normal(observations, z) - behaviour._normal(observations, z)
-        return found
+        return self._normal(observations, z) - behaviour._normal(observations, z)
 
 
 def _before_tanh(actions: Any, clamp: float) -> np.ndarray:

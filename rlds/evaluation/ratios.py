@@ -247,8 +247,7 @@ class StepWeights:
     ) -> np.ndarray:
         """The steps of a block, of numbers for all transitions; anything after the end."""
         if self._is_grid:
-            steps: np.ndarray = flat.reshape(self.num_episodes, -1)[episodes, first:last]
-            return steps
+            return flat.reshape(self.num_episodes, -1)[episodes, first:last]
         places = self._starts[episodes, None] + np.arange(first, last)
         return np.take(flat, places, mode="clip")
 
@@ -391,10 +390,7 @@ class StepRatios(Statistic):
 
 def _product(counts: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """The product of matrices. One row is not worth the threads that would share the work."""
-    found: np.ndarray = (
-        counts @ numbers if len(counts) > 1 else np.einsum("bn,nk->bk", counts, numbers)
-    )
-    return found
+    return counts @ numbers if len(counts) > 1 else np.einsum("bn,nk->bk", counts, numbers)
 
 
 def weight_report(

@@ -195,8 +195,7 @@ class _Corrected(Statistic):
 
     @override
     def values(self, counts: np.ndarray) -> np.ndarray:
-        found: np.ndarray = self.starts.values(counts) + self.corrections.values(counts)
-        return found
+        return self.starts.values(counts) + self.corrections.values(counts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,8 +275,7 @@ def _errors(data: EvaluationSet, q: QFunction, gamma: float) -> np.ndarray:
         "q",
         place,
     )
-    found: np.ndarray = data.rewards + data.step_discounts(gamma) * after - taken
-    return found
+    return data.rewards + data.step_discounts(gamma) * after - taken
 
 
 def _start_values(data: EvaluationSet, q: QFunction) -> np.ndarray:

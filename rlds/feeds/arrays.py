@@ -41,8 +41,7 @@ def empty(shape: Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:
     if dtype.hasobject:
         return np.empty(shape, dtype)
     size = math.prod(shape) * dtype.itemsize
-    array: np.ndarray = _spare.take(size).view(dtype).reshape(shape)
-    return array
+    return _spare.take(size).view(dtype).reshape(shape)
 
 
 class _Spare:
@@ -111,8 +110,7 @@ def as_bytes(array: np.ndarray) -> np.ndarray:
     >>> as_bytes(np.array([1, 256], "<u2"))
     array([1, 0, 0, 1], dtype=uint8)
     """
-    memory: np.ndarray = array.reshape(-1).view(np.uint8)
-    return memory
+    return array.reshape(-1).view(np.uint8)
 
 
 def listed(rows: np.ndarray | Sequence[np.ndarray]) -> np.ndarray:

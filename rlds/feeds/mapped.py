@@ -285,8 +285,7 @@ class MappedStorage(Storage):
 
     def shards(self, episodes: np.ndarray) -> np.ndarray:
         """Returns which file each episode is in, int32."""
-        shards: np.ndarray = self._shards[episodes]
-        return shards
+        return self._shards[episodes]
 
     def find_strings(
         self, name: str, shard: int, episodes: np.ndarray, steps: np.ndarray
@@ -314,8 +313,7 @@ class MappedStorage(Storage):
 
     def _joined_field(self, part: Callable[[ShardIndex], np.ndarray], name: str) -> np.ndarray:
         def of_field(index: ShardIndex) -> np.ndarray:
-            column: np.ndarray = part(index)[:, index.fields.index(name)]
-            return column
+            return part(index)[:, index.fields.index(name)]
 
         return self._joined(of_field)
 

@@ -116,8 +116,7 @@ class Segmented(Order):
         found = locate(shuffled, ends)
         segments = order[found]
         offsets = shuffled - (ends[found] - self._sizes[segments])
-        numbers: np.ndarray = self._begins[segments] + offsets
-        return numbers
+        return self._begins[segments] + offsets
 
     def _segments(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """The segments in the order of an epoch, and how many samples there are up to each."""
@@ -139,8 +138,7 @@ def _begins_of_segments(counts: np.ndarray, length: int | None) -> np.ndarray:
     begins = np.repeat(begins, parts) + places * length
     # Of those that begin within the same `length` samples only the first begins a segment.
     is_first: np.ndarray = np.diff(begins // length, prepend=-1) != 0
-    kept: np.ndarray = begins[is_first]
-    return kept
+    return begins[is_first]
 
 
 @dataclasses.dataclass(frozen=True)

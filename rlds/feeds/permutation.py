@@ -34,8 +34,7 @@ def uniform_of(numbers: npt.NDArray[np.int64], key: int) -> npt.NDArray[np.float
     >>> uniform_of(np.array([3, 4, 3]), key_of("example")).round(3)
     array([0.238, 0.832, 0.238])
     """
-    drawn: npt.NDArray[np.float64] = (_core.hash_many(numbers, key) >> np.uint64(11)) / (1 << 53)
-    return drawn
+    return (_core.hash_many(numbers, key) >> np.uint64(11)) / (1 << 53)
 
 
 class RowRandom:
@@ -80,8 +79,7 @@ class RowRandom:
         size: int | Sequence[int] | None = None,
     ) -> npt.NDArray[np.float64]:
         """Returns numbers from `low` on, below `high`."""
-        drawn: npt.NDArray[np.float64] = low + np.subtract(high, low) * self.random(size)
-        return drawn
+        return low + np.subtract(high, low) * self.random(size)
 
     def normal(
         self,
@@ -92,8 +90,7 @@ class RowRandom:
         """Returns numbers of normal distributions."""
         radius = np.sqrt(-2.0 * np.log1p(-self.random(size)))
         standard = radius * np.cos(2.0 * np.pi * self.random(size))
-        drawn: npt.NDArray[np.float64] = loc + scale * standard
-        return drawn
+        return loc + scale * standard
 
     def integers(
         self,

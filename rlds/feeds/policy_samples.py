@@ -126,8 +126,7 @@ class NormalizedPolicySamples(PolicySamples):
             return vector
         field = self.statistics[role]
         normalization.check_shape(vector.shape, field, f"the {role}", type(self).__name__)
-        normalized: np.ndarray = normalization.normalize(vector, field, kind=self.kind)
-        return normalized
+        return normalization.normalize(vector, field, kind=self.kind)
 
     def _actions(self, episodes: np.ndarray, places: np.ndarray) -> np.ndarray:
         taken = self._taken(episodes, places, self.roles.action)
@@ -166,8 +165,7 @@ class NormalizedPolicySamples(PolicySamples):
         if self.goal_seed is None:
             return None
         uniform = uniform_of(numbers, key_of("goals", self.goal_seed, epoch))
-        drawn: np.ndarray = low + (uniform * (high - low)).astype(np.int64)
-        return drawn
+        return low + (uniform * (high - low)).astype(np.int64)
 
     def _name(self, number: int) -> np.ndarray:
         names = np.empty(number, object)

@@ -620,8 +620,7 @@ class GoalSamples(_DerivedSamples):
             log = math.log(self._gamma)
             drawn = np.log1p(uniform * np.expm1(farthest * log)) / log
         # Rounding must not lead beyond the last step.
-        distances: np.ndarray = np.minimum(1 + np.floor(drawn).astype(np.int64), farthest)
-        return distances
+        return np.minimum(1 + np.floor(drawn).astype(np.int64), farthest)
 
 
 class NormalizedSamples(_DerivedSamples):

@@ -71,8 +71,7 @@ class Outlines(NamedTuple):
     def num_real_steps(self, episodes: Any = slice(None)) -> np.ndarray:
         """Returns how many steps of some episodes have an action that is no placeholder."""
         known = self.final_observation_known[episodes]
-        num_real: np.ndarray = np.maximum(self.num_steps[episodes] - known, 0)
-        return num_real
+        return np.maximum(self.num_steps[episodes] - known, 0)
 
 
 class Rows(abc.ABC):

@@ -79,14 +79,6 @@ def test_means_under_categorical_policies_are_exact():
     )
 
 
-def test_nested_observations_become_a_vector():
-    nested = {"position": RNG.standard_normal((4, 2, 3)), "time": np.arange(4)}
-    flat = np.concatenate([nested["position"].reshape(4, 6), nested["time"][:, None]], axis=1)
-    actions = RNG.standard_normal((4, 2))
-    features = Quadratic()
-    np.testing.assert_array_equal(features(nested, actions), features(flat, actions))
-
-
 def test_what_is_no_feature():
     zeros = np.zeros((2, 1))
     with pytest.raises(ValueError, match=r"needs one integer as observation, got a dict.*=\"obs"):

@@ -197,24 +197,6 @@ def close(expected):
     return pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True)
 
 
-def test_weights_of_ended_episodes_stay_in_proportion():
-    """Those of some have ended when larger ones come to an end, and one goes on much longer."""
-    lengths = np.array([0, 1, 1, 2, 3, 5, 9, 17, 40])
-    rng, count = np.random.default_rng(5), int(lengths.sum())
-    data = EvaluationSet(
-        num_transitions=lengths,
-        is_terminal=np.arange(9) != 2,
-        final_observation_known=np.zeros(9, bool),
-        observations=np.zeros(count),
-        actions=np.zeros(count),
-        rewards=rng.normal(size=count),
-        log_probs=np.zeros(count),
-    )
-    target = np.append(np.full(38, 0.2), rng.normal(size=40) * 0.1)
-    found = importance_sampling(data, target, gamma=0.9)
-    assert found.value == close(slowly(data, np.exp(target).tolist(), 0.9, (True, True)))
-
-
 def of_length(length, number=40, seed=0, **others):
     """Episodes with terminal ends."""
     rng = np.random.default_rng(seed)

@@ -166,19 +166,6 @@ def test_recorded_discounts():
     np.testing.assert_allclose(q.coefficients, [2.6 / 0.68, 4.8 / 0.68])
 
 
-@pytest.mark.slow
-def test_linear_gaussian_has_no_bias():
-    rng = np.random.default_rng(0)
-    values = []
-    for _ in range(200):
-        data = problems.LinearGaussian.sample(200, 20, rng, share_unknown=0.5)
-        target = problems.LinearGaussian.policy(-0.6, 0.2)
-        q = fitted_q(data, target, features=Quadratic(), gamma=0.95)
-        values.append(q.estimate().value)
-    error = np.std(values) / len(values) ** 0.5
-    assert abs(np.mean(values) - problems.LinearGaussian.value) < 4 * error < 0.2
-
-
 def test_what_the_data_does_not_say():
     # Action 1 is never taken in state 1, the target always takes it.
     data = EvaluationSet(

@@ -45,12 +45,6 @@ def test_threads_never_have_the_same_memory():
     assert not wrong
 
 
-def test_keeps_little_of_what_is_asked_for_once():
-    for size in range(200):
-        arrays.empty([(1 << 20) + size], np.uint8)
-    assert arrays._spare._bytes <= 48 << 20
-
-
 def test_odd_sizes_do_not_push_out_what_is_used():
     used = arrays.empty([SIZE + 128], np.uint8).ctypes.data
     for size in range(300):

@@ -102,8 +102,6 @@ def test_files_that_are_changed_in_place_are_not_read_any_more(directory, feed, 
     with pytest.raises(SourceChangedError, match=rf"{SHARD}: it was changed while it was open"):
         feed[3]
     with pytest.raises(SourceChangedError, match=SHARD):
-        next(feed.iterate(3))
-    with pytest.raises(SourceChangedError, match=SHARD):
         [feed.samples.table.read(episode) for episode in range(12)]
     if change is not truncate:  # Otherwise it is damaged, which the next test but one shows.
         return
@@ -451,10 +449,6 @@ def test_numbers_that_are_none(feed):
     for wrong in (-1, len(feed), 10**30):
         with pytest.raises(IndexError, match=f"14 batches, not one {wrong}"):
             feed.block(wrong, 1)
-    for wrong in (1.0, "1", slice(2), None):
-        for asked in (feed.__getitem__, feed.state_dict, feed.iterate, lambda n: Feed(samples, n)):
-            with pytest.raises(TypeError):
-                asked(wrong)
     for wrong in ([0.5], [True, False], ["a"], np.array([None])):
         with pytest.raises(TypeError, match="expected integers"):
             samples.batch(wrong)
@@ -555,21 +549,18 @@ def test_metadata_that_a_filter_asks_for_is_that_of_the_episodes(
     def of(episode, names):
         return {name: episode.metadata[name] for name in names}
 
-    def check(names, kept, found):
+    for names in ([*plain], [*plain, *others]):
+        found = []
+        kept = table.filter_episodes(
+            lambda e, names=names, found=found: found.append(of(e, names)) or e.metadata["success"]
+        )
+        if names == [*plain]:
+            assert (read == []) == (file_format == "tfrecord")
         expected = [of(episode, names) for episode in table.episodes]
         assert (kept.num_episodes, len(found), len(expected)) == (3, 7, 7)
         for one, other in zip(found, expected):
             assert_equal(one, other)
             assert [type(one[name]) for name in names] == [type(other[name]) for name in names]
-
-    found = []
-    kept = table.filter_episodes(lambda e: found.append(of(e, plain)) or e.metadata["success"])
-    assert (read == []) == (file_format == "tfrecord")
-    check(plain, kept, found)
-    both = [*plain, *others]
-    found = []
-    kept = table.filter_episodes(lambda e: found.append(of(e, both)) or e.metadata["success"])
-    check(both, kept, found)
     seen = []
     kept.filter_episodes(
         lambda e: seen.append((len(e), e["action"].shape, dict(e.metadata), e.key))

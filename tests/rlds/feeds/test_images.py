@@ -1,14 +1,12 @@
 import contextlib
 import importlib.util
 import io
-import os
 import pickle
 import re
 import signal
 import sys
 import threading
 import tracemalloc
-import warnings
 
 import numpy as np
 import pytest
@@ -255,18 +253,6 @@ def test_no_memory_is_reserved_for_what_a_file_only_says(library):
         tracemalloc.stop()
 
 
-def test_options_that_there_are_not():
-    with pytest.raises(
-        ValueError, match=r"no encoding 'gif' of images, expected one of \['', 'jpeg"
-    ):
-        ImageDecoder((2, 2, 3), np.uint8, "gif")
-    with pytest.raises(ValueError, match="no pixels 'TF' of JPEG files"):
-        ImageDecoder((2, 2, 3), np.uint8, jpeg="TF")
-    for shape, threads in (((2, 2), 0), ((2, 2, 3), -1)):
-        with pytest.raises(ValueError, match="no images of shape"):
-            ImageDecoder(shape, np.uint8, threads=threads)
-
-
 def test_pixels_of_tensorflow_need_simplejpeg(monkeypatch):
     monkeypatch.setitem(sys.modules, "simplejpeg", None)
     with pytest.raises(ImportError, match=r"simplejpeg is needed .*rlds-ecosystem\[images\]"):
@@ -304,27 +290,6 @@ def test_pixels_of_tensorflow_that_are_unknown():
         decoder.decode([whole, damaged])
     for file in damaged_files():
         assert file == whole + b"more" or isinstance(decoded(file, decoder), tuple | np.ndarray)
-
-
-def test_decoders_are_pickled(library):
-    decoder = ImageDecoder((37, 29, 3), np.uint8, "png", threads=2)
-    files = [encode_png(picture(seed=seed)) for seed in range(4)]
-    expected = decoder.decode(files)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(decoder)).decode(files), expected)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_process_has_threads_of_its_own():
-    decoder = ImageDecoder((37, 29, 3), np.uint8, threads=2)
-    files = [encode_png(picture(seed=seed)) for seed in range(20)]
-    expected = decoder.decode(files)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Of forking a process with threads.
-        child = os.fork()
-    if not child:
-        signal.alarm(60)
-        os._exit(0 if np.array_equal(decoder.decode(files), expected) else 1)
-    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_nothing_is_written_after_an_interrupt():

@@ -115,9 +115,9 @@ def test_windows(dataset, padding):
     assert_same([table.windows(only_real=True, **options) for table in tables], only_real)
 
 
-@pytest.mark.parametrize(("length", "shift"), [(3, 3), (2, 4)])
-def test_segments(dataset, length, shift):
+def test_segments(dataset):
     tables, episodes = dataset
+    length, shift = 3, 2
     lengths = [len(episode["steps"]["action"]) for episode in episodes]
     # Tracing takes long: an episode of each kind.
     chosen = [lengths.index(number) for number in (0, 1, max(lengths))]
