@@ -6,14 +6,18 @@ import abc
 import contextlib
 import dataclasses
 import json
+import os
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from etils import epath
 from typing_extensions import override
 
 import rlds
 from rlds.alignment import from_sars
+from rlds.formats.hdf5_videos import read_video, video_fields
+from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup, field_of_values
 from rlds.raw_files.untrusted import SourceChangedError, source_errors
 from rlds.sources.episode_fields import RESERVED
@@ -25,6 +29,7 @@ from rlds.sources.source import (
     SourceError,
     files_of,
 )
+from rlds.video import VIDEO
 from rlds_ecosystem.columns import with_placeholder
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import Paths, excludes, nest, root_of
@@ -144,8 +149,19 @@ class Hdf5EpisodesSource(RandomAccessSource):
     keeps_attributes = False
 
     @abc.abstractmethod
-    def _opened(self, split: str, index: int) -> contextlib.AbstractContextManager[EpisodeGroup]:
-        """Opens an episode."""
+    def _file(self, split: str, index: int) -> str | os.PathLike[str]:
+        """Returns the file of an episode."""
+
+    def _group(self, hdf5: Hdf5File, file: Any, split: str, index: int) -> EpisodeGroup:
+        """Returns the arrays of an episode; its group is the open file, if nothing else is said."""
+        del split, index
+        return EpisodeGroup(hdf5, file)
+
+    @contextlib.contextmanager
+    def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
+        hdf5 = Hdf5File(self._file(split, index))
+        with hdf5.read(episode=self.key(split, index)) as file:
+            yield self._group(hdf5, file, split, index)
 
     @abc.abstractmethod
     def _origin(self, split: str, index: int) -> str:
@@ -183,11 +199,14 @@ class Hdf5EpisodesSource(RandomAccessSource):
         """Returns the fields of an episode that are not in its group."""
         return {}
 
-    def _others(
-        self, split: str, index: int, num_steps: int, wanted: Collection[str]
-    ) -> Mapping[str, Any]:
+    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
         """Returns their values, at least those that are wanted."""
-        del split, index, num_steps, wanted
+        del split, index, wanted
+        return {}
+
+    def _videos(self, split: str, index: int) -> Mapping[str, epath.Path]:
+        """Returns the files of videos, by the paths of the fields of a step that they show."""
+        del split, index
         return {}
 
     # --- What there is.
@@ -205,7 +224,7 @@ class Hdf5EpisodesSource(RandomAccessSource):
                     source_errors(lambda: files_of(self), episode=self.key(split, index)),
                     self._opened(split, index) as group,
                 ):
-                    self._describe(group)
+                    self._describe(group, split, index)
                 return
             except SourceChangedError:
                 raise
@@ -214,15 +233,16 @@ class Hdf5EpisodesSource(RandomAccessSource):
         assert damage is not None
         raise damage
 
-    def _describe(self, group: EpisodeGroup) -> None:
+    def _describe(self, group: EpisodeGroup, split: str, index: int) -> None:
         number = self._num_transitions(group)
         if not number:
             raise group.error("no rows", next(iter(group.arrays)))
+        self._cameras = list(self._videos(split, index))
         self._columns: dict[str, Column] = {}
         self._values: dict[str, Field] = {}
         self._rows_of_values: dict[str, int | None] = {}
         of_steps: Paths[Any] = Paths(dict.fromkeys((*rlds.STEP_FLAGS, rlds.DISCOUNT)))
-        own = (*RESERVED, OTHER_ATTRIBUTES, *self._other_fields())
+        own = (*RESERVED, VIDEO, OTHER_ATTRIBUTES, *self._other_fields())
         of_episode: Paths[Any] = Paths(dict.fromkeys(own))
         for path in group.arrays:
             if path in self.table.derived:
@@ -267,7 +287,8 @@ class Hdf5EpisodesSource(RandomAccessSource):
     @override
     def episode_fields(self) -> Mapping[str, Any]:
         attributes = {OTHER_ATTRIBUTES: Field(str)} if self.keeps_attributes else {}
-        return nest({**self._attributes, **self._values, **self._other_fields(), **attributes})
+        others = {**self._other_fields(), **video_fields(self._cameras)}
+        return nest({**self._attributes, **self._values, **others, **attributes})
 
     # --- One episode.
 
@@ -338,7 +359,28 @@ class Hdf5EpisodesSource(RandomAccessSource):
         if self.keeps_attributes and OTHER_ATTRIBUTES in wanted:
             others = group.other_attributes(self._attributes)
             values[OTHER_ATTRIBUTES] = json.dumps(others) if others else ""
-        return nest({**values, **self._others(split, index, num_steps, wanted)})
+        values |= self._others(split, index, wanted)
+        return nest({**values, **self._read_videos(group, split, index, num_steps, wanted)})
+
+    def _read_videos(
+        self,
+        group: EpisodeGroup,
+        split: str,
+        index: int,
+        num_steps: int,
+        wanted: Collection[str],
+    ) -> dict[str, Any]:
+        files = self._videos(split, index)
+        for camera, file in files.items():
+            if camera not in self._cameras:
+                raise SourceError("the first episode has no such video", file=file, field=camera)
+        found: dict[str, Any] = {}
+        for camera in self._cameras:
+            if any(field.startswith(f"{VIDEO}/{camera}/") for field in wanted):
+                if camera not in files:
+                    raise group.error("no such video, but the first episode has it", camera)
+                found |= read_video(files[camera], camera, num_steps)
+        return found
 
     def _is_terminal(self, group: EpisodeGroup) -> bool:
         path = self.table.terminal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from rlds.video.container import VideoFile
 from rlds.video.fields import clip_fields, clip_values
 from rlds_ecosystem.fields import Field
 
-__all__ = ["read_videos", "video_fields"]
+__all__ = ["read_video", "video_fields"]
 
 
 def video_fields(cameras: Iterable[str]) -> dict[str, Field]:
@@ -31,35 +31,26 @@ def video_fields(cameras: Iterable[str]) -> dict[str, Field]:
     }
 
 
-def read_videos(
-    files: Mapping[str, epath.Path], num_steps: int, wanted: Collection[str]
-) -> dict[str, Any]:
-    """Returns the values of `video_fields`, of the wanted cameras.
+def read_video(file: epath.Path, camera: str, num_steps: int) -> dict[str, Any]:
+    """Returns the values of the `video_fields` of a camera.
 
     A frame belongs to each step; where there are fewer, the last steps have none.
 
     Args:
-      files: The files of the cameras; they may be missing.
+      file: The video.
+      camera: The path of the field of a step that it shows.
       num_steps: How many steps the episode has.
-      wanted: The paths of the fields that are wanted.
 
     Raises:
-      SourceError: A file is missing or damaged.
+      SourceError: The file is damaged.
     """
-    found: dict[str, Any] = {}
-    for camera, file in files.items():
-        path = f"{VIDEO}/{camera}"
-        if not any(field.startswith(f"{path}/") for field in wanted):
-            continue
-        if not file.exists():
-            raise SourceError("the video is missing", file=file, field=path)
-        with source_errors(file, field=path):
-            video = VideoFile(file)
-            if video.fault:
-                raise SourceError(video.fault, file=file, field=path)
-            number = video.info.num_frames
-            clip = video.clip(0, number)
-        steps = np.arange(num_steps)
-        values = clip_values(clip, np.where(steps < number, steps, -1))
-        found.update({f"{path}/{name}": value for name, value in values.items()})
-    return found
+    path = f"{VIDEO}/{camera}"
+    with source_errors(file, field=path):
+        video = VideoFile(file)
+        if video.fault:
+            raise SourceError(video.fault, file=file, field=path)
+        number = video.info.num_frames
+        clip = video.clip(0, number)
+    steps = np.arange(num_steps)
+    values = clip_values(clip, np.where(steps < number, steps, -1))
+    return {f"{path}/{name}": value for name, value in values.items()}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,21 @@ from rlds.raw_files.untrusted import SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
 
-__all__ = ["EpisodeGroup", "attribute_values", "field_of_values"]
+__all__ = ["ComputedArray", "EpisodeGroup", "attribute_values", "field_of_values"]
+
+
+class ComputedArray(NamedTuple):
+    """An array of an episode that the file has not as it is.
+
+    Attributes:
+      shape: Its shape.
+      field: Returns what its rows hold.
+      rows: Returns some of them.
+    """
+
+    shape: tuple[int, ...]
+    field: Callable[[], Field]
+    rows: Callable[[slice], np.ndarray]
 
 
 class EpisodeGroup:
@@ -30,7 +44,7 @@ class EpisodeGroup:
 
     Attributes:
       file: The file.
-      arrays: What the arrays hold that have values, by path.
+      arrays: What the arrays hold that have values, by path. Derived classes may add others.
     """
 
     def __init__(self, hdf5: Hdf5File, group: Any) -> None:
@@ -41,7 +55,7 @@ class EpisodeGroup:
         found = {
             path: self._reader.stored(item, path) for path, item in self._items if is_array(item)
         }
-        self.arrays: dict[str, StoredArray] = {
+        self.arrays: dict[str, StoredArray | ComputedArray] = {
             path: stored for path, stored in found.items() if stored is not None
         }
 
@@ -86,6 +100,8 @@ class EpisodeGroup:
           SourceError: They are neither numbers nor text, or the first one is a damaged image.
         """
         array = self.arrays[path]
+        if isinstance(array, ComputedArray):
+            return array.field()
         if self._may_be_files(path) and array.shape[0]:
             row = self.files(path, slice(0, 1))[0]
             if is_image_file(row):
@@ -104,6 +120,8 @@ class EpisodeGroup:
           SourceError: It is missing, or does not.
         """
         self.num_rows(path)
+        if isinstance(self.arrays[path], ComputedArray):
+            return
         if as_rows and field.encoding:
             if self._may_be_files(path):
                 return  # They are looked at when they are read.
@@ -128,10 +146,14 @@ class EpisodeGroup:
 
     def value(self, path: str, rows: slice = slice(None)) -> Any:
         """Reads an array, or rows of it: strings and rows of different lengths as objects."""
-        return self._reader.read(self._group.id, path, self.arrays[path], rows)[()]
+        array = self.arrays[path]
+        if isinstance(array, ComputedArray):
+            return array.rows(rows)
+        return self._reader.read(self._group.id, path, array, rows)[()]
 
     def _field(self, path: str, shape: tuple[int | None, ...]) -> Field:
         array = self.arrays[path]
+        assert isinstance(array, StoredArray)
         if array.kind == "numbers":
             return Field(array.dtype, shape)
         return Field(str if array.kind == "text" else bytes, shape)
@@ -151,13 +173,14 @@ class EpisodeGroup:
     def _may_be_files(self, path: str) -> bool:
         """Whether rows of an array may be files, by its dtype and its shape."""
         array = self.arrays[path]
+        assert isinstance(array, StoredArray)
         is_matrix = array.dtype == np.uint8 and len(array.shape) == 2
         return is_matrix or (array.kind != "numbers" and len(array.shape) == 1)
 
     def files(self, path: str, rows: slice) -> np.ndarray:
         """Reads rows that are files of images."""
         values = self.value(path, rows)
-        if self.arrays[path].kind != "numbers":
+        if values.dtype == object:
             return np.asarray(values)
         return np.array([*(row.tobytes().rstrip(b"\0") for row in values), None], object)[:-1]
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -25,11 +26,9 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.formats.hdf5_source import Channels, Column, Hdf5EpisodesSource, Hdf5Table
-from rlds.formats.hdf5_videos import read_videos, video_fields
+from rlds.formats.hdf5_source import Channels, Hdf5EpisodesSource, Hdf5Table
 from rlds.raw_files.hdf5_access import Hdf5File
-from rlds.raw_files.hdf5_arrays import StoredArray
-from rlds.raw_files.hdf5_episodes import EpisodeGroup
+from rlds.raw_files.hdf5_episodes import ComputedArray, EpisodeGroup
 from rlds.raw_files.input_files import natural_order, present
 from rlds.raw_files.untrusted import check_is_file, check_link, folders_in, is_there, source_errors
 from rlds.sources.source import SourceError
@@ -123,7 +122,6 @@ class AgiBotSource(Hdf5EpisodesSource):
         if not self._episodes:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {_PROPRIO}/<task>/<episode>.")
         self._infos: dict[str, dict[str, Any]] = {}
-        self._cameras: dict[str, str] = {}
         self._look_at_first(("train", index) for index in range(len(self._episodes)))
 
     @classmethod
@@ -135,17 +133,23 @@ class AgiBotSource(Hdf5EpisodesSource):
         names = [entry.name for entry in stores.list_directory(root / _INFO)]
         return any(re.fullmatch(r"task_[0-9]+\.json", name) for name in names)
 
-    @contextlib.contextmanager
-    def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
-        hdf5 = Hdf5File(self._folder(_PROPRIO, index) / _FILE)
-        with hdf5.read(episode=self.key(split, index)) as opened:
-            images = _images(self._folder(_OBSERVATIONS, index) / _DEPTH)
-            yield _Proprio(hdf5, opened, images, fills=self._fill == "state")
+    def _file(self, split: str, index: int) -> epath.Path:
+        return self._folder(_PROPRIO, index) / _FILE
 
-    def _describe(self, group: EpisodeGroup) -> None:
-        files = [os.fspath(self._folder(_PROPRIO, i) / _FILE) for i in range(len(self._episodes))]
-        self._cameras = self._find_cameras(files.index(group.file))
-        super()._describe(group)
+    def _group(self, hdf5: Hdf5File, file: Any, split: str, index: int) -> EpisodeGroup:
+        images = _images(self._folder(_OBSERVATIONS, index) / _DEPTH)
+        return _Proprio(hdf5, file, images, fills=self._fill == "state")
+
+    def _videos(self, split: str, index: int) -> Mapping[str, epath.Path]:
+        cameras: dict[str, epath.Path] = {}
+        for folder, kind in _VIDEOS.items():
+            place = self._folder(_OBSERVATIONS, index) / folder
+            for name in _names(place, ".mp4"):
+                stem = name.removesuffix(".mp4")
+                camera = f"{rlds.OBSERVATION}/{kind}/{stem.removesuffix('_color')}"
+                camera = f"{rlds.OBSERVATION}/{kind}/{stem}" if camera in cameras else camera
+                cameras[camera] = place / name
+        return cameras
 
     def _origin(self, split: str, index: int) -> str:
         return f"{_PROPRIO}/{self.key(split, index)}/{_FILE}"
@@ -157,18 +161,10 @@ class AgiBotSource(Hdf5EpisodesSource):
     def _is_of_steps(self, path: str, group: EpisodeGroup, number: int) -> bool:
         return not path.endswith("/index") and super()._is_of_steps(path, group, number)
 
-    def _column(self, path: str, group: EpisodeGroup, number: int) -> Column | None:
-        column = super()._column(path, group, number)
-        if column is not None and root_of(path) == _DEPTH:
-            return column._replace(field=dataclasses.replace(column.field, unit="mm"))
-        return column
-
     def _instruction(self, split: str, index: int, group: EpisodeGroup) -> str:
         return str(self._info(index).get("task_name") or "")
 
-    def _others(
-        self, split: str, index: int, num_steps: int, wanted: Collection[str]
-    ) -> Mapping[str, Any]:
+    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
         info = self._info(index)
         task, _ = self._episodes[index]
         with source_errors(self._info_file(task), episode=self.key(split, index)):
@@ -180,15 +176,9 @@ class AgiBotSource(Hdf5EpisodesSource):
                 "text": _texts([action.get("action_text") for action in actions]),
                 "skill": _texts([action.get("skill") for action in actions]),
             }
-        folder = self._folder(_OBSERVATIONS, index)
-        for camera, name in self._find_cameras(index).items():
-            if camera not in self._cameras:
-                raise SourceError("the first episode has no such video", file=folder / name)
-        videos = {camera: folder / name for camera, name in self._cameras.items()}
         return {
             **{f"annotations/{name}": column for name, column in columns.items()},
             "metadata": json.dumps(info) if info else "",
-            **read_videos(videos, num_steps, wanted),
         }
 
     def _other_fields(self) -> Mapping[str, Field]:
@@ -196,24 +186,12 @@ class AgiBotSource(Hdf5EpisodesSource):
             **{f"annotations/{name}": Field(np.int64, (None,)) for name in ("begin", "end")},
             **{f"annotations/{name}": Field(str, (None,)) for name in ("text", "skill")},
             "metadata": Field(str, doc="In JSON."),
-            **video_fields(self._cameras),
         }
 
     # --- Files.
 
     def _folder(self, top: str, index: int) -> epath.Path:
         return self._root.joinpath(top, *self._episodes[index])
-
-    def _find_cameras(self, index: int) -> dict[str, str]:
-        """Returns which file is the video of which field of a step."""
-        cameras: dict[str, str] = {}
-        for folder, kind in _VIDEOS.items():
-            for name in _names(self._folder(_OBSERVATIONS, index) / folder, ".mp4"):
-                stem = name.removesuffix(".mp4")
-                camera = f"{rlds.OBSERVATION}/{kind}/{stem.removesuffix('_color')}"
-                camera = f"{rlds.OBSERVATION}/{kind}/{stem}" if camera in cameras else camera
-                cameras[camera] = f"{folder}/{name}"
-        return cameras
 
     def _info_file(self, task: str) -> epath.Path:
         return self._root / _INFO / f"task_{task}.json"
@@ -290,89 +268,69 @@ class _Proprio(EpisodeGroup):
     ) -> None:
         super().__init__(hdf5, group)
         self._fills = fills
-        self._images = {f"{_DEPTH}/{name}": files for name, files in images.items()}
-        states = [_TIME, *(path for path in self.arrays if root_of(path) == _STATE)]
-        self.num_steps = next(filter(None, map(self._num_stored, states)), 0)
+        stored = {path: array for path, array in self.arrays.items() if array.shape}
+        self._rows_stored = {path: array.shape[0] for path, array in stored.items()}
+        states = [path for path in stored if path == _TIME or root_of(path) == _STATE]
+        states.sort(key=lambda path: path != _TIME)
+        self.num_steps = next(filter(None, map(self._rows_stored.get, states)), 0)
         if not self.num_steps:
             raise self.error("no rows", _STATE)
-        self._actions = [
-            path
-            for path, array in self.arrays.items()
-            if root_of(path) == rlds.ACTION
-            and array.shape
-            and not path.endswith("/index")
-            and (array.shape[0] or self._num_stored(_state_of(path)))
-        ]
-        for path in self._actions:
-            self.arrays[_known_of(path)] = self.arrays[path]
+        for path, array in stored.items():
+            if root_of(path) == rlds.ACTION and not path.endswith("/index"):
+                self._add_action(path, array)
+        self._images = {f"{_DEPTH}/{name}": files for name, files in images.items()}
         for path, files in self._images.items():
-            self.arrays[path] = StoredArray(np.dtype(object), "bytes", (len(files),))
+            self.arrays[path] = ComputedArray(
+                (len(files),),
+                functools.partial(self._field_of_images, path),
+                functools.partial(self._read_images, path),
+            )
 
-    def _num_stored(self, path: str) -> int:
-        """Returns how many rows are stored, 0 if there is no such array."""
-        shape = self.arrays[path].shape if path in self.arrays else ()
-        return int(shape[0]) if shape else 0
-
-    def error(self, what: str, path: str, row: int | None = None) -> SourceError:
-        """Returns an error about an array, or an image."""
-        if path in self._images and row is not None:
-            return SourceError(what, file=self._images[path][row], field=path)
-        return super().error(what, path, row)
-
-    def num_rows(self, path: str) -> int | None:
-        """Returns how many rows an array has: an action as many as there are steps."""
-        if root_of(path) == _KNOWN:
-            return self.num_steps
-        if path not in self._actions:
-            return super().num_rows(path)
-        if (rows := self._num_stored(path)) > self.num_steps:
-            raise self.error(f"{rows} rows, but there are {self.num_steps} steps", path)
-        return self.num_steps
-
-    def field(self, path: str) -> Field:
-        """Returns what an array holds; an action without rows is as its state."""
-        if root_of(path) == _KNOWN:
-            return Field(np.bool_, doc="Whether the action of this step was recorded.")
-        if path in self._images:
-            return self._image_field(self.files(path, slice(0, 1))[0], path, 0)
-        if path not in self._actions:
-            return super().field(path)
-        field = super().field(path if self._num_stored(path) else _state_of(path))
+    def _add_action(self, path: str, array: Any) -> None:
+        """Makes an action an array with a row for each step; without rows, it is as its state."""
+        state = path.replace(rlds.ACTION, _STATE, 1)
+        name = path if array.shape[0] else state
+        if not self._rows_stored.get(name):
+            return
+        field, shape = self.field(name), (self.num_steps, *array.shape[1:])
         if field.column_dtype.kind not in "biuf":
             raise self.error(f"{field}, expected numbers", path)
-        return field
+        if array.shape[0] > self.num_steps:
+            raise self.error(f"{array.shape[0]} rows, but there are {self.num_steps} steps", path)
+        known = Field(np.bool_, doc="Whether the action of this step was recorded.")
+        self.arrays[path.replace(rlds.ACTION, _KNOWN, 1)] = ComputedArray(
+            (self.num_steps,), lambda: known, lambda rows: self._known(path)[rows]
+        )
+        if array.shape[0] != self.num_steps:
+            self.arrays[path] = ComputedArray(
+                shape, lambda: field, lambda rows: self._action(path, array, field, state)[rows]
+            )
 
-    def check(self, path: str, field: Field, *, as_rows: bool = True) -> None:
-        """Checks what has rows."""
-        is_empty = as_rows and path in self._actions and not self._num_stored(path)
-        if root_of(path) != _KNOWN and not is_empty:
-            super().check(path, field, as_rows=as_rows)
+    def _known(self, path: str) -> np.ndarray:
+        """Returns which steps have an action."""
+        known = np.zeros(self.num_steps, np.bool_)
+        known[self._steps_of(path)] = True
+        return known
 
-    def rows(self, path: str, field: Field, rows: slice = slice(None)) -> np.ndarray:
-        """Reads rows; those of an action are where they belong."""
-        if root_of(path) == _KNOWN:
-            known = np.zeros(self.num_steps, np.bool_)
-            known[self._steps_of(path.replace(_KNOWN, rlds.ACTION, 1))] = True
-            return known[rows]
-        if path not in self._actions or self._num_stored(path) == self.num_steps:
-            return super().rows(path, field, rows)
+    def _action(self, path: str, array: Any, field: Field, state: str) -> np.ndarray:
+        """Returns an action, whose rows are where they belong."""
         if self._fills:
-            self.check(_state_of(path), field)
-            values = super().rows(_state_of(path), field)
+            self.check(state, field)
+            values = self.rows(state, field)
         else:
             shape: Any = (self.num_steps, *field.shape)
             values = np.zeros(shape, field.column_dtype)
-        if self._num_stored(path):
-            values[self._steps_of(path)] = super().rows(path, field)
-        return values[rows]
+        if array.shape[0]:
+            values[self._steps_of(path)] = self._reader.read(self._group.id, path, array)
+        return values
 
     def _steps_of(self, path: str) -> np.ndarray:
         """Returns the steps that the rows of an action belong to."""
-        number = self._num_stored(path)
+        number = self._rows_stored[path]
         if number in (0, self.num_steps):
             return np.arange(number)
         index = f"{path.rpartition('/')[0]}/index"
-        if not self._num_stored(index):  # Published files lack that of the hands.
+        if not self._rows_stored.get(index):  # Published files lack that of the hands.
             index = index.replace("/end/", "/joint/")
         self.num_rows(index)
         found = self.value(index)
@@ -383,10 +341,11 @@ class _Proprio(EpisodeGroup):
             raise self.error(f"expected rising numbers below {self.num_steps}", index)
         return steps
 
-    def files(self, path: str, rows: slice) -> np.ndarray:
-        """Reads images that are files of their own, or rows."""
-        if path not in self._images:
-            return super().files(path, rows)
+    def _field_of_images(self, path: str) -> Field:
+        (data,) = self._read_images(path, slice(0, 1))
+        return dataclasses.replace(self._image_field(data, path, 0), unit="mm")
+
+    def _read_images(self, path: str, rows: slice) -> np.ndarray:
         files = []
         for file in self._images[path][rows]:
             check_is_file(file)
@@ -394,14 +353,11 @@ class _Proprio(EpisodeGroup):
                 files.append(opened.read())
         return np.array([*files, None], object)[:-1]
 
-
-def _state_of(path: str) -> str:
-    """The path of the state that an action is to lead to."""
-    return path.replace(rlds.ACTION, _STATE, 1)
-
-
-def _known_of(path: str) -> str:
-    return path.replace(rlds.ACTION, _KNOWN, 1)
+    def error(self, what: str, path: str, row: int | None = None) -> SourceError:
+        """Returns an error about an array, or an image."""
+        if row is not None and path in self._images:
+            return SourceError(what, file=self._images[path][row], field=path)
+        return super().error(what, path, row)
 
 
 def _names(folder: epath.Path, ending: str = "") -> list[str]:

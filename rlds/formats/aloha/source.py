@@ -14,11 +14,10 @@ action of the row before, is not done here.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from etils import epath
@@ -133,12 +132,8 @@ class AlohaSource(Hdf5EpisodesSource):
             observations = hdf5.member(file, "observations", "observations")
             return not is_array(observations) and hdf5.has(observations, "qpos")
 
-    @contextlib.contextmanager
-    def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
-        del split
-        hdf5 = Hdf5File(self._files[index])
-        with hdf5.read() as file:
-            yield EpisodeGroup(hdf5, file)
+    def _file(self, split: str, index: int) -> epath.Path:
+        return self._files[index]
 
     def _origin(self, split: str, index: int) -> str:
         del split

@@ -10,7 +10,6 @@ metadata says them: `wrist`, `ext1`, `ext2`.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -21,7 +20,6 @@ from etils import epath
 from typing_extensions import override
 
 from rlds.formats.hdf5_source import Channels, Hdf5EpisodesSource, Hdf5Table
-from rlds.formats.hdf5_videos import read_videos, video_fields
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.input_files import natural_order, present
@@ -103,7 +101,6 @@ class DroidSource(Hdf5EpisodesSource):
             name if name and names.count(name) == 1 else self._relative(folder)
             for name, folder in zip(names, self._folders, strict=True)
         ]
-        self._cameras: list[str] = []
         self._look_at_first(("train", index) for index in range(len(self._folders)))
 
     @classmethod
@@ -113,25 +110,24 @@ class DroidSource(Hdf5EpisodesSource):
             return bool(_uuid_of(folder)) and (folder / _TRAJECTORY).exists()
         return False
 
-    @contextlib.contextmanager
-    def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
-        hdf5 = Hdf5File(self._folders[index] / _TRAJECTORY)
-        roles = self._roles(self._metadata_of(index))
-        with hdf5.read(episode=self.key(split, index)) as opened:
-            yield _Trajectory(hdf5, opened, roles)
+    def _file(self, split: str, index: int) -> epath.Path:
+        return self._folders[index] / _TRAJECTORY
 
-    def _describe(self, group: EpisodeGroup) -> None:
-        index = [os.fspath(folder / _TRAJECTORY) for folder in self._folders].index(group.file)
-        self._cameras = list(self._videos_of(index, self._metadata_of(index)))
-        super()._describe(group)
+    def _group(self, hdf5: Hdf5File, file: Any, split: str, index: int) -> EpisodeGroup:
+        return _Trajectory(hdf5, file, self._roles(self._metadata_of(index)))
 
-    def _videos_of(self, index: int, metadata: Mapping[str, Any]) -> dict[str, epath.Path]:
-        """Returns the videos that there are, by their cameras."""
-        check_link(self._folders[index] / _VIDEOS[0])
-        check_link(self._folders[index].joinpath(*_VIDEOS))
-        cameras = [f"{role}{kind}" for role in _ROLES for kind in ("", "_stereo")]
-        files = {camera: self._file_of(index, camera, metadata) for camera in cameras}
-        return {camera: file for camera, file in files.items() if is_there(file)}
+    def _videos(self, split: str, index: int) -> Mapping[str, epath.Path]:
+        videos = self._folders[index].joinpath(*_VIDEOS)
+        check_link(videos.parent)
+        check_link(videos)
+        serials = {role: serial for serial, role in self._roles(self._metadata_of(index)).items()}
+        found = {
+            f"{_IMAGES}/{role}{kind}": videos / f"{serials.get(role, role)}{ending}.mp4"
+            for role in _ROLES
+            if serials.get(role, role).isalnum()
+            for kind, ending in (("", ""), ("_stereo", "-stereo"))
+        }
+        return {camera: file for camera, file in found.items() if is_there(file)}
 
     def _origin(self, split: str, index: int) -> str:
         return f"{self._relative(self._folders[index])}/{_TRAJECTORY}"
@@ -140,31 +136,17 @@ class DroidSource(Hdf5EpisodesSource):
         task = self._metadata_of(index).get("current_task")
         return task if isinstance(task, str) else ""
 
-    def _others(
-        self, split: str, index: int, num_steps: int, wanted: Collection[str]
-    ) -> Mapping[str, Any]:
+    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
         metadata = self._metadata_of(index)
-        for camera, file in self._videos_of(index, metadata).items():
-            if camera not in self._cameras:
-                raise SourceError("the first episode has no such video", file=file, field=camera)
         parts = set(self._folders[index].parts)
         is_success = metadata.get("success", False) and "failure" not in parts
-        videos = {
-            f"{_IMAGES}/{camera}": self._file_of(index, camera, metadata)
-            for camera in self._cameras
-        }
         return {
             "success": "success" in parts or bool(is_success),
             "metadata": json.dumps(metadata),
-            **read_videos(videos, num_steps, wanted),
         }
 
     def _other_fields(self) -> Mapping[str, Field]:
-        return {
-            "success": Field(np.bool_),
-            "metadata": Field(str, doc="In JSON."),
-            **video_fields(f"{_IMAGES}/{camera}" for camera in self._cameras),
-        }
+        return {"success": Field(np.bool_), "metadata": Field(str, doc="In JSON.")}
 
     # --- Files.
 
@@ -192,21 +174,12 @@ class DroidSource(Hdf5EpisodesSource):
         found = {str(metadata.get(f"{role}_cam_serial") or ""): role for role in _ROLES}
         return {serial: role for serial, role in found.items() if serial}
 
-    def _file_of(self, index: int, camera: str, metadata: Mapping[str, Any]) -> epath.Path:
-        """Returns the video of a camera; of one without a serial number, a file that is missing."""
-        role, _, kind = camera.partition("_")
-        name = role
-        for serial, found in self._roles(metadata).items():
-            if found == role and serial.isalnum():
-                name = serial
-        name = f"{name}-{kind}.mp4" if kind else f"{name}.mp4"
-        return self._folders[index].joinpath(*_VIDEOS, name)
-
     # --- See `Source`.
 
     @override
     def metadata(self) -> Mapping[str, Any]:
-        return {METADATA_KEY: {"rate": _RATE, "cameras": self._cameras}}
+        cameras = [camera.rpartition("/")[2] for camera in self._cameras]
+        return {METADATA_KEY: {"rate": _RATE, "cameras": cameras}}
 
     @override
     def options(self) -> Mapping[str, Any]:

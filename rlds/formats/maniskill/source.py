@@ -106,8 +106,8 @@ class ManiSkillSource(Hdf5EpisodesSource):
         file = _find_file(path)
         if file is None:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no file, or several: name one")
-        (self._file,) = require_files(file)
-        self._hdf5 = Hdf5File(self._file)
+        (self._path,) = require_files(file)
+        self._hdf5 = Hdf5File(self._path)
         self._json: dict[str, Any] = {}
         self._entries: dict[int, Any] = {}
         if is_there(self._json_file):
@@ -120,8 +120,8 @@ class ManiSkillSource(Hdf5EpisodesSource):
         self._names = {int(match[1]): match[0] for match in found}
         self._numbers = sorted(self._names)
         if not self._numbers:
-            raise SourceError(f"no group {TRAJECTORY}0, ...", file=self._file)
-        self._sidecar = StoredSidecar.in_folder(self._file.with_suffix(SIDECAR_SUFFIX))
+            raise SourceError(f"no group {TRAJECTORY}0, ...", file=self._path)
+        self._sidecar = StoredSidecar.in_folder(self._path.with_suffix(SIDECAR_SUFFIX))
         self._look_at_first(("train", index) for index in range(len(self._numbers)))
 
     @classmethod
@@ -140,7 +140,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
 
     @property
     def _json_file(self) -> Any:
-        return self._file.with_suffix(".json")
+        return self._path.with_suffix(".json")
 
     def _read_json(self) -> None:
         check_is_file(self._json_file)
@@ -152,10 +152,12 @@ class ManiSkillSource(Hdf5EpisodesSource):
             if not isinstance(entries, list):
                 raise SourceError("expected a list", file=self._json_file, field=EPISODES)
             for entry in entries:
-                number = entry.get(EPISODE_ID) if isinstance(entry, dict) else None
-                if type(number) is int:
+                if (number := _number_of(entry)) is not None:
                     self._entries.setdefault(number, entry)
         self._json = content
+
+    def _file(self, split: str, index: int) -> epath.Path:
+        return self._path
 
     @contextlib.contextmanager
     def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
@@ -167,7 +169,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
             yield EpisodeGroup(self._hdf5, group)
 
     def _origin(self, split: str, index: int) -> str:
-        return f"{self._file.name}/{self.key(split, index)}"
+        return f"{self._path.name}/{self.key(split, index)}"
 
     def _is_complete(self, split: str, index: int, num_transitions: int) -> bool:
         said = self._entry(index).get("elapsed_steps")
@@ -177,10 +179,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
         found: Mapping[str, Any] = self._entries.get(self._numbers[index], {})
         return found
 
-    def _others(
-        self, split: str, index: int, num_steps: int, wanted: Collection[str]
-    ) -> Mapping[str, Any]:
-        del split, num_steps, wanted
+    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
         entry = self._entry(index)
         seed, mode = entry.get(_SEED), entry.get(_MODE)
         is_known = isinstance(seed, int) and -(2**63) <= seed < 2**63
@@ -211,53 +210,42 @@ class ManiSkillSource(Hdf5EpisodesSource):
 
     @override
     def metadata(self) -> Mapping[str, Any]:
-        """Returns what the JSON file says, and the attributes of the file.
-
-        Of the episodes that are in both files there are the numbers, in the order of the JSON file.
-        """
-        content = dict(self._json)
-        if isinstance(content.get(EPISODES), list):
-            content[EPISODES] = [self._brief(entry) for entry in content[EPISODES]]
+        """Returns what the JSON file says of all episodes, and the attributes of the file."""
+        content = {name: value for name, value in self._json.items() if name != EPISODES}
         return {
             METADATA_KEY: {
-                "file": str(self._file.stem),
-                "json": content if self._json else None,
+                "file": str(self._path.stem),
+                "json": content,
                 "attributes": self._file_attributes,
                 ATTRIBUTE_NAMES: list(self._attributes),
             }
         }
 
-    def _brief(self, entry: Any) -> Any:
-        number = entry.get(EPISODE_ID) if isinstance(entry, dict) else None
-        is_there = number in self._names and self._entries.get(number) is entry
-        return number if is_there else entry
-
     @override
     def faults(self, split: str) -> Iterator[SourceError]:
         """Yields which episodes are in one of the two files only."""
-        del split
-        entries = self._json.get(EPISODES, [])
-        for row, entry in enumerate(entries):
-            if isinstance(self._brief(entry), int) and isinstance(entry, dict):
-                continue
-            number = entry.get(EPISODE_ID) if isinstance(entry, dict) else None
-            name = f"{TRAJECTORY}{number}"
-            what = f"listed, but {self._file.name} has no {name}"
-            if number in self._names:
+        for row, entry in enumerate(self._json.get(EPISODES, [])):
+            number = _number_of(entry)
+            name = EPISODES if number is None else f"{TRAJECTORY}{number}"
+            if number is None:
+                what = f"an entry without {EPISODE_ID}"
+            elif number not in self._names:
+                what = f"listed, but {self._path.name} has no {name}"
+            elif self._entries[number] is not entry:
                 what = "listed twice"
-            elif type(number) is not int:
-                name, what = EPISODES, f"an entry without {EPISODE_ID}"
+            else:
+                continue
             yield SourceError(what, file=self._json_file, episode=name, row=row)
         for name in self._unknown:
-            yield SourceError(f"no {TRAJECTORY}<i>, so it is not read", file=self._file, field=name)
+            yield SourceError(f"no {TRAJECTORY}<i>, so it is not read", file=self._path, field=name)
         for number in self._numbers if self._json else ():
             if number not in self._entries:
                 what = f"{self._json_file.name} does not list it"
-                yield SourceError(what, file=self._file, episode=self._names[number])
+                yield SourceError(what, file=self._path, episode=self._names[number])
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
-        return [self._file, *([self._json_file] if self._json else [])]
+        return [self._path, *([self._json_file] if self._json else [])]
 
     @override
     def num_episodes(self, split: str) -> int:
@@ -269,6 +257,12 @@ class ManiSkillSource(Hdf5EpisodesSource):
     ) -> Iterator[SourceEpisode | DamagedEpisode]:
         with self._hdf5:  # It stays open.
             yield from super().episodes(split, part, after)
+
+
+def _number_of(entry: Any) -> int | None:
+    """Which episode an entry of the JSON file is about; None if it does not say so."""
+    number = entry.get(EPISODE_ID) if isinstance(entry, dict) else None
+    return number if type(number) is int else None
 
 
 def _find_file(path: str | os.PathLike[str]) -> Any:

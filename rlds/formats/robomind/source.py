@@ -10,7 +10,6 @@ There are no times (about 10 rows in a second), no rewards and no observation af
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -102,21 +101,18 @@ class RoboMindSource(Hdf5EpisodesSource):
         with hdf5.read() as opened:
             return hdf5.has(opened, "puppet") and hdf5.has(opened, "master")
 
-    @contextlib.contextmanager
-    def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
-        hdf5 = Hdf5File(self._files[split][index])
-        with hdf5.read() as file:
-            yield _Trajectory(hdf5, file)
+    def _file(self, split: str, index: int) -> epath.Path:
+        return self._files[split][index]
+
+    def _group(self, hdf5: Hdf5File, file: Any, split: str, index: int) -> EpisodeGroup:
+        return _Trajectory(hdf5, file)
 
     def _origin(self, split: str, index: int) -> str:
         file = os.fspath(self._files[split][index])
         root = os.fspath(_absolute(self._root))
         return file.removeprefix(root).lstrip("/") or "/".join(_FILE)
 
-    def _others(
-        self, split: str, index: int, num_steps: int, wanted: Collection[str]
-    ) -> Mapping[str, Any]:
-        del num_steps, wanted
+    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
         embodiment, task = self._names(split, index)
         return {"embodiment": embodiment, "task": task}
 

@@ -135,7 +135,7 @@ def test_what_is_damaged_is_an_error_of_its_episode(tmp_path):
     assert episodes[0].num_steps == 4
     messages = [
         r"1/1/proprio_stats\.h5.*does not exist, but the episode needs it",
-        r"1/2/videos/head_color\.mp4.*the video is missing",
+        r"1/2.*'observation/images/head': no such video",
         r"1/3/videos/head_color\.mp4.*cannot be read",
         "5 rows, but there are 4 steps",
         "expected rising numbers below 4",

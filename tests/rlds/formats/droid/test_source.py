@@ -98,7 +98,7 @@ def test_what_is_missing_is_an_error_of_its_episode(tmp_path):
     messages = [
         "trajectory.h5.*does not exist, but the episode needs it",
         r"no metadata_<uuid>\.json",
-        r"\d+\.mp4.*the video is missing",
+        r"observation/images/wrist': no such video",
         r"\d+\.mp4.*cannot be read",
         r"metadata_.*json.*cannot be read: JSONDecodeError",
     ]
