@@ -3,17 +3,15 @@
 Whatever a library raises for bytes that are not what it expects becomes a `SourceError`, which says
 where: `source_errors`.
 
-What reading costs is in proportion to the bytes that are there. Compressed bytes stand for more,
-and two different questions are asked about them:
+A file can declare more than it holds. Compressed bytes stand for more, and two different questions
+are asked about them:
 
-* *Can what a file declares be there at all?* `possible_bytes`: as much as deflate can make of the
-  file. It bounds all that a file holds: much of that may be zeros, and little of it is in memory at
-  a time. A `Budget` counts up to it.
-* *How much of what comes out may be kept, in memory or on a disk?* `trusted_bytes`: as much as
-  recorded data ever makes of so many bytes. It bounds what is read in one piece, and what is
-  unpacked.
+* *Can deflate have made so few bytes of what is declared?* `check_declared`: where a format names
+  the size of what it holds, and compresses it by deflate or not at all.
+* *Does recorded data ever shrink so much?* `trusted_bytes`: where any compression may have been
+  used.
 
-(What a pickle refers to many times is no question of compression; `restricted_pickle` counts it.)
+A file that is made to exhaust memory may still do so, with a `MemoryError`.
 """
 
 from __future__ import annotations
@@ -30,7 +28,6 @@ from rlds_ecosystem.stores import as_path, is_local, list_directory
 from rlds_ecosystem.texts import shorten
 
 __all__ = [
-    "Budget",
     "SourceChangedError",
     "SourceError",
     "as_source_error",
@@ -214,7 +211,7 @@ KeyError: 'length'
 
 
 def possible_bytes(size: int) -> int:
-    """Returns how many bytes a file can stand for: of one that declares more, they are not there.
+    """Returns how many bytes deflate can have made a file of: of more, they are not there.
 
     Args:
       size: How many bytes the file has.
@@ -255,84 +252,6 @@ def check_declared(
             file=file,
             field=field,
         )
-
-
-class Budget:
-    """What may be spent on reading a file, or a part of it: as much as its bytes can stand for.
-
-    Files name sizes, and lead to objects, that need not be there. Who reads one takes what it costs
-    from the budget first, so that a small file can never cost much.
-
-    Args:
-      file: The file.
-      size: How many bytes are there.
-      max_bytes: The most that the values may take, if that is less than `possible_bytes`.
-      max_depth: How many groups (objects of JSON, ...) may be in each other.
-
-    >>> budget = Budget("small.hdf5", size=1000)
-    >>> budget.take(8 * 100, field="rewards")
-    >>> budget.take(8 * 2**40, field="observations")
-    Traceback (most recent call last):
-      ...
-    rlds.raw_files.untrusted.SourceError: small.hdf5, field 'observations': 8,796,093,023,008 \
-bytes are declared, but the file has 1,000, which can stand for 2,148,576 at most
-    """
-
-    # No object of a file takes less, with the link to it.
-    _OBJECT_BYTES = 16
-
-    def __init__(
-        self,
-        file: str | os.PathLike[str],
-        size: int,
-        *,
-        max_bytes: int | None = None,
-        max_depth: int = 32,
-    ) -> None:
-        self._file, self._size = file, size
-        possible = possible_bytes(size)
-        self._max_bytes = possible if max_bytes is None else min(max_bytes, possible)
-        self._is_own_limit = self._max_bytes < possible
-        self._max_objects = size // self._OBJECT_BYTES + 1
-        self._max_depth = max_depth
-        self._bytes = self._objects = 0
-
-    def take(self, num_bytes: int, field: str | None = None) -> None:
-        """Takes bytes of values.
-
-        Raises:
-          SourceError: There are not so many left.
-        """
-        self._bytes += num_bytes
-        if self._bytes > self._max_bytes:
-            why = (
-                f"more than the {self._max_bytes:,} that there is room for"
-                if self._is_own_limit
-                else f"but the file has {self._size:,}, which can stand for {self._max_bytes:,} at "
-                "most"
-            )
-            raise SourceError(
-                f"{self._bytes:,} bytes are declared, {why}", file=self._file, field=field
-            )
-
-    def enter(self, depth: int, field: str | None = None) -> None:
-        """Takes an object that is in so many others.
-
-        Raises:
-          SourceError: It is too deep, or the bytes have no room for so many paths to objects.
-        """
-        self._objects += 1
-        if depth > self._max_depth:
-            raise SourceError(
-                f"in more than {self._max_depth} groups", file=self._file, field=field
-            )
-        if self._objects > self._max_objects:
-            raise SourceError(
-                f"{self._objects:,} paths, more than {self._size:,} bytes have room for: objects "
-                "have many names",
-                file=self._file,
-                field=field,
-            )
 
 
 def check_is_file(path: str | os.PathLike[str]) -> None:

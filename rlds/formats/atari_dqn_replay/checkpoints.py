@@ -31,7 +31,7 @@ import numpy as np
 from etils import epath
 
 from rlds.raw_files.byte_streams import ByteStream
-from rlds.raw_files.untrusted import Budget, folders_in, source_errors
+from rlds.raw_files.untrusted import check_declared, folders_in, source_errors
 from rlds.sources.source import SourceError
 
 __all__ = [
@@ -359,7 +359,7 @@ def _read_description(file: epath.Path, label: str, name: str) -> Array:
             "most",
             file=label,
         )
-    Budget(label, file.stat().length).take(shape[0] * array.row_size)
+    check_declared(shape[0] * array.row_size, file.stat().length, file=label)
     return array
 
 

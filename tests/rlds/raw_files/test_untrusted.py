@@ -6,7 +6,12 @@ import pickle
 
 import pytest
 
-from rlds.raw_files.untrusted import Budget, SourceChangedError, check_is_file, source_errors
+from rlds.raw_files.untrusted import (
+    SourceChangedError,
+    check_declared,
+    check_is_file,
+    source_errors,
+)
 from rlds.sources.source import SourceError, require_files
 from rlds_ecosystem.nests import nest
 
@@ -50,21 +55,10 @@ def test_the_file_is_found_out_only_if_it_is_needed():
         raise KeyError
 
 
-def test_paths_to_objects_need_bytes():
-    budget = Budget("a.hdf5", 1600, max_depth=3)
-    for _ in range(101):
-        budget.enter(3)
-    with pytest.raises(SourceError, match="102 paths, more than 1,600 bytes have room for"):
-        budget.enter(1, "infos")
-    with pytest.raises(SourceError, match="field 'infos': in more than 3 groups"):
-        Budget("a.hdf5", 1600, max_depth=3).enter(4, "infos")
-
-
-def test_a_limit_of_ones_own():
-    budget = Budget("a.hdf5", 1 << 20, max_bytes=100)
-    budget.take(100)
-    with pytest.raises(SourceError, match="101 bytes are declared, more than the 100 that there"):
-        budget.take(1)
+def test_no_more_is_declared_than_deflate_makes_of_the_bytes():
+    check_declared(1000 * 1032, 1000, file="a.hdf5")
+    with pytest.raises(SourceError, match=r"a\.hdf5, field 'x': 8,000,000,000 bytes are declared"):
+        check_declared(8 * 10**9, 1000, file="a.hdf5", field="x")
 
 
 def test_what_is_no_file_is_not_opened(tmp_path):
