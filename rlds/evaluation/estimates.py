@@ -36,11 +36,6 @@ class Statistic(abc.ABC):
     is normalized in it.
     """
 
-    @property
-    @abc.abstractmethod
-    def num_episodes(self) -> int:
-        """N, how many episodes there are."""
-
     @abc.abstractmethod
     def values(self, counts: np.ndarray) -> np.ndarray:
         """Returns the estimate for each of B samples of episodes.
@@ -63,11 +58,6 @@ class Mean(Statistic):
 
     terms: np.ndarray
 
-    @property
-    @override
-    def num_episodes(self) -> int:
-        return len(self.terms)
-
     @override
     def values(self, counts: np.ndarray) -> np.ndarray:
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -86,11 +76,6 @@ class RatioSum(Statistic):
 
     numerators: np.ndarray
     denominators: np.ndarray
-
-    @property
-    @override
-    def num_episodes(self) -> int:
-        return len(self.numerators)
 
     @override
     def values(self, counts: np.ndarray) -> np.ndarray:
@@ -265,7 +250,7 @@ class Estimate:
     @property
     def num_episodes(self) -> int:
         """N, how many episodes there are."""
-        return self.statistic.num_episodes
+        return self.ends.terminal + self.ends.truncated + self.ends.unknown
 
     def _from(self) -> str:
         ends = self.ends

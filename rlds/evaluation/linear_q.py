@@ -15,7 +15,7 @@ from typing_extensions import override
 from rlds.evaluation.estimates import Estimate, Statistic
 from rlds.evaluation.evaluation_set import EvaluationSet, check_episode_weights
 from rlds.evaluation.features import Features
-from rlds.evaluation.policies import Policy, RowError
+from rlds.evaluation.policies import Policy, rows_located
 
 __all__ = ["LinearQ", "fitted_q", "return_of_all_steps"]
 
@@ -314,10 +314,8 @@ def _widen(bounds: np.ndarray, rows: np.ndarray) -> None:
 
 def _finite(compute: Callable[[], np.ndarray], place: Callable[[int], str]) -> np.ndarray:
     """Computes features, and says where there are none."""
-    try:
+    with rows_located(place):
         found = compute()
-    except RowError as error:
-        raise ValueError(f"{place(error.row)}, {error.field}: {error.what}") from error
     wrong = np.flatnonzero(~np.isfinite(found).all(axis=1))
     if len(wrong):
         row = int(wrong[0])
@@ -330,11 +328,6 @@ class _Refit(Statistic):
     """Fits again to other episodes."""
 
     q: LinearQ
-
-    @property
-    @override
-    def num_episodes(self) -> int:
-        return self.q.data.num_episodes
 
     @override
     def values(self, counts: np.ndarray) -> np.ndarray:

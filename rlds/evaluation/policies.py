@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
@@ -22,6 +23,7 @@ __all__ = [
     "TanhGaussianPolicy",
     "UniformPolicy",
     "mlp_policy",
+    "rows_located",
     "whole_numbers",
 ]
 
@@ -48,6 +50,15 @@ class RowError(ValueError):
     def __init__(self, row: int, field: Literal["observation", "action"], what: str) -> None:
         self.row, self.field, self.what = row, field, what
         super().__init__(f"row {row}, {field}: {what}")
+
+
+@contextlib.contextmanager
+def rows_located(place: Callable[[int], str], first: int = 0) -> Iterator[None]:
+    """Has an error about a row say where that row is; `first` is the number of the first row."""
+    try:
+        yield
+    except RowError as error:
+        raise ValueError(f"{place(first + error.row)}, {error.field}: {error.what}") from error
 
 
 class Policy(abc.ABC):
@@ -585,12 +596,12 @@ def _network(arrays: Mapping[str, Any], *, with_log_std: bool) -> _Network:
     if len(unknown) != 2 * number:
         raise ValueError(f"layers {sorted(unknown)}, expected fc0, fc1 and so on without a gap")
     heads = tuple(_layer(arrays, name) for name in _HEADS[: 1 + with_log_std])
-    names = [f"fc{index}" for index in range(number)]
-    for name, layer, before in zip([*names[1:], _HEADS[0]], [*hidden[1:], heads[0]], hidden):
-        _check_fits(name, layer, before)
+    for index, (before, after) in enumerate(zip(hidden, (*hidden[1:], heads[0])), 1):
+        takes, gets = after[0].shape[1], len(before[0])
+        if takes != gets:
+            name = f"fc{index}" if index < number else _HEADS[0]
+            raise ValueError(f"{name} takes {takes} numbers, but the layer before it makes {gets}")
     if with_log_std:
-        if hidden:
-            _check_fits(_HEADS[1], heads[1], hidden[-1])
         if heads[0][0].shape != heads[1][0].shape:
             shapes = f"{heads[0][0].shape} and {heads[1][0].shape}"
             raise ValueError(f"last_fc and last_fc_log_std have the shapes {shapes}")
@@ -621,12 +632,6 @@ def _layer(arrays: Mapping[str, Any], name: str) -> _Layer:
     if len(weight) != len(bias):
         raise ValueError(f"{name} has {len(weight)} rows of weights and {len(bias)} biases")
     return weight, bias
-
-
-def _check_fits(name: str, layer: _Layer, before: _Layer) -> None:
-    takes, gets = layer[0].shape[1], len(before[0])
-    if takes != gets:
-        raise ValueError(f"{name} takes {takes} numbers, but the layer before it makes {gets}")
 
 
 def _text(arrays: Mapping[str, Any], name: str, known: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from rlds.evaluation.estimates import Statistic, WeightReport
 from rlds.evaluation.evaluation_set import EvaluationSet, check_gamma
-from rlds.evaluation.policies import Policy, RowError
+from rlds.evaluation.policies import Policy, rows_located
 
 __all__ = [
     "EstimateWarning",
@@ -71,11 +71,8 @@ def log_ratios(
     size = _BLOCK_TRANSITIONS
     for at in range(0, len(found), size):
         block = slice(at, at + size)
-        try:
+        with rows_located(data.place, at):
             found[block] = _ratios_of(data, target, behaviour, block)
-        except RowError as error:
-            where = f"{data.place(at + error.row)}, field {error.field!r}"
-            raise ValueError(f"{where}: {error.what}") from error
     wrong = np.isnan(found) | (found == np.inf)
     if wrong.any():
         _explain(data, target, behaviour, int(np.argmax(wrong)))
@@ -309,7 +306,7 @@ class StepWeights:
                     bool(np.count_nonzero(denominators) < np.count_nonzero(logs > -np.inf)),
                 )
             )
-        return StepRatios(self.num_episodes, tuple(steps), num_without)
+        return StepRatios(tuple(steps), num_without)
 
 
 def with_weights(values: np.ndarray, log_weights: np.ndarray) -> np.ndarray:
@@ -348,19 +345,12 @@ class StepRatios(Statistic):
     first step on, or because what weights there are got lost in rounding, there is no estimate.
 
     Attributes:
-      number: How many episodes there are.
       steps: What the sums are of.
       num_without_weight: At how many steps no episode has any weight.
     """
 
-    number: int
     steps: tuple[_Steps, ...]
     num_without_weight: int
-
-    @property
-    @override
-    def num_episodes(self) -> int:
-        return self.number
 
     @override
     def values(self, counts: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing_extensions import override
 from rlds.evaluation.estimates import Estimate, Mean, Statistic
 from rlds.evaluation.evaluation_set import EvaluationSet, check_episode_weights, check_gamma
 from rlds.evaluation.linear_q import LinearQ, return_of_all_steps
-from rlds.evaluation.policies import Policy, RowError
+from rlds.evaluation.policies import Policy, rows_located
 from rlds.evaluation.q_functions import QFunction
 from rlds.evaluation.ratios import (
     StepRatios,
@@ -188,11 +188,6 @@ class _Corrected(Statistic):
     starts: Mean
     corrections: StepRatios
 
-    @property
-    @override
-    def num_episodes(self) -> int:
-        return self.starts.num_episodes
-
     @override
     def values(self, counts: np.ndarray) -> np.ndarray:
         return self.starts.values(counts) + self.corrections.values(counts)
@@ -204,11 +199,6 @@ class _Refitted(Statistic):
 
     q: LinearQ
     corrections: _Corrections
-
-    @property
-    @override
-    def num_episodes(self) -> int:
-        return self.q.data.num_episodes
 
     @functools.cached_property
     def _features(self) -> np.ndarray:
@@ -295,11 +285,8 @@ def _by_blocks(
     found = np.empty(number)
     for first in range(0, number, _BLOCK_TRANSITIONS):
         some = slice(first, min(first + _BLOCK_TRANSITIONS, number))
-        try:
+        with rows_located(place, first):
             values = np.asarray(compute(some), np.float64)
-        except RowError as error:
-            where = f"{place(first + error.row)}, {error.field}"
-            raise ValueError(f"{where}: {error.what}") from error
         if values.shape != found[some].shape:
             raise ValueError(
                 f"{method} of the Q-function must have one number for each row, of shape "

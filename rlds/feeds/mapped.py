@@ -212,23 +212,23 @@ class MappedStorage(Storage):
         progress: Progress | None = None,
     ) -> None:
         assert isinstance(episodes.source, FolderSource)
-        self.fields, self._decoders = fields, decoders
+        self.fields, self.decoders = fields, decoders
         folder = episodes.source.folder
         split = folder[episodes.split]
-        self._indexes = open_indexes(split, verify=verify, progress=progress)
-        self.files = MappedFiles(self._indexes, folder.features)
-        self.num_files = len(self._indexes)
-        counts = [len(index) for index in self._indexes]
-        self._shards = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        self.indexes = open_indexes(split, verify=verify, progress=progress)
+        self.files = MappedFiles(self.indexes, folder.features)
+        self.num_files = len(self.indexes)
+        counts = [len(index) for index in self.indexes]
+        self.shards = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         # The first episode of each shard.
-        self._firsts = np.cumsum([0, *counts])
+        self.firsts = np.cumsum([0, *counts])
         self.outlines = self._outlines()
-        self._places = {
+        self.places = {
             path: self._place(f"{rlds.STEPS}/{path}", field, self.outlines.num_steps)
             for path, field in fields.items()
         }
         self._episode_fields = episodes.source.episode_fields()
-        self._others = CachedStorage(episodes, fields, decoders, max_bytes, outlines=self.outlines)
+        self.others = CachedStorage(episodes, fields, decoders, max_bytes, outlines=self.outlines)
 
     @override
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
@@ -241,14 +241,14 @@ class MappedStorage(Storage):
         if self.num_files <= _FEW_FILES:
             self.files.check(range(self.num_files))
         else:
-            self.files.check(np.flatnonzero(np.bincount(self._shards[episodes])).tolist())
+            self.files.check(np.flatnonzero(np.bincount(self.shards[episodes])).tolist())
 
     @override
     def metadata_column(self, name: str) -> np.ndarray | None:
         field = self._episode_fields.get(name)
         if not isinstance(field, Field) or field.encoding:
             return None
-        each = np.arange(len(self._shards))
+        each = np.arange(len(self.shards))
         place = self._place(name, field, np.ones_like(each))
         rows = _MappedRows(self, each, np.zeros_like(each), [])
         if place is None or (isinstance(place, _Column) and place.is_there is not None):
@@ -260,13 +260,13 @@ class MappedStorage(Storage):
 
     def is_random(self, path: str) -> bool:
         """Whether a field is copied out of the files, for all episodes."""
-        place = self._places[path]
+        place = self.places[path]
         return isinstance(place, _Strings) or (place is not None and place.is_there is None)
 
     def fingerprint(self) -> str:
         """Hashes the checksums that the files have for their records."""
         return hash_of(
-            *((index.checksum, len(index), index.offsets[:1].tolist()) for index in self._indexes)
+            *((index.checksum, len(index), index.offsets[:1].tolist()) for index in self.indexes)
         )
 
     @override
@@ -274,41 +274,19 @@ class MappedStorage(Storage):
         name = f"{rlds.STEPS}/{path}"
         sizes = [
             int(index.sizes[:, index.fields.index(name)].sum(dtype=np.int64))
-            for index in self._indexes
+            for index in self.indexes
             if name in index.fields
         ]
         return sum(sizes) / max(int(self.outlines.num_steps.sum()), 1)
 
-    def place(self, path: str) -> _Column | _Strings | None:
-        """Where the values of a field are; None if they have to be read by whole episodes."""
-        return self._places[path]
-
-    def shards(self, episodes: np.ndarray) -> np.ndarray:
-        """Returns which file each episode is in, int32."""
-        return self._shards[episodes]
-
-    def find_strings(
-        self, name: str, shard: int, episodes: np.ndarray, steps: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns where in its file strings of a shard begin and end."""
-        return self._indexes[shard].find_strings(name, episodes - self._firsts[shard], steps)
-
-    def others(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
-        """Rows of fields that are read by whole episodes."""
-        return self._others.rows(episodes, steps, paths)
-
     def error(self, what: str, path: str, episode: int, step: int) -> SourceError:
         """Returns an error that says where it happened."""
-        file = self._indexes[int(self._shards[episode])].path
+        file = self.indexes[int(self.shards[episode])].path
         return SourceError(f"step {step}: {what}", file=file, episode=episode, field=path)
-
-    def decoder(self, path: str) -> ImageDecoder:
-        """What decodes a field of images."""
-        return self._decoders[path]
 
     def _joined(self, part: Callable[[ShardIndex], np.ndarray]) -> np.ndarray:
         """Returns an array of the indexes, for the episodes of all shards."""
-        parts = [part(index) for index in self._indexes]
+        parts = [part(index) for index in self.indexes]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     def _joined_field(self, part: Callable[[ShardIndex], np.ndarray], name: str) -> np.ndarray:
@@ -318,7 +296,7 @@ class MappedStorage(Storage):
         return self._joined(of_field)
 
     def _has(self, name: str) -> bool:
-        return all(name in index.fields for index in self._indexes)
+        return all(name in index.fields for index in self.indexes)
 
     def _outlines(self) -> Outlines:
         num_steps = self._joined(lambda index: index.num_elements).astype(np.int64)
@@ -349,7 +327,7 @@ class MappedStorage(Storage):
         is_there = starts != NOT_DIRECT
         if not len(starts):
             return None
-        layout = self._indexes[0].layouts[self._indexes[0].fields.index(name)]
+        layout = self.indexes[0].layouts[self.indexes[0].fields.index(name)]
         if layout.kind == "strings":
             first, after = (
                 self._joined(lambda index: index.entries[name][0][which])  # noqa: B023
@@ -381,14 +359,14 @@ class _MappedRows(Rows):
         others: Sequence[str],
     ) -> None:
         self._storage, self._episodes, self._steps = storage, episodes, steps
-        self._shards = storage.shards(episodes)
+        self._shards = storage.shards[episodes]
         # Nothing of the others is read before it is known which of the episodes need it.
         self._other_paths = others
         # Those of all rows, for other steps of their episodes too.
         self._all_others: list[Rows] = []
 
     def take(self, path: str) -> np.ndarray:
-        place = self._storage.place(path)
+        place = self._storage.places[path]
         if place is None:
             if not self._all_others:
                 self._all_others.append(self._others(slice(None)))
@@ -410,7 +388,7 @@ class _MappedRows(Rows):
 
     def _others(self, which: Any) -> Rows:
         episodes, steps = self._episodes[which], self._steps[which]
-        return self._storage.others(episodes, steps, self._other_paths)
+        return self._storage.others.rows(episodes, steps, self._other_paths)
 
     def copied(self, place: _Column, which: Any = slice(None)) -> np.ndarray:
         steps = self._steps[which]
@@ -440,7 +418,7 @@ class _MappedRows(Rows):
             return self._storage.error(what, path, int(self._episodes[row]), int(self._steps[row]))
 
         return decode_rows(
-            self._storage.decoder(path),
+            self._storage.decoders[path],
             self._storage.fields[path],
             (self._episodes, self._steps),
             lambda rows: self._strings(place, rows),
@@ -454,6 +432,7 @@ class _MappedRows(Rows):
         for shard in np.unique(shards).tolist():
             chosen = np.flatnonzero(shards == shard)
             episodes, steps = self._episodes[rows[chosen]], self._steps[rows[chosen]]
-            found = self._storage.find_strings(place.name, shard, episodes, steps)
+            index = self._storage.indexes[shard]
+            found = index.find_strings(place.name, episodes - self._storage.firsts[shard], steps)
             begins[chosen], ends[chosen] = found
         return self._storage.files.copies(shards, begins, ends)

@@ -23,23 +23,20 @@ _NORM_STATS = "norm_stats"
 _ACTIONS = "actions"
 
 
-def statistics_to_json(statistics: Statistics, *, dim: int | None = None) -> str:
+def statistics_to_json(statistics: Statistics) -> str:
     """Writes statistics as the `norm_stats.json` of openpi.
 
     `compute_statistics` counts actions as openpi does. `Roles.statistics_of` counts each once.
 
     Args:
       statistics: Those of the "action" and the "state", see `Roles.statistics_of`.
-      dim: How many elements the vectors have in the file: zeros are added. openpi needs none.
 
     Raises:
-      ValueError: There are no quantiles 0.01 and 0.99, or more elements than `dim`.
+      ValueError: There are no quantiles 0.01 and 0.99.
     """
     names = {STATE: STATE, ACTION: _ACTIONS}
     fields = {
-        name: _plain(statistics[role], dim, role)
-        for role, name in names.items()
-        if role in statistics
+        name: _plain(statistics[role], role) for role, name in names.items() if role in statistics
     }
     return json.dumps({_NORM_STATS: fields}, indent=2)
 
@@ -69,21 +66,10 @@ def statistics_from_json(text: str, *, dims: Mapping[str, int] | None = None) ->
     return dataclasses.replace(read, fields=fields)
 
 
-def _plain(field: FieldStatistics, dim: int | None, what: str) -> dict[str, Any]:
+def _plain(field: FieldStatistics, what: str) -> dict[str, Any]:
     low, high = bounds_of(field, what)
-    size = field.mean.size
-    if dim is not None and dim < size:
-        raise ValueError(f"The {what} has {size} elements, which is more than dim={dim}.")
-
-    def padded(values: np.ndarray) -> list[float]:
-        return list(np.pad(values, (0, (dim or size) - size)).tolist())
-
-    return {
-        "mean": padded(field.mean),
-        "std": padded(field.std),
-        "q01": padded(low),
-        "q99": padded(high),
-    }
+    arrays = {"mean": field.mean, "std": field.std, "q01": low, "q99": high}
+    return {name: array.tolist() for name, array in arrays.items()}
 
 
 def _cut(field: FieldStatistics, dim: int | None, what: str) -> FieldStatistics:

@@ -305,7 +305,7 @@ class CachedStorage(Storage):
         outlines: Outlines | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self.fields, self._decoders = fields, decoders
+        self.fields, self.decoders = fields, decoders
         self.cache = EpisodeCache(episodes, max_bytes)
         self._episodes = episodes
         self.outlines = _outlines(episodes, progress) if outlines is None else outlines
@@ -325,21 +325,9 @@ class CachedStorage(Storage):
         outlines = [array.tobytes() for array in self.outlines]
         return hash_of(self._episodes.ranges, files, *outlines)
 
-    def decoder(self, path: str) -> ImageDecoder | None:
-        """What decodes a field of images that are files."""
-        return self._decoders.get(path)
-
-    def error(self, what: str, path: str, episode: int, step: int) -> SourceError:
+    def error(self, what: str, path: str, episode: int) -> SourceError:
         """Returns an error that says where it happened."""
-        what = f"step {step}: {what}"
         return SourceError(what, file=self._file_of(episode), episode=episode, field=path)
-
-    def length_error(self, path: str, episode: int, length: int) -> SourceError:
-        """Returns an error about a field that has another number of values than there are steps."""
-        what = f"the field has {length} values, and the episode {self.outlines.num_steps[episode]}"
-        return SourceError(
-            f"{what} steps", file=self._file_of(episode), episode=episode, field=path
-        )
 
     def _file_of(self, episode: int) -> str:
         source = self._episodes.source
@@ -388,7 +376,7 @@ class _CachedRows(Rows):
     def take(self, path: str) -> np.ndarray:
         field = self._storage.fields[path]
         columns = [self._column(index, path) for index in range(len(self._columns))]
-        decoder = self._storage.decoder(path)
+        decoder = self._storage.decoders.get(path)
         if decoder is not None and any(column.dtype == object for column in columns):
             return self._images(path, columns, decoder)
         shape = row_shape(field)
@@ -409,8 +397,9 @@ class _CachedRows(Rows):
 
     def _column(self, index: int, path: str) -> Any:
         column, number = self._columns[index][path], int(self._numbers[index])
-        if len(column) != self._storage.outlines.num_steps[number]:
-            raise self._storage.length_error(path, number, len(column))
+        if len(column) != (steps := self._storage.outlines.num_steps[number]):
+            what = f"the field has {len(column)} values, and the episode {steps} steps"
+            raise self._storage.error(what, path, number)
         return column
 
     def _objects(self, columns: Sequence[Any], rows: np.ndarray) -> np.ndarray:
@@ -432,4 +421,4 @@ class _CachedRows(Rows):
         )
 
     def _error(self, what: str, path: str, index: int, step: int) -> SourceError:
-        return self._storage.error(what, path, int(self._numbers[index]), int(step))
+        return self._storage.error(f"step {step}: {what}", path, int(self._numbers[index]))

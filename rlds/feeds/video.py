@@ -32,7 +32,7 @@ class VideoStorage(Storage):
     ) -> None:
         assert isinstance(episodes.source, FramesSource)
         self.source, self.threads = episodes.source, threads
-        self._episodes, self.fields, self._others = episodes, fields, others
+        self.episodes, self.fields, self._others = episodes, fields, others
         self.outlines, self.why_cached = others.outlines, others.why_cached
         self.num_files = others.num_files
 
@@ -65,10 +65,6 @@ class VideoStorage(Storage):
     def bytes_of_step(self, path: str) -> float:
         return self._others.bytes_of_step(path)
 
-    def place(self, episode: int) -> tuple[str, int]:
-        """Returns which split an episode is of, and which one it is there."""
-        return self._episodes.place(episode)
-
 
 class _VideoRows(Rows):
     def __init__(
@@ -98,7 +94,7 @@ class _VideoRows(Rows):
         def decode(chunk: range) -> None:
             for group in chunk:
                 rows = groups[group]
-                split, index = self._storage.place(int(episodes[rows[0]]))
+                split, index = self._storage.episodes.place(int(episodes[rows[0]]))
                 targets = [images[row] for row in order[rows].tolist()]
                 source.read_frames(split, index, path, steps[rows], targets)
 

@@ -221,7 +221,7 @@ class ZarrArray:
             values = import_extra("numcodecs").VLenUTF8().decode(self._decompressed(data, None))
             if len(values) != count:
                 raise ValueError(f"{len(values)} texts, expected {count}")
-            return np.asarray(values, object).reshape(self._chunks, order=order)  # type: ignore[call-overload,no-any-return]
+            return np.asarray(values, object).reshape(self._chunks, order=order)  # type: ignore[call-overload]
         size = count * self.dtype.itemsize
         if size > trusted_bytes(len(data)):
             raise ValueError(f"{len(data):,} bytes stand for {size:,}")
@@ -230,7 +230,7 @@ class ZarrArray:
             decode = getattr(import_extra("imagecodecs"), IMAGE_CODECS[self.codec])
             return np.asarray(decode(data, out=out)).reshape(self._chunks)
         values = np.frombuffer(self._decompressed(data, size), self.dtype)
-        return values.reshape(self._chunks, order=order)  # type: ignore[call-overload,no-any-return]
+        return values.reshape(self._chunks, order=order)  # type: ignore[call-overload]
 
     def _decompressed(self, data: bytes, size: int | None) -> Any:
         """Returns the bytes of a chunk: as many as the codec makes, or as there is room for."""

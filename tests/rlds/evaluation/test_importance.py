@@ -359,7 +359,7 @@ def test_an_estimate_says_when_it_means_little():
         (
             {"behaviour": CategoricalPolicy.from_table([[1, 0], [0.5, 0.5], [0.5, 0.5]])},
             ValueError,
-            "episode 1, step 1, field 'action': the behaviour policy never takes 1",
+            "episode 1, step 1, action: the behaviour policy never takes 1",
         ),
         ({"gamma": 1.5}, ValueError, "gamma must be between 0 and 1"),
         ({"horizon": 0}, ValueError, "horizon must be positive"),

@@ -26,7 +26,7 @@ from rlds.evaluation.estimates import (
 
 
 def estimate_of(statistic, weights_of_episodes=None, **others):
-    number = statistic.num_episodes
+    number = len(statistic.terms if isinstance(statistic, Mean) else statistic.numerators)
     weights = np.ones(number) if weights_of_episodes is None else np.asarray(weights_of_episodes)
     (value,) = statistic.values(weights[None])
     given = {

@@ -223,7 +223,7 @@ def test_deviations_that_are_a_copy_of_the_means():
         ({"output_distribution": b"\xff"}, ValueError, "expected one of gaussian, tanh_gaussian"),
         ({"fc0/weight": None}, ValueError, "expected fc0, fc1 and so on without a gap"),
         ({"fc1/weight": np.ones((2, 3))}, ValueError, "fc1 takes 3 numbers, but .* makes 2"),
-        ({"last_fc_log_std/weight": np.ones((1, 3))}, ValueError, "log_std takes 3 numbers"),
+        ({"last_fc_log_std/weight": np.ones((1, 3))}, ValueError, "have the shapes"),
         ({"fc1/bias": np.ones(3)}, ValueError, "fc1 has 2 rows of weights and 3 biases"),
         ({"fc1/bias": np.array(["a", "b"])}, ValueError, "fc1/bias is <U1"),
         ({"fc1/bias": np.array([0, np.nan])}, ValueError, "fc1/bias has numbers that are not fin"),

@@ -255,14 +255,6 @@ def test_openpi(directory):
         openpi.statistics_to_json(unpadded)
     with pytest.raises(ValueError, match="statistics of 3 elements of the action, not of 4"):
         openpi.statistics_from_json(other, dims={"action": 4})
-    padded = json.loads(openpi.statistics_to_json(read, dim=6))["norm_stats"]["state"]
-    assert padded["std"] == [
-        *policies.read(directory, "openpi")["norm_stats"]["state"]["std"],
-        0.0,
-        0.0,
-    ]
-    with pytest.raises(ValueError, match="The state has 4 elements, which is more than dim=2"):
-        openpi.statistics_to_json(read, dim=2)
 
 
 def test_openpi_counts_states_as_we_do(directory):
