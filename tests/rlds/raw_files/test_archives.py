@@ -87,7 +87,7 @@ def test_archives_of_the_same_name_are_not_mistaken_for_each_other(tmp_path, pla
 
 
 @pytest.mark.parametrize("name", ["log.tar.gz", "log.tar", "log.zip"])
-def test_archives_that_were_cut(tmp_path, place, name):
+def test_archives_that_were_cut_or_damaged(tmp_path, place, name):
     if name.endswith(".zip"):
         path = write_zip(tmp_path / name, FILES.items())
     else:
@@ -95,24 +95,13 @@ def test_archives_that_were_cut(tmp_path, place, name):
     whole = path.read_bytes()
     # Not within the zeros after the end.
     end = len(whole.rstrip(b"\0")) if name == "log.tar" else len(whole) - 1
-    for size in (0, 1, 300, 512, 1024, end // 2, end - 100, end):
+    for size in (0, 1, 512, 1024, end // 2, end - 100, end):
         path.write_bytes(whole[:size])
         with pytest.raises(SourceError, match=name.replace(".", r"\.")):
             extracted(path, place)
     assert not files_in(place)
-
-
-@pytest.mark.parametrize("name", ["log.tar.gz", "log.tar", "log.zip"])
-def test_damage_is_reported_or_leaves_the_files_as_they_are(tmp_path, place, name):
-    if name.endswith(".zip"):
-        path = write_zip(tmp_path / name, FILES.items())
-    else:
-        path = write_tar(tmp_path / name, [(member(key), data) for key, data in FILES.items()])
-    whole = path.read_bytes()
-    for position in range(0, len(whole), max(len(whole) // 60, 1)):
-        damaged = bytearray(whole)
-        damaged[position] ^= 0x41
-        path.write_bytes(damaged)
+    for position in range(0, len(whole), len(whole) // 15):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x41]) + whole[position + 1 :])
         with contextlib.suppress(SourceError):
             found = files_in(extracted(path, place))
             # The data of a tar file has no checksum; a name in a zip file is there twice.

@@ -1,7 +1,5 @@
 import gzip
 import struct
-import subprocess
-import sys
 
 import google_crc32c
 import pytest
@@ -72,12 +70,6 @@ def test_a_compressed_file_that_was_cut_anywhere_is_found_out(tmp_path):
             read(file)
 
 
-def test_tensorflow_takes_the_cut_for_the_end(tmp_path):
-    file = write(tmp_path / "shard", compression="GZIP")
-    file.write_bytes(file.read_bytes()[:-8])  # Without the checksum.
-    assert len(list(tf.data.TFRecordDataset(str(file), "GZIP"))) == len(RECORDS)
-
-
 def test_after_a_damaged_record_the_next_one_can_be_read(tmp_path):
     file = write(tmp_path / "shard")
     data = bytearray(file.read_bytes())
@@ -133,8 +125,3 @@ def test_a_length_that_the_file_does_not_have_costs_no_memory(tmp_path, compress
     file.write_bytes(compress(length + struct.pack("<I", masked) + b"abc"))
     with pytest.raises(SourceError, match=r"bytes are declared, but the file has"):
         read(file)
-
-
-def test_needs_no_tensorflow():
-    code = "import sys, rlds.raw_files.tfrecord_files; sys.exit('tensorflow' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
