@@ -14,8 +14,6 @@ long before it is one: the script says when it is not. For your own data, replac
 It takes a quarter of a minute. TensorFlow is not loaded.
 """
 
-import argparse
-import datetime
 import itertools
 import os
 import sys
@@ -27,9 +25,9 @@ os.environ.setdefault("MPLBACKEND", "agg")  # No windows to draw in.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # For small networks, threads cost more.
 
 import numpy as np
+from command_line import console, parse
 from matplotlib import pyplot
 from networks import Adam, Network
-from rich.console import Console
 from rich.table import Table
 
 import rlds.evaluation
@@ -38,8 +36,6 @@ GAMMA = 0.95
 GAIN, NOISE = -0.6, 0.2  # Of the better controller.
 FOLLOW = 0.02  # See `fit`.
 EVERY = 100  # After how many updates there is an estimate.
-
-console = Console()
 
 
 def record(episodes: int, steps: int, rng: np.random.Generator) -> Iterator[dict]:
@@ -185,25 +181,8 @@ def draw(estimates: list[float], closed: tuple, true: float, path: Path) -> None
 
 def main() -> None:
     """Records, fits, and prints what came out."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of everything random")
-    parser.add_argument("--updates", type=int, default=10000, help="of the network")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("out") / f"fitted-q-{datetime.datetime.now():%Y%m%d-%H%M%S}",
-        help="new directory for the picture",
-    )
-    arguments = parser.parse_args()
-    if arguments.updates < EVERY:
-        parser.error(f"--updates: at least {EVERY}")
-    try:
-        arguments.output.mkdir(parents=True)
-    except FileExistsError:
-        parser.error(f"{arguments.output} exists already; name a new directory")
-
+    assert __doc__
+    arguments = parse(__doc__, "fitted-q", updates=(10000, "of the network"))
     rng = np.random.default_rng(arguments.seed)
     data = rlds.evaluation.collect(record(500, 40, rng))
     target = rlds.evaluation.GaussianPolicy(lambda states: (GAIN * states, np.log(NOISE)))
@@ -218,7 +197,7 @@ def main() -> None:
     console.print(f"closed form, after {1000 * took:.0f} ms: {estimate.value:.2f}, {interval}")
 
     began, found = time.perf_counter(), fit(data, target, seed=arguments.seed)
-    estimates = list(itertools.islice(found, arguments.updates // EVERY))
+    estimates = list(itertools.islice(found, max(arguments.updates // EVERY, 1)))
     took = time.perf_counter() - began
     table = Table("updates", "estimate", "verdict", title=f"The network, after {took:.0f} s")
     for share in (0.1, 0.25, 0.5, 1.0):

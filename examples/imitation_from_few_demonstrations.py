@@ -9,11 +9,8 @@ plays. That is done for several K, and the picture shows the returns.
 It takes a minute. TensorFlow is not loaded.
 """
 
-import argparse
-import datetime
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 os.environ.setdefault("MPLBACKEND", "agg")  # No windows to draw in.
@@ -21,9 +18,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # For small networks, thread
 
 import numpy as np
 import pendulum
+from command_line import conclude, console, parse
 from matplotlib import pyplot
 from networks import Adam, Network
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
@@ -33,8 +30,6 @@ from rlds.normalization import normalize
 FIELDS = ["observation", "action"]
 # By number of demonstrations: the mean return in other runs of this script.
 EXPECTED = {1: -640, 2: -360, 5: -200, 10: -165, 25: -160}
-
-console = Console()
 
 
 def choose(table: rlds.feeds.Table, number: int, seed: int) -> rlds.feeds.Table:
@@ -98,43 +93,15 @@ def draw(returns: dict[int, np.ndarray], demonstrator: float, random: float, pat
     pyplot.close(figure)
 
 
-def positive(text: str) -> int:
-    """An argument that is a number from 1 on."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
-    return int(text)
-
-
-def conclude(claims: Mapping[str, bool], picture: Path) -> None:
-    """Prints which claims hold, and where the picture is; an error exit if a claim does not."""
-    for claim, holds in claims.items():
-        console.print(f"{claim}: {'yes' if holds else 'NO'}")
-    console.print(f"The picture: {picture}", soft_wrap=True)
-    sys.exit(not all(claims.values()))
-
-
 def main() -> None:
     """Records, clones, plays, and prints what came out."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    assert __doc__
+    arguments = parse(
+        __doc__,
+        "imitation",
+        runs=(12, "clones for each number"),
+        updates=(1500, "batches that a clone learns of"),
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of everything random")
-    parser.add_argument("--runs", type=positive, default=12, help="clones for each number")
-    parser.add_argument(
-        "--updates", type=positive, default=1500, help="batches that a clone learns of"
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("out") / f"imitation-{datetime.datetime.now():%Y%m%d-%H%M%S}",
-        help="new directory for the log, the dataset and the picture",
-    )
-    arguments = parser.parse_args()
-    try:
-        arguments.output.mkdir(parents=True)
-    except FileExistsError:
-        parser.error(f"{arguments.output} exists already; name a new directory")
-
     rng = np.random.default_rng(arguments.seed)
     env = pendulum.make()
     agents = [pendulum.unsteady(rng)] * max(EXPECTED)

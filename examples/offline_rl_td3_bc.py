@@ -11,8 +11,6 @@ the policies are worth, and the pendulum says whether that is so.
 It takes a minute. TensorFlow is not loaded.
 """
 
-import argparse
-import datetime
 import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -23,10 +21,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # For small networks, thread
 
 import numpy as np
 import pendulum
-from imitation_from_few_demonstrations import clone, conclude, positive
+from command_line import conclude, console, parse
+from imitation_from_few_demonstrations import clone
 from matplotlib import pyplot
 from networks import Adam, Network
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
@@ -43,8 +41,6 @@ EXPECTED = {
     "controller": -150,
     "random actions": -1190,
 }
-
-console = Console()
 
 
 class Learner:
@@ -226,23 +222,8 @@ def draw(
 
 def main() -> None:
     """Records, learns, evaluates, and prints what came out."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of everything random")
-    parser.add_argument("--updates", type=positive, default=5000, help="batches to learn from")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("out") / f"offline-rl-{datetime.datetime.now():%Y%m%d-%H%M%S}",
-        help="new directory for the log, the dataset and the picture",
-    )
-    arguments = parser.parse_args()
-    try:
-        arguments.output.mkdir(parents=True)
-    except FileExistsError:
-        parser.error(f"{arguments.output} exists already; name a new directory")
-
+    assert __doc__
+    arguments = parse(__doc__, "offline-rl", updates=(5000, "batches to learn from"))
     rng = np.random.default_rng(arguments.seed)
     env = pendulum.make()
     at_random = pendulum.at_random(rng)

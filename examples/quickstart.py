@@ -12,11 +12,7 @@ import argparse
 import datetime
 import functools
 import os
-import resource
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 # Before the libraries are loaded: no windows to draw in, and no messages that are not ours.
@@ -36,7 +32,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from matplotlib import pyplot
 from rich.console import Console
-from rich.progress import Progress, track
+from rich.progress import track
 from rich.table import Table
 
 import envlogger
@@ -241,12 +237,8 @@ def clone(pairs: tf.data.Dataset, num_pairs: int, epochs: int) -> tuple[keras.Mo
         .batch(256)
         .prefetch(tf.data.AUTOTUNE)
     )
-    with Progress(console=console) as progress:
-        task = progress.add_task("Fitting", total=epochs)
-        step = keras.callbacks.LambdaCallback(
-            on_epoch_end=lambda epoch, logs: progress.advance(task)
-        )
-        history = model.fit(examples, epochs=epochs, verbose=0, callbacks=[step], shuffle=False)
+    with console.status("Fitting"):
+        history = model.fit(examples, epochs=epochs, verbose=0, shuffle=False)
     return model, history.history["loss"]
 
 
@@ -260,21 +252,6 @@ def play(environment: dm_env.Environment, agent) -> float:
 
 
 # --------------------------------------------------------------------------------------------------
-
-
-class Stopwatch:
-    """Prints a heading for each part, and knows how long it took."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def part(self, title: str) -> Iterator[None]:
-        """Times what is inside."""
-        console.rule(title, align="left")
-        begin = time.perf_counter()
-        yield
-        self.seconds[title] = time.perf_counter() - begin
 
 
 def table(title: str, rows: dict[str, object]) -> None:
@@ -313,28 +290,25 @@ def main() -> None:
     except FileExistsError:
         parser.error(f"{logs} exists already; name a new directory")
     keras.utils.set_random_seed(arguments.seed)
-    watch = Stopwatch()
 
-    with watch.part("1. Record with EnvLogger"):
-        environment = Remembering(make_environment(arguments.seed))
-        num_steps = record(environment, logs, arguments.episodes, arguments.seed)
-    seconds = watch.seconds["1. Record with EnvLogger"]
+    console.rule("1. Record with EnvLogger", align="left")
+    environment = Remembering(make_environment(arguments.seed))
+    num_steps = record(environment, logs, arguments.episodes, arguments.seed)
     table(
         "Recorded",
         {
             "episodes": arguments.episodes,
             "steps": num_steps,
-            "steps per second": f"{num_steps / seconds:,.0f}",
             "size of the log": megabytes(logs),
             "log": logs,
         },
     )
 
-    with watch.part("2. Read back with Reader"):
-        num_same = compare(logs, environment.steps)
-        with envlogger.Reader(logs) as reader:
-            episode_metadata = list(reader.episode_metadata())
-            observation_spec = reader.observation_spec()
+    console.rule("2. Read back with Reader", align="left")
+    num_same = compare(logs, environment.steps)
+    with envlogger.Reader(logs) as reader:
+        episode_metadata = list(reader.episode_metadata())
+        observation_spec = reader.observation_spec()
     table(
         "Read back",
         {
@@ -344,22 +318,22 @@ def main() -> None:
         },
     )
 
-    with watch.part("3. Convert to an RLDS dataset"):
-        built = tfds_builders.build_from_logs(
-            logs, name="inverted_double_pendulum", data_dir=arguments.output / "datasets"
-        )
+    console.rule("3. Convert to an RLDS dataset", align="left")
+    built = tfds_builders.build_from_logs(
+        logs, name="inverted_double_pendulum", data_dir=arguments.output / "datasets"
+    )
     dataset_directory = Path(built.data_dir)
     table(
         "Dataset",
         {"directory": dataset_directory, "size": megabytes(dataset_directory)},
     )
 
-    with watch.part("4. Load with TFDS"):
-        dataset = tfds.builder_from_directory(dataset_directory).as_dataset(split="train")
-        statistics = episode_statistics(dataset)
-        mean, std = rlds.transformations.mean_and_std(dataset, rlds.transformations.sar_fields_mask)
-        picture = arguments.output / "distributions.png"
-        draw(statistics, picture)
+    console.rule("4. Load with TFDS", align="left")
+    dataset = tfds.builder_from_directory(dataset_directory).as_dataset(split="train")
+    statistics = episode_statistics(dataset)
+    mean, std = rlds.transformations.mean_and_std(dataset, rlds.transformations.sar_fields_mask)
+    picture = arguments.output / "distributions.png"
+    draw(statistics, picture)
     recorded_returns = np.array([metadata["return"] for metadata in episode_metadata])
     table(
         "Statistics of the dataset",
@@ -378,18 +352,18 @@ def main() -> None:
         },
     )
 
-    with watch.part("5. Train on transitions"):
-        center = mean["observation"]
-        scale = np.maximum(std["observation"], 1e-3)
-        num_pairs = int(statistics["length"].sum())
-        pairs = transitions(dataset, center, scale)
-        model, losses = clone(pairs, num_pairs, arguments.epochs)
-        act = tf.function(model)
+    console.rule("5. Train on transitions", align="left")
+    center = mean["observation"]
+    scale = np.maximum(std["observation"], 1e-3)
+    num_pairs = int(statistics["length"].sum())
+    pairs = transitions(dataset, center, scale)
+    model, losses = clone(pairs, num_pairs, arguments.epochs)
+    act = tf.function(model)
 
-        def cloned(observation):
-            return act(tf.constant((observation - center)[None] / scale, tf.float32))[0].numpy()
+    def cloned(observation):
+        return act(tf.constant((observation - center)[None] / scale, tf.float32))[0].numpy()
 
-        cloned_return = play(make_environment(arguments.seed + 1), cloned)
+    cloned_return = play(make_environment(arguments.seed + 1), cloned)
     table(
         "Behaviour cloning",
         {
@@ -398,15 +372,9 @@ def main() -> None:
             "return of the clone": f"{cloned_return:.1f}",
         },
     )
-    with watch.part("6. Report"):
-        report = arguments.output / "report.html"
-        rlds_tools.report(dataset_directory, progress=False).save(report)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    table(
-        "Time and memory",
-        {title: f"{seconds:.1f} s" for title, seconds in watch.seconds.items()}
-        | {"peak memory": f"{peak:.2f} GB"},
-    )
+    console.rule("6. Report", align="left")
+    report = arguments.output / "report.html"
+    rlds_tools.report(dataset_directory, progress=False).save(report)
     console.print(f"The picture: {picture}", soft_wrap=True)
     console.print(f"The report, for your browser: {report}", soft_wrap=True)
     command = Path(sys.executable).with_name("rlds")

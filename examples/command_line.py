@@ -1,0 +1,52 @@
+"""What the scripts beside this one have in common on the command line."""
+
+import argparse
+import datetime
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+
+__all__ = ["conclude", "console", "parse", "positive"]
+
+console = Console()
+
+
+def positive(text: str) -> int:
+    """An argument that is a number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
+    return int(text)
+
+
+def parse(description: str, name: str, **numbers: tuple[int, str]) -> argparse.Namespace:
+    """Returns the arguments of a script, and makes its output directory.
+
+    Args:
+      description: What the script does.
+      name: What the output directory is called by default, before the time.
+      **numbers: Further arguments: their default, which is positive, and what they are.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of everything random")
+    for argument, (default, what) in numbers.items():
+        parser.add_argument(f"--{argument}", type=positive, default=default, help=what)
+    output = Path("out") / f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    parser.add_argument("--output", type=Path, default=output, help="new directory for results")
+    arguments = parser.parse_args()
+    try:
+        arguments.output.mkdir(parents=True)
+    except FileExistsError:
+        parser.error(f"{arguments.output} exists already; name a new directory")
+    return arguments
+
+
+def conclude(claims: Mapping[str, bool], picture: Path) -> None:
+    """Prints which claims hold, and where the picture is; an error exit if a claim does not."""
+    for claim, holds in claims.items():
+        console.print(f"{claim}: {'yes' if holds else 'NO'}")
+    console.print(f"The picture: {picture}", soft_wrap=True)
+    sys.exit(not all(claims.values()))
