@@ -188,20 +188,14 @@ class Play:
         if self.is_over:
             page.bye(self._why)
 
+    def described(self) -> dict[str, Any]:
+        """Returns what is played, in the types of JSON."""
+        study = {name: getattr(self.study, name) for name in ("id", "name", "instructions")}
+        environment = msgspec.to_builtins(self.environment)
+        return {"play": self.id, "study": study, "environment": environment}
+
     def _say_hello(self, page: Page) -> None:
-        page.say(
-            {
-                "op": "hello",
-                "play": self.id,
-                "study": {
-                    "id": self.study.id,
-                    "name": self.study.name,
-                    "instructions": self.study.instructions,
-                },
-                "environment": msgspec.to_builtins(self.environment),
-                "person": msgspec.to_builtins(self.person),
-            }
-        )
+        page.say({"op": "hello", **self.described(), "person": msgspec.to_builtins(self.person)})
 
     def _say_how_far(self, page: Page) -> None:
         for message in (self._ready, self._state, self._error):
@@ -209,6 +203,15 @@ class Play:
                 page.say(message)
         if self._frame is not None:
             page.show(self._frame)
+
+    def _say(self, message: dict[str, Any]) -> None:
+        if self.page is not None:
+            self.page.say(message)
+
+    def _say_error(self, code: str, text: str) -> None:
+        """Says why it cannot go on, to pages that come later too."""
+        self._error = {"op": "error", "code": code, "message": text, "fatal": True}
+        self._say(self._error)
 
     def detach(self, page: Page) -> None:
         """A page is gone. The play waits for it, or for another one of the same person."""
@@ -275,8 +278,8 @@ class Play:
                     self._error = message
             case _:
                 return
-        if self.page is not None and not self._is_choosing:
-            self.page.say(message)
+        if not self._is_choosing:
+            self._say(message)
 
     def _take_episode(self, said: Mapping[str, Any]) -> None:
         known = {name: said[name] for name in Episode.__struct_fields__ if name in said}
@@ -306,9 +309,7 @@ class Play:
         self._why = reason
         if self._error is None and why in ("crashed", "hung"):
             text = "The environment stopped." if why == "crashed" else "The environment hangs."
-            self._error = {"op": "error", "code": why, "message": text, "fatal": True}
-            if self.page is not None:
-                self.page.say(self._error)
+            self._say_error(why, text)
         if self._episode is not None and self._episode.state in _LIVE:
             is_failed = why in ("crashed", "hung")
             state = EpisodeState.FAILED if is_failed else EpisodeState.ABANDONED
@@ -338,8 +339,7 @@ class Play:
                 logger.exception("episode %s could not be stored", episode.id)
             self._end("failed", "The episode is recorded, but could not be listed.")
         else:
-            if self.page is not None:
-                self.page.say({"op": "episode", "episode": msgspec.to_builtins(stored)})
+            self._say({"op": "episode", "episode": msgspec.to_builtins(stored)})
             if not may_go_on:
                 self._end("quota")
         if self._chooses_after(episode):
@@ -376,9 +376,7 @@ class Play:
         if not self._why:
             self._why = why
             if message:
-                self._error = {"op": "error", "code": why, "message": message, "fatal": True}
-                if self.page is not None:
-                    self.page.say(self._error)
+                self._say_error(why, message)
             self._do(self.worker.stop())
 
     @property

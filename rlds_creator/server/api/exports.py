@@ -152,7 +152,9 @@ class ExportRoutes:
             nonlocal is_running
             if not is_running:
                 is_running = True
-                tasks.append(asyncio.create_task(self._change(identifier, state="running")))
+                tasks.append(
+                    asyncio.create_task(self._change(identifier, state=ExportState.RUNNING))
+                )
 
         tasks: list[asyncio.Task[None]] = []
         job.start(progress=note, turn=self._turn)
@@ -180,8 +182,6 @@ class ExportRoutes:
                 self._watchers.pop(identifier, None)
 
     async def _change(self, identifier: str, **changes: Any) -> None:
-        if "state" in changes:
-            changes["state"] = ExportState(changes["state"])
         try:
             await in_thread(self._store.update_export, identifier, **changes)
         except ServerError as error:

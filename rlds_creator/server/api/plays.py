@@ -75,17 +75,7 @@ class PlayRoutes:
             play = self._plays.of(person)
             if play is None or not _is_wished(play, study, wish.environment):
                 play = await self._begin(person, study, wish.environment)
-        return answer(
-            {
-                "play": play.id,
-                "environment": play.environment,
-                "study": {
-                    "id": study.id,
-                    "name": study.name,
-                    "instructions": study.instructions,
-                },
-            }
-        )
+        return answer(play.described())
 
     async def _begin(self, person: Person, study: Study, wished: str | None) -> Play:
         self._plays.check_room(person)

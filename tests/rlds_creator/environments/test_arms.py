@@ -1,0 +1,86 @@
+"""How arms and grippers follow keys; their packages need interpreters of their own."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from dm_env import specs
+
+from rlds_creator.environments import robodesk_family, robosuite_family
+from rlds_creator.environments.arms import ArmPlayable
+from rlds_creator.environments.playable import Inputs
+
+
+class Still:
+    """An arm that nobody moves, drawn by nothing."""
+
+    cameras = ("free",)
+
+    def __init__(self) -> None:
+        self.rng, self.task = np.random.default_rng(), self
+
+
+def robosuite(size: int = 7, **overrides: Any) -> ArmPlayable:
+    spec = specs.BoundedArray((size,), np.float64, -1.0, 1.0)
+    maps, grippers = robosuite_family._key_map_of(spec, overrides, 0.5)
+    still: Any = Still()
+    return robosuite_family.RobosuitePlayable(still, maps, still, grippers)
+
+
+def robodesk(**overrides: Any) -> ArmPlayable:
+    spec = specs.BoundedArray((5,), np.float32, -1.0, 1.0)
+    still: Any = Still()
+    maps = robodesk_family._key_map_of(spec, overrides, 0.5)
+    return robodesk_family.RoboDeskPlayable(still, maps, still)
+
+
+def press(*names: str) -> Inputs:
+    return Inputs(dict.fromkeys(names, 1.0), names)
+
+
+def test_a_gripper_stays_as_it_was_told() -> None:
+    arm = robosuite()
+    assert arm.idle_action.tolist() == [0, 0, 0, 0, 0, 0, -1]
+    assert arm.action(press("ArrowUp")).tolist() == [-0.5, 0, 0, 0, 0, 0, -1]
+    assert arm.action(press("Space")).tolist() == [0, 0, 0, 0, 0, 0, 1]
+    assert arm.action(Inputs({"Space": 1.0})) is None  # It is still held.
+    assert arm.action(press("KeyW", "ArrowRight")).tolist() == [0, 0.5, 0.5, 0, 0, 0, 1]
+    assert arm.action(press("Space", "Space"))[6] == 1
+    assert arm.action(press("Button0"))[6] == -1
+    arm.action(press("Space"))
+    arm.seed(3)
+    assert arm.idle_action[6] == -1
+    assert arm.action(Inputs()) is None
+
+    hand = robodesk(KeyG={"wrist": 1})
+    assert hand.idle_action.tolist() == [0, 0, 0, 0, 1]
+    assert hand.action(press("ArrowRight", "KeyS", "KeyQ")).tolist() == [0.5, 0, -0.5, -0.5, 1]
+    assert hand.action(press("Space", "ArrowUp")).tolist() == [0, 0.5, 0, 0, -1]
+    assert hand.action(press("KeyG")).tolist() == [0, 0, 0, 1, -1]
+    hand.seed(3)
+    assert hand.idle_action.tolist() == [0, 0, 0, 0, 1]
+
+
+def test_sticks_and_a_spacemouse_move_and_turn_the_hand() -> None:
+    axes = {f"Space{place}": 0.125 * (place + 1) for place in range(6)}
+    arm, hand = robosuite(), robodesk()
+    moved = [0.25, 0.125, -0.375, 0.625, 0.5, -0.75, -1]
+    assert arm.action(Inputs(axes)).tolist() == moved
+    assert hand.action(Inputs(axes)).tolist() == [0.125, -0.25, -0.375, 0.75, 1]
+    assert hand.action(Inputs({"Axis1": -1.0, "Axis3": 0.5})).tolist() == [0, 1, -0.5, 0, 1]
+    for playable in (arm, hand):
+        names = [name for control in playable.controls for name in control.inputs]
+        assert len(names) == len({*names})
+
+
+def test_two_arms_have_keys_like_any_numbers() -> None:
+    arm = robosuite(14)
+    assert not np.any(arm.idle_action)
+    assert arm.action(press("Space")) is None
+    assert arm.action(press("ArrowRight"))[0] == 0.5
+
+
+def test_keys_can_be_changed() -> None:
+    assert robosuite(KeyG={"z": -1}).action(press("KeyG"))[2] == -1
+    with pytest.raises(ValueError, match="cannot move 'up'"):
+        robosuite(KeyG={"up": 1})
