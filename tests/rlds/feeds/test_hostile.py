@@ -166,8 +166,9 @@ def test_a_file_that_is_cut_while_it_is_read_does_not_end_the_process(tmp_path):
     )
     changed, cut = "it was changed while it was open: cut", "cannot be read: the file was cut"
     lines = done.stdout.splitlines()
-    assert [line.split("00001: ")[1].startswith(changed) for line in lines[::2]] == [True, True]
-    assert [cut in line and "00001" in line for line in lines[1::2]] == [True, True]
+    assert all(changed in line for line in lines[::2])
+    assert all(cut in line and "00001" in line for line in lines[1::2])
+    assert len(lines) == 4
     assert done.returncode == -signal.SIGBUS
     assert "Fatal Python error: Bus error" in done.stderr
 
@@ -353,7 +354,6 @@ def test_a_damaged_image_is_named(tmp_path):
             with pytest.raises(SourceError, match="episode 1, field 'image': step 2"):
                 next(batches)
         assert batches.batch == 2
-        assert len(next(feed.iterate(3))["image"]) == 1
         as_files = rlds.feeds.open(directory, decode_images=False).read(1)["image"]
         assert as_files.tolist() == [encode_png(good)] * 2 + [bad, encode_png(good)]
 
@@ -411,20 +411,14 @@ def test_values_of_all_kinds_come_as_they_are(tmp_path, file_format):
                     np.testing.assert_array_equal(value, one)
 
     samples = table.steps()
-    for numbers in ([0, 1, 2, 3, 4, 5, 6], [6, 5], [0], [4, 0, 4]):
+    for numbers in (np.arange(7), [6, 5], [0], [4, 0, 4]):
         check(samples.batch(numbers), numbers)
-    feed = Feed(samples, 2, shuffle=None, epochs=2)
-    for number, batch in enumerate(feed):  # Batches are as they are, whichever are made with them.
-        numbers = [n % 7 for n in range(2 * number, 2 * number + 2)]
-        check(batch, numbers)
-        check(feed[number], numbers)
-        for _, values in named_leaves(batch):  # They may be changed.
-            for value in values if values.dtype == object else [values]:
-                if isinstance(value, np.ndarray):
-                    value.fill(1)
-    check(samples.batch(np.arange(7)), np.arange(7))
     batch = Feed(Mixture([samples, samples]), 8, shuffle=None)[0]
-    assert len(batch["image"]) == len(batch["points"]) == 8
+    for _, values in named_leaves(batch):  # They may be changed.
+        for value in values if values.dtype == object else [values]:
+            if isinstance(value, np.ndarray):
+                value.fill(1)
+    check(samples.batch(np.arange(7)), np.arange(7))
     zeros = table.windows(
         history=2, history_fields=["points", "text"], horizon_fields=["action"], padding="zeros"
     )
@@ -432,9 +426,6 @@ def test_values_of_all_kinds_come_as_they_are(tmp_path, file_format):
     assert not first["points"][0, 0].any()
     assert first["points"][0, 0].shape == episodes[0]["points"][0].shape
     assert first["text"].tolist() == [[b"", b""]]
-    assert table.transitions().batch([0])["next_observation"]["points"][0].tolist() == (
-        episodes[0]["points"][1].tolist()
-    )
 
 
 # Arguments.
@@ -562,12 +553,9 @@ def test_metadata_that_a_filter_asks_for_is_that_of_the_episodes(
             assert_equal(one, other)
             assert [type(one[name]) for name in names] == [type(other[name]) for name in names]
     seen = []
-    kept.filter_episodes(
-        lambda e: seen.append((len(e), e["action"].shape, dict(e.metadata), e.key))
-    )
-    assert [length for length, *_ in seen] == [2, 1, 0]
-    assert [shape for _, shape, *_ in seen] == [(2, 2), (1, 2), (0, 2)]
-    assert {*seen[0][2]} == {*plain, *others}
+    kept.filter_episodes(lambda e: seen.append((len(e), e["action"].shape, {*e.metadata})))
+    names = {*plain, *others}
+    assert seen == [(2, (2, 2), names), (1, (1, 2), names), (0, (0, 2), names)]
     for get in (lambda e: e.metadata["nothing"], lambda e: e["nothing"]):
         with pytest.raises(KeyError, match="nothing"):
             table.filter_episodes(get)

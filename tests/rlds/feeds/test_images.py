@@ -217,11 +217,6 @@ def test_images_of_unequal_size(library, threads):
         ImageDecoder((7, None, 3), np.uint8, threads=threads).decode(files[:1])
 
 
-def test_no_files():
-    for shape, expected in (((4, 5, 3), (0, 4, 5, 3)), ((None, 5, 3), (0, 0, 5, 3))):
-        assert ImageDecoder(shape, np.uint16).decode([]).shape == expected
-
-
 @pytest.mark.parametrize("threads", [0, 4])
 def test_the_error_is_that_of_the_first_bad_row(library, threads):
     files = [saved(picture(seed=row)) for row in range(60)]
@@ -278,18 +273,6 @@ def test_pixels_of_tensorflow():
     np.testing.assert_array_equal(grey.decode([file])[0], tf.io.decode_jpeg(file).numpy())
     file = encode_png(picture())
     np.testing.assert_array_equal(by_default.decode([file])[0], picture())
-
-
-@needs_simplejpeg
-def test_pixels_of_tensorflow_that_are_unknown():
-    decoder = ImageDecoder((None, None, 3), np.uint8, jpeg="tf")
-    whole = saved(picture())
-    damaged = whole[:-2] + bytes(20) + whole[-2:]  # Other libraries leave these bytes out.
-    assert tfds_files.decode_image(damaged, feature(3)).shape == (37, 29, 3)
-    with pytest.raises(ImageError, match=r"row 1: .* so TensorFlow's pixels are unknown"):
-        decoder.decode([whole, damaged])
-    for file in damaged_files():
-        assert file == whole + b"more" or isinstance(decoded(file, decoder), tuple | np.ndarray)
 
 
 def test_nothing_is_written_after_an_interrupt():

@@ -204,43 +204,6 @@ def test_a_killed_run_goes_on_with_other_ranks_and_threads(directory, tmp_path):
     assert found == expected
 
 
-SPAWN = """
-import multiprocessing, sys
-import rlds.feeds
-
-def make(feed, number):
-    return feed[number]["action"].tolist()
-
-if __name__ == "__main__":
-    table = rlds.feeds.open(sys.argv[1])
-    kept = table.filter_episodes(range(20)).steps().filter(lambda batch: batch["reward"] > 0)
-    feeds = [
-        rlds.feeds.Feed(samples, 8, seed=1, epochs=1)
-        for samples in (table.windows(history=2), kept, kept.with_goals(seed=1))
-    ]
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        for feed in feeds:
-            assert pool.apply(make, (feed, 3)) == make(feed, 3)
-        pool.close()
-        pool.join()
-    print("done")
-"""
-
-
-@pytest.mark.slow  # Others pickle feeds in one process.
-def test_processes_that_are_spawned_open_the_files_for_themselves(directory, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(SPAWN)
-    run = subprocess.run(
-        [sys.executable, "-W", "error", script, directory],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(rlds.feeds.__file__).parents[2])},
-    )
-    assert (run.returncode, run.stdout) == (0, "done\n"), run.stderr
-
-
 FLAT = """
 import gc, resource, sys
 import rlds.feeds

@@ -65,25 +65,6 @@ def test_a_goal_that_is_near(table):
     assert set((goals - STEPS).tolist()) == {0, 1}
 
 
-def test_what_is_left_out(table):
-    roles = Roles(images={"primary": "observation/exterior_image_1_left", "wrist": None})
-    batch = OctoSamples(table, roles, "arm").batch([0])
-    assert list(batch["observation"]) == [
-        "image_primary",
-        "image_wrist",
-        "timestep",
-        "pad_mask_dict",
-        "timestep_pad_mask",
-        "task_completed",
-    ]
-    assert "task" not in batch
-    assert batch["observation"]["image_wrist"].shape == (1, 1, 1, 1, 3)
-    assert batch["action"].shape == (1, 1, 1, 4)
-    pixels = OpenVLASamples(table, roles, "arm").batch([0])["observation"]["image_primary"]
-    stored = table.read(0, 0, 1, ["observation/exterior_image_1_left"])["observation"]
-    np.testing.assert_array_equal(pixels[:, 0], stored["exterior_image_1_left"])
-
-
 def test_placeholders_of_the_last_action(table):
     """Without a word about it in the data, the last step is the final observation."""
     options = {"include_last_action": False, "action_horizon": 3}
@@ -144,16 +125,6 @@ def test_images_that_differ_in_size(tmp_path):
     np.testing.assert_array_equal(resized[1], np.full((1, 3, 3, 3), 7, np.uint8))
 
 
-def test_rows_for_openvla(directory):
-    samples = policies.samples_of(directory)["openvla"]
-    rows = list(openvla.rows_of(samples.batch([0, 5])))
-    assert len(rows) == 2
-    assert rows[0]["dataset_name"] == b"arm"
-    assert rows[0]["task"]["language_instruction"].decode().lower() == "pick up block 0"
-    assert rows[1]["action"].shape == (4, 4)
-    assert rows[1]["observation"]["image_primary"][0].dtype == np.uint8
-
-
 def test_openpi_statistics(directory):
     samples = policies.samples_of(directory)["openpi"]
     feed = rlds.feeds.Feed(samples, 4, epochs=1)
@@ -176,8 +147,6 @@ def test_errors(directory, table):
         OctoSamples(table, Roles({"primary": "observation/imag"}), "arm")
     with pytest.raises(ValueError, match="window_size must be positive, got 0"):
         OctoSamples(table, policies.OCTO, "arm", window_size=0)
-    with pytest.raises(ValueError, match="action_horizon must be positive, got 0"):
-        OpenpiSamples(table, policies.OPENPI, action_horizon=0)
     with pytest.raises(ValueError, match="the action has 4 elements, which is more than 3"):
         OctoSamples(table, policies.OCTO, "arm", max_action_dim=3)
     with pytest.raises(ValueError, match="absolute_action_mask has 2 elements, the action has 4"):
@@ -203,14 +172,6 @@ def test_images_of_any_size():
 
 def test_files_are_those_of_octo_and_openvla(directory):
     assert policies.check_files(directory) == ["octo", "openvla"]
-
-
-def test_several_datasets(directory):
-    joined = policies.statistics_of(directory, policies.OCTO)
-    masked = policies.statistics_of(directory, policies.OCTO, masks=policies.MASKS)
-    several = json.loads(octo.statistics_to_json({"arm": masked, "other": joined}))
-    assert several["arm"]["action"]["mask"] == policies.MASKS["action"]
-    policies.check_equal(several["other"], policies.read(directory, "octo"))
 
 
 def test_openvla_needs_a_state(directory):
@@ -255,14 +216,6 @@ def test_openpi(directory):
         openpi.statistics_to_json(unpadded)
     with pytest.raises(ValueError, match="statistics of 3 elements of the action, not of 4"):
         openpi.statistics_from_json(other, dims={"action": 4})
-
-
-def test_openpi_counts_states_as_we_do(directory):
-    # It reads the split "train" only, and finds quantiles by a histogram of 5000 bins.
-    train = policies.statistics_of(directory, policies.OPENPI, ["train"])["state"]
-    theirs = policies.read(directory, "openpi")["norm_stats"]["state"]
-    np.testing.assert_allclose(train.mean, theirs["mean"], rtol=1e-6)
-    np.testing.assert_allclose(train.std, theirs["std"], rtol=1e-5)
 
 
 def test_splits_are_added_and_placeholders_left_out(directory):
