@@ -213,7 +213,7 @@ class CalvinSource(RandomAccessSource):
             rlds.DISCOUNT: np.ones(length, np.float32),
             **step_flags([length], [False]),
         }
-        annotations, scene = found.annotations_of(index, self._embedding_size)
+        annotations = found.annotations_of(index, self._embedding_size)
         return SourceEpisode(
             key=self.key(split, index),
             steps=nest(
@@ -225,7 +225,7 @@ class CalvinSource(RandomAccessSource):
             origin=Origin(f"{split}/{found.step(first).name}", first, last + 1),
             truncated=True,
             final_observation_known=False,
-            metadata={"annotations": annotations, "scene": scene},
+            metadata={"annotations": annotations, "scene": found.scene_of(index)},
             counts={"steps": length, "annotations": len(annotations["begin"])},
         )
 
@@ -320,65 +320,49 @@ class _Split:
             }
 
     def _read_annotations(self) -> None:
-        """Finds the annotations of each range, as rows of what the file has."""
-        self._of_range: dict[int, list[int]] = {}
-        self._outside: list[tuple[int, int, int]] = []
-        self._windows = np.zeros((0, 2), np.int64)
-        self._said: list[tuple[str, str]] = []
-        self._embeddings: np.ndarray | None = None
+        """Reads what was done in windows of steps, and finds the range that each of them is in."""
+        self._annotations = _annotations_of([], [], [], None)
         file = self._annotations_file
         check_link(file.parent)
-        if not is_there(file):
-            return
-        with source_errors(file):
-            found = read_npy(file)
-            language, windows = found["language"], list(found["info"]["indx"])
-            texts, tasks = list(language["ann"]), list(language["task"])
-            self._windows = np.array(windows, np.int64).reshape(len(windows), 2)
-            self._said = [(str(text), str(task)) for text, task in zip(texts, tasks, strict=True)]
-            if len(windows) != len(texts):
-                raise SourceError(f"{len(windows)} windows, but {len(texts)} texts", file=file)
-            if language.get("emb") is not None:
-                embeddings = np.asarray(language["emb"], np.float32)
-                size = math.prod(embeddings.shape[1:])
-                self._embeddings = embeddings.reshape(len(windows), size)
-        order = sorted(range(len(self.ranges)), key=lambda index: self.ranges[index])
-        firsts = np.array([self.ranges[index][0] for index in order])
-        places = np.searchsorted(firsts, self._windows[:, 0], "right") - 1
-        for row, (place, (begin, end)) in enumerate(zip(places.tolist(), self._windows.tolist())):
-            index = order[place]
-            if place >= 0 and begin <= end <= self.ranges[index][1]:
-                self._of_range.setdefault(index, []).append(row)
-            else:
-                self._outside.append((row, begin, end))
+        if is_there(file):
+            with source_errors(file):
+                found = read_npy(file)
+                language = found["language"]
+                texts, tasks, embeddings = language["ann"], language["task"], language.get("emb")
+                windows = list(found["info"]["indx"])
+                self._annotations = _annotations_of(windows, texts, tasks, embeddings)
+        begins, ends = self._annotations["begin"], self._annotations["end"]
+        ranges = np.array(self.ranges)
+        order = np.argsort(ranges[:, 0])
+        places = np.searchsorted(ranges[order, 0], begins, "right") - 1
+        is_inside = (places >= 0) & (begins < ends) & (ends <= ranges[order[places], 1] + 1)
+        self._range_of = np.where(is_inside, order[places], -1)
 
     @property
     def embedding_size(self) -> int:
         """How many numbers an embedding has; 0 if there are none."""
-        return 0 if self._embeddings is None else int(self._embeddings.shape[1])
+        found = self._annotations.get("embedding")
+        return 0 if found is None else int(found.shape[1])
 
     @property
     def num_annotations(self) -> int:
         """How many annotations lie in a range."""
-        return len(self._windows) - len(self._outside)
+        return int((self._range_of >= 0).sum())
 
-    def annotations_of(self, index: int, embedding_size: int) -> tuple[dict[str, np.ndarray], str]:
-        """Returns the annotations of a range, and its scene."""
-        first, last = self.ranges[index]
-        rows = self._of_range.get(index, [])
-        windows = self._windows[rows] - first
-        texts, tasks = (
-            np.array([*(self._said[row][part] for row in rows), None], object)[:-1]
-            for part in (0, 1)
-        )
-        found = {"begin": windows[:, 0], "end": windows[:, 1] + 1, "text": texts, "task": tasks}
+    def annotations_of(self, index: int, embedding_size: int) -> dict[str, np.ndarray]:
+        """Returns the annotations of a range."""
+        rows = self._range_of == index
+        found = {name: column[rows] for name, column in self._annotations.items()}
         if embedding_size:
-            none = np.zeros((0, embedding_size), np.float32)
-            found["embedding"] = none if self._embeddings is None else self._embeddings[rows]
-        for name, (begin, end) in self._scenes.items():
-            if begin <= first and last <= end:
-                return found, name
-        return found, ""
+            found.setdefault("embedding", np.zeros((0, embedding_size), np.float32))
+        first, _ = self.ranges[index]
+        return {**found, "begin": found["begin"] - first, "end": found["end"] - first}
+
+    def scene_of(self, index: int) -> str:
+        """Returns the scene of a range; empty if it is not known."""
+        first, last = self.ranges[index]
+        scenes = self._scenes.items()
+        return next((name for name, (b, e) in scenes if b <= first and last <= e), "")
 
     def metadata(self) -> dict[str, Any]:
         """Returns the texts and the scenes."""
@@ -397,8 +381,9 @@ class _Split:
 
     def faults(self) -> Iterator[SourceError]:
         """Yields what does not belong to a range."""
-        for row, begin, end in self._outside:
-            what = f"the window from {begin} to {end} is in no range of {_ENDS}"
+        for row in np.flatnonzero(self._range_of < 0).tolist():
+            begin, end = (int(self._annotations[name][row]) for name in ("begin", "end"))
+            what = f"the window from {begin} to {end - 1} is in no range of {_ENDS}"
             yield SourceError(what, file=self._annotations_file, row=row)
         numbers = set()
         for entry in stores.list_directory(self._directory):
@@ -408,6 +393,26 @@ class _Split:
             numbers.difference_update(range(first, last + 1))
         for number in sorted(numbers):
             yield SourceError(f"a step in no range of {_ENDS}", file=self.step(number))
+
+
+def _annotations_of(
+    windows: Sequence[Any], texts: Sequence[Any], tasks: Sequence[Any], embeddings: Any
+) -> dict[str, np.ndarray]:
+    """The columns of annotations; windows end after their last steps."""
+    bounds = np.array(windows, np.int64).reshape(len(windows), 2)
+    columns = {
+        "begin": bounds[:, 0],
+        "end": bounds[:, 1] + 1,
+        "text": np.array([*map(str, texts), None], object)[:-1],
+        "task": np.array([*map(str, tasks), None], object)[:-1],
+    }
+    if embeddings is not None:
+        values = np.asarray(embeddings, np.float32)
+        columns["embedding"] = values.reshape(len(values), math.prod(values.shape[1:]))
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len({*lengths.values()}) != 1:
+        raise ValueError(f"columns of different lengths: {lengths}")
+    return columns
 
 
 def _find_splits(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
