@@ -23,7 +23,7 @@ from rlds.sources.exporting import (
 )
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode
-from rlds.sources.texts import as_text
+from rlds.sources.texts import as_text, as_texts
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at, root_of
 
@@ -104,7 +104,7 @@ class Hdf5EpisodesExport(Export):
         values = dict(leaves_at(episode.metadata, None))
         for name in self.metadata.get(ATTRIBUTE_NAMES, ()):
             if name in values:
-                group.attrs[name] = _plain(values[name])
+                group.attrs[name] = _attribute(values[name], self.sidecar.episode[name])
         for path in self.table.episode if self.metadata else ():
             if path in values:
                 group[path] = values[path]
@@ -114,10 +114,6 @@ class Hdf5EpisodesExport(Export):
                 write_attributes(group[path] if path else group, attributes)
 
 
-def _plain(value: Any) -> Any:
-    """A value with texts as `str`."""
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, np.ndarray) and value.dtype == object:
-        return [_plain(item) for item in value.tolist()]
-    return value
+def _attribute(value: Any, field: Field) -> Any:
+    """A value in a type that h5py takes: lists of texts."""
+    return as_texts(np.asarray(value, object)).tolist() if field.dtype == str else value

@@ -27,6 +27,7 @@ from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, ORIGIN, TRUNCA
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import Origin, Outline, SourceEpisode, require_files
 from rlds.sources.stored_features import as_features
+from rlds.sources.texts import as_texts
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import stack_values, step_flags
 from rlds_ecosystem.fields import Field, match_columns
@@ -321,7 +322,7 @@ class Sidecar:
         value = metadata[path]
         if self.episode[path].dtype != str:
             return value
-        return value.decode() if isinstance(value, bytes) else _as_texts(value)
+        return value.decode() if isinstance(value, bytes) else as_texts(value)
 
     def _metadata_of(self, episode: SourceEpisode) -> dict[str, Any]:
         if not self._kept:
@@ -360,7 +361,7 @@ class Sidecar:
             raise ValueError(f"{path}: {len(column)} rows, expected {num_rows}")
         if num_rows < num_steps:
             column = np.concatenate([column, found[_FINAL][path]])
-        return _as_texts(column) if field.dtype == str else np.asarray(column)
+        return as_texts(column) if field.dtype == str else np.asarray(column)
 
     @property
     def _final(self) -> list[str]:
@@ -536,12 +537,6 @@ def _stored(field: Field) -> Any:
     if field.encoding:
         return Image(shape=field.shape, dtype=field.column_dtype, encoding_format=field.encoding)
     return as_features({"": field})[""]
-
-
-def _as_texts(values: np.ndarray) -> np.ndarray:
-    """Returns an array of strings, of which some are bytes."""
-    texts = [item.decode() if isinstance(item, bytes) else item for item in values.flat]
-    return np.array([*texts, None], object)[:-1].reshape(values.shape)
 
 
 def _decoded(column: np.ndarray, field: Field) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_text", "is_instruction"]
+__all__ = ["as_text", "as_texts", "is_instruction"]
 
 # What fields with an instruction are called.
 _INSTRUCTIONS = (
@@ -23,6 +23,12 @@ def as_text(value: Any) -> str:
     """
     value = value.item() if isinstance(value, np.generic | np.ndarray) else value
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def as_texts(values: np.ndarray) -> np.ndarray:
+    """Returns an array of strings, of which some are UTF-8, as one of `str`."""
+    texts = [item.decode() if isinstance(item, bytes) else item for item in values.flat]
+    return np.array([*texts, None], object)[:-1].reshape(values.shape)
 
 
 def is_instruction(path: str) -> bool:
