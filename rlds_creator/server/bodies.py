@@ -16,9 +16,9 @@ __all__ = ["answer", "body", "convert", "query"]
 T = TypeVar("T")
 
 
-def answer(value: Any = None, status: int = 200) -> Response:
+def answer(value: Any) -> Response:
     """Returns an answer in JSON."""
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
+    return Response(msgspec.json.encode(value), media_type="application/json")
 
 
 async def body(request: Request, kind: type[T]) -> T:

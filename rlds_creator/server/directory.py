@@ -18,6 +18,9 @@ __all__ = ["DataDirectory"]
 
 logger = logging.getLogger(__name__)
 
+# How long workers of a server that was killed may take to end.
+_SECONDS_TO_END = 20.0
+
 
 class DataDirectory:
     """A data directory. It is made if it is not there.
@@ -60,12 +63,12 @@ class DataDirectory:
             yield
 
     @contextlib.contextmanager
-    def worked_in(self, seconds: float = 20.0) -> Iterator[int]:
+    def worked_in(self) -> Iterator[int]:
         """Returns a descriptor that is to be open in all workers, as long as they live.
 
         Workers of a server that was killed still end their logs. This waits until they are gone.
         """
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + _SECONDS_TO_END
         with open(self.path / "workers.lock", "ab") as file:
             while not whole_files.lock(file.fileno(), wait=False):
                 if time.monotonic() > deadline:

@@ -45,10 +45,8 @@ class Bucket:
 class Buckets:
     """A bucket for each person, or each address."""
 
-    def __init__(
-        self, size: float, per_second: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._make = functools.partial(Bucket, size, per_second, clock)
+    def __init__(self, size: float, per_second: float) -> None:
+        self._make = functools.partial(Bucket, size, per_second)
         self._buckets: OrderedDict[Hashable, Bucket] = OrderedDict()
 
     def take(self, whose: Hashable) -> float:

@@ -275,7 +275,7 @@ def test_an_interpreter_is_named_and_what_it_starts_ends_with_it(tmp_path) -> No
             (group,) = [p.worker.pid for p in served.creator.plays._plays.values()]
             assert len(processes_of(group)) == 2
         served.good("DELETE", f"/api/plays/{play}")
-        assert processes_of(group) == []
+        poll(lambda: processes_of(group), lambda found: not found)
 
 
 def processes_of(group):

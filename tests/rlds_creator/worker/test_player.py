@@ -204,40 +204,6 @@ def test_what_is_shown_does_not_change_what_is_recorded(tmp_path: Path) -> None:
         assert metadata["rlds_creator:controller"] == "Pad 1"
 
 
-def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
-    with Player(tmp_path) as player:
-        for wrong in (
-            {"op": "control", "do": "end"},
-            {"op": "control", "do": "retry"},
-            {"op": "control", "do": "confirm", "value": "completed"},
-            {"op": "control", "do": "success", "value": True},
-            {"op": "control", "do": "dance"},
-            {"op": "control"},
-            {"op": "start"},
-            {"op": "input", "seq": 1, "events": "all"},
-            {"op": "input", "events": []},
-            {"op": "input", "seq": 1, "events": [{"t": 0}]},
-        ):
-            num_errors = len(player.errors)
-            player.send(**wrong)
-            player.until(lambda: len(player.errors) > num_errors)  # noqa: B023 (called at once)
-            assert not player.errors[-1]["fatal"]
-        # What is right in the same message counts.
-        player.events({"t": 0}, {"t": 0, "name": "ArrowLeft", "value": 1})
-        player.until_step(1)
-        for state in ("running", "ended"):
-            num_errors = len(player.errors)
-            player.control("confirm" if state == "running" else "resume", value="completed")
-            player.until(lambda: len(player.errors) > num_errors)  # noqa: B023 (called at once)
-            assert player.states[-1]["state"] == state
-            if state == "running":
-                player.control("end")
-                player.until_state("ended")
-        player.control("confirm", value="perfect")
-        player.until(lambda: "completed, cancelled" in player.errors[-1]["message"])
-        assert len(player.frames) == 2
-
-
 def test_a_player_who_is_away_is_waited_for(tmp_path: Path) -> None:
     clock = Clock()
     with Player(
