@@ -11,14 +11,12 @@ from rlds.evaluation import (
     EstimateWarning,
     EvaluationSet,
     OneHot,
-    Quadratic,
     TabularQ,
     direct_method,
     doubly_robust,
     fitted_q,
     importance_sampling,
 )
-from rlds.evaluation import robust as module
 
 MDP = problems.MdpA
 
@@ -92,23 +90,6 @@ def test_final_observations_of_half_of_the_episodes_are_unknown():
     right = doubly_robust(without, MDP.target, q, **options, time_limit=3).value
     assert right == pytest.approx(MDP.value, abs=1e-11)
     assert abs(biased - MDP.value) > 0.01
-
-
-def test_linear_gaussian(monkeypatch):
-    rng = np.random.default_rng(0)
-    data = problems.LinearGaussian.sample(400, 20, rng)
-    target = problems.LinearGaussian.policy(-0.6, 0.3)
-    q = fitted_q(data, target, features=Quadratic(), gamma=0.95)
-    with pytest.warns(EstimateWarning):
-        found = doubly_robust(data, target, q, gamma=0.95)
-    by_model = q.estimate().value
-    assert found.value == pytest.approx(by_model, abs=0.8)
-    monkeypatch.setattr(module, "_BLOCK_TRANSITIONS", 37)
-    with pytest.warns(EstimateWarning):
-        again = doubly_robust(data, target, q, gamma=0.95)
-    assert again.value == pytest.approx(found.value, rel=1e-12)
-    interval = found.interval(num_samples=100)
-    assert interval.lower < found.value < interval.upper
 
 
 @pytest.mark.parametrize("weighted", [False, True])

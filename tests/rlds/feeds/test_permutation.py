@@ -27,17 +27,6 @@ def test_keys_never_change():
         key_of(1.5)
 
 
-def test_no_two_epochs_are_alike():
-    size = 10_000
-    positions = np.arange(size)
-    orders = [
-        permute(positions, size, key_of(seed, epoch)) for seed in range(6) for epoch in range(6)
-    ]
-    for one, other in itertools.combinations(orders, 2):
-        # Two shuffles agree in one place on average, and never in ten.
-        assert (one == other).sum() < 10
-
-
 def spread(size, keys, cells, of):
     """How unevenly positions are spread over their places: 1 for shuffles, in standard deviations.
 

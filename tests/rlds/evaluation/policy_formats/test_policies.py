@@ -11,6 +11,7 @@ import raw_d4rl
 import raw_deep_ope
 import stores_of_tests
 
+import rlds_tools
 from rlds.evaluation import (
     DeterministicPolicy,
     TanhGaussianPolicy,
@@ -138,6 +139,16 @@ def test_the_policy_of_a_file_explains_what_it_recorded(tmp_path):
     differs = np.abs(exact.log_prob(observations, data.actions) - data.log_probs)
     assert differs[is_clamped].min() > 0.01
     assert differs[~is_clamped].max() < 1e-9
+
+
+@pytest.mark.slow
+def test_the_policy_of_a_file_stays_with_its_dataset(tmp_path):
+    path = raw_d4rl.mujoco_v2(tmp_path / "hopper.hdf5")
+    rlds_tools.convert(path, tmp_path / "dataset")
+    found, expected = read_d4rl_policy(tmp_path / "dataset"), read_d4rl_policy(path)
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
 def test_the_expert_of_adroit(tmp_path):
