@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from fast_share import one_in
+from hypothesis import given
 from hypothesis import strategies as st
 from random_episodes import few_examples
 
@@ -54,7 +55,7 @@ def test_a_shift_by_zero_is_not_empty_but_the_identity(layout: Callable[[Any], A
     assert as_lists(shift_keys(steps, ["a"], 0), "a") == [(0,), (1,), (2,)]
 
 
-@settings(few_examples, max_examples=3 * few_examples.max_examples)
+@few_examples
 @given(
     n=st.integers(0, 9),
     shift=st.integers(-5, 5),
@@ -130,7 +131,7 @@ def test_a_small_batch_size_is_named_in_the_error(layout: Callable[[Any], Any]) 
         shift_keys(layout(columns(4)), ["action"], -3, 2)
 
 
-@pytest.mark.parametrize("layout", [nested, dict])
+@pytest.mark.parametrize("layout", one_in(2, [nested, dict]))
 def test_in_graphs(layout: Callable[[Any], Any]) -> None:
     steps = layout(columns(4))
     expected = [(0, 1), (1, 2), (2, 3)]
@@ -180,7 +181,7 @@ def test_alignment_is_written_into_the_step() -> None:
         add_alignment_to_step(step, 4)
 
 
-@pytest.mark.parametrize("layout", [nested, dict])
+@pytest.mark.parametrize("layout", one_in(2, [dict, nested]))
 def test_alignment_of_many_steps(layout: Callable[[Any], Any]) -> None:
     aligned = map_steps(
         layout({"r": [1.0, 2.0]}), lambda step: add_alignment_to_step(step, AlignmentType.SAR)

@@ -69,6 +69,7 @@ def test_bad_sizes_are_named(layout: Callable[[Any], Any]) -> None:
         batched_map(layout({"x": np.arange(3)}), backwards, size=2, stride=0)
 
 
+@pytest.mark.slow
 @both_layouts
 def test_in_graphs(layout: Callable[[Any], Any]) -> None:
     steps = layout({"x": np.arange(3)})

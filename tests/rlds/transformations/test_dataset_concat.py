@@ -102,7 +102,7 @@ def test_no_steps(layout: Callable[[Any], Any]) -> None:
     assert values(concatenate(layout({"b": [1.0]}), none)) == {"a": [0], "b": [1.0]}
 
 
-@both_layouts
+@pytest.mark.parametrize("layout", one_in(2, [nested, dict]))
 def test_concatenate_in_graphs(layout: Callable[[Any], Any]) -> None:
     def extend(steps: Any) -> Any:
         return concatenate(steps, map_steps(steps, lambda step: {"b": -step["a"]}))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from fast_share import one_in
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from random_episodes import few_examples
 
@@ -35,6 +35,7 @@ def kept(steps: Any, name: str = "x") -> list[Any]:
 
 
 all_kinds = pytest.mark.parametrize("layout", [nested, dict, of_varying_shape])
+one_kind = pytest.mark.parametrize("layout", one_in(3, [nested, dict, of_varying_shape]))
 
 
 @all_kinds
@@ -47,7 +48,7 @@ def test_up_to_and_including_the_first_that_fits(layout: Callable[[Any], Any]) -
     assert kept(truncate_after_condition(layout(columns(0)), lambda step: True)) == []
 
 
-@pytest.mark.parametrize("layout", one_in(3, [nested, dict, of_varying_shape]))
+@one_kind
 def test_conditions_of_any_form(layout: Callable[[Any], Any]) -> None:
     def with_if(step: dict[str, Any]) -> Any:
         if step["x"] > 1:
@@ -63,7 +64,7 @@ def test_conditions_of_any_form(layout: Callable[[Any], Any]) -> None:
     assert kept(truncate_after_condition(steps, lambda step: False)) == [0, 1, 2, 3]
 
 
-@all_kinds
+@one_kind
 def test_the_last_step_can_be_marked_as_such(layout: Callable[[Any], Any]) -> None:
     """Otherwise the invalid action of the new last step is taken for valid, among others."""
     steps = layout(columns(4))
@@ -82,7 +83,7 @@ def test_the_last_step_can_be_marked_as_such(layout: Callable[[Any], Any]) -> No
     assert not sar_fields_mask(last)[1]["action"]
 
 
-@settings(few_examples, max_examples=3 * few_examples.max_examples)
+@few_examples
 @given(met=st.lists(st.booleans(), max_size=8), chunk=st.integers(1, 3))
 def test_chunks_do_not_show(met: list[bool], chunk: int) -> None:
     # Wide steps, of which so many fit into a chunk.
@@ -138,7 +139,7 @@ def test_bad_conditions_are_named(layout: Callable[[Any], Any]) -> None:
         truncate_after_condition(layout({"x": [1]}), lambda step: True, set_is_last=True)
 
 
-@all_kinds
+@one_kind
 def test_in_graphs(layout: Callable[[Any], Any]) -> None:
     def cut(steps: Any) -> Any:
         return truncate_after_condition(steps, lambda step: step["x"] == 1, set_is_last=True)

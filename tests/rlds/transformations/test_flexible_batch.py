@@ -37,7 +37,7 @@ def simple_windows(
     return windows.flat_map(lambda window: tf.data.Dataset.zip(window).batch(size))
 
 
-@settings(few_examples, max_examples=4 * few_examples.max_examples)
+@settings(few_examples, max_examples=2 * few_examples.max_examples)
 @given(
     n=st.integers(0, 12),
     size=st.integers(1, 5),

@@ -7,10 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-import tree
 from hypothesis import given
 from hypothesis import strategies as st
-from random_episodes import few_examples
+from random_episodes import (
+    Columns,
+    as_columns,
+    assert_same_episodes,
+    datasets,
+    episode_columns,
+    few_examples,
+    in_both_layouts,
+)
+from random_episodes import assert_equal as assert_exactly_equal
 
 from rlds import transformations
 from rlds.transformations import (
@@ -22,77 +30,22 @@ from rlds.transformations import (
     layouts,
 )
 
-Columns = dict[str, Any]
 
-
-@st.composite
-def columns(draw: st.DrawFn, min_length: int = 0) -> Columns:
-    """The steps of one episode: numbers, a text and flags, with a leading time axis."""
-    n = draw(st.integers(min_length, 6))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    index = np.arange(n)
-    return {
-        "observation": {
-            "state": rng.normal(size=(n, 2)).astype(np.float32),
-            "text": np.array([b"step %d" % i for i in index], dtype="S6"),
-        },
-        "action": rng.integers(-100, 100, size=n, dtype=np.int32),
-        "reward": rng.normal(size=n).astype(np.float32),
-        "is_first": index == 0,
-        "is_last": index == n - 1,
-    }
-
-
-def in_both_layouts(*all_columns: Columns) -> tuple[tf.data.Dataset, tf.data.Dataset]:
-    """Two datasets of the same episodes: with nested steps, and with batched ones."""
-    spec = tf.nest.map_structure(
-        lambda leaf: tf.TensorSpec([None, *leaf.shape[1:]], tf.as_dtype(leaf.dtype)),
-        all_columns[0],
-    )
-    batched = tf.data.Dataset.from_generator(
-        lambda: ({"id": i, "steps": steps} for i, steps in enumerate(all_columns)),
-        output_signature={"id": tf.TensorSpec([], tf.int32), "steps": spec},
-    )
-    nested = batched.map(
-        lambda episode: {**episode, "steps": tf.data.Dataset.from_tensor_slices(episode["steps"])}
-    )
-    return nested, batched
+def nested(steps: Any) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices(steps)
 
 
 def assert_equal(one: Any, other: Any) -> None:
-    """Compares values, and steps of any layout step by step."""
-    one, other = as_values(one), as_values(other)
-    tree.assert_same_structure(one, other)
-    for a, b in zip(tree.flatten(one), tree.flatten(other)):
-        assert a.shape == b.shape
-        if a.dtype.kind == "f":
+    """Compares values, and steps of any layout; numbers nearly."""
+    tf.nest.map_structure(
+        lambda a, b: (
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
-        else:
-            assert a.tolist() == b.tolist()
-
-
-def as_values(steps: Any) -> Any:
-    if not isinstance(steps, tf.data.Dataset):
-        return tf.nest.map_structure(np.asarray, steps)
-    steps_as_list = [tf.nest.map_structure(np.asarray, step) for step in steps]
-    if not steps_as_list:
-        empty = transformations.zero_dataset_like(steps)
-        return tf.nest.map_structure(lambda leaf: np.asarray(leaf)[:0], next(iter(empty.batch(1))))
-    return tree.map_structure(lambda *leaves: np.stack(leaves), *steps_as_list)
-
-
-def assert_same_episodes(nested: tf.data.Dataset, batched: tf.data.Dataset) -> None:
-    one, other = list(nested), list(batched)
-    assert len(one) == len(other)
-    for a, b in zip(one, other):
-        assert isinstance(a["steps"], tf.data.Dataset)
-        assert not isinstance(b["steps"], tf.data.Dataset)
-        assert int(a["id"]) == int(b["id"])
-        assert_equal(a["steps"], b["steps"])
-
-
-def nested(steps: Columns) -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensor_slices(steps)
+            if a.dtype.kind == "f"
+            else assert_exactly_equal(a, b)
+        ),
+        as_columns(one),
+        as_columns(other),
+    )
 
 
 def transform(step: dict[str, Any]) -> dict[str, Any]:
@@ -109,159 +62,68 @@ def numbers(step: dict[str, Any]) -> dict[str, Any]:
     return {"observation": step["observation"]["state"], "action": step["action"], "steps": 1}
 
 
+def state_action_reward(step: dict[str, Any]) -> Any:
+    return transformations.sar_fields_mask({**step, "observation": step["observation"]["state"]})
+
+
+def more(steps: Any, columns: Columns) -> Any:
+    """Other steps, in the layout of the given ones."""
+    columns = {"observation": {"more": columns["action"]}, "extra": columns["reward"]}
+    return nested(columns) if isinstance(steps, tf.data.Dataset) else columns
+
+
+OF_STEPS: dict[str, Callable[[Any], Any]] = {
+    "batch": lambda steps: transformations.batch(steps, 2, 1, drop_remainder=True),
+    "batched_map": lambda steps: batched_helpers.batched_map(
+        steps, lambda window: tf.nest.map_structure(lambda leaf: leaf[::-1], window), 3, 2
+    ),
+    "concat_if_terminal": lambda steps: dataset_concat.concat_if_terminal(
+        steps, lambda last: more(steps, episode_columns(2))
+    ),
+    "concatenate": lambda steps: dataset_concat.concatenate(steps, more(steps, episode_columns(3))),
+    "episode_length": transformations.episode_length,
+    "final_step": transformations.final_step,
+    "map_steps": lambda steps: transformations.map_steps(steps, transform),
+    "shift_keys": lambda steps: alignment.shift_keys(steps, ["action", "is_first"], -2),
+    "sum_dataset": lambda steps: transformations.sum_dataset(steps, numbers),
+    "truncate_after_condition": lambda steps: dataset_truncate.truncate_after_condition(
+        steps, lambda step: step["reward"] > 0.5, set_is_last=True
+    ),
+    "zero_dataset_like": transformations.zero_dataset_like,
+}
+
+
+@pytest.mark.slow  # Their own tests have both layouts, too.
+@pytest.mark.parametrize("name", OF_STEPS)
 @few_examples
-@given(steps=columns())
-def test_map_steps(steps: Columns) -> None:
-    mapped = transformations.map_steps(nested(steps), transform)
-    assert_equal(mapped, transformations.map_steps(steps, transform))
+@given(length=st.integers(1, 6), terminal=st.booleans(), seed=st.integers(0, 2**31))
+def test_functions_of_steps(name: str, length: int, terminal: bool, seed: int) -> None:
+    steps = episode_columns(length, terminal=terminal, seed=seed)
+    assert_equal(OF_STEPS[name](nested(steps)), OF_STEPS[name](steps))
 
 
+@pytest.mark.slow
 @few_examples
-@given(episodes=st.lists(columns(), min_size=1, max_size=3))
-def test_map_nested_steps(episodes: list[Columns]) -> None:
-    assert_same_episodes(
-        *(transformations.map_nested_steps(ds, transform) for ds in in_both_layouts(*episodes))
-    )
-
-
-@few_examples
-@given(episodes=st.lists(columns(), min_size=1, max_size=3), size=st.integers(1, 3))
-def test_apply_nested_steps(episodes: list[Columns], size: int) -> None:
-    def windows(steps: Any) -> Any:
-        return transformations.batch(steps, size=size, shift=2, drop_remainder=True)
-
-    assert_same_episodes(
-        *(transformations.apply_nested_steps(ds, windows) for ds in in_both_layouts(*episodes))
-    )
-
-
-@few_examples
-@given(steps=columns())
-def test_sum_dataset(steps: Columns) -> None:
-    total = transformations.sum_dataset(nested(steps), numbers)
-    assert_equal(total, transformations.sum_dataset(steps, numbers))
-    assert int(total["steps"]) == len(steps["action"])
-    assert int(total["action"]) == steps["action"].sum()
-
-
-@few_examples
-@given(episodes=st.lists(columns(), min_size=1, max_size=3), batch_size=st.sampled_from([-1, 1, 2]))
-def test_sum_nested_steps(episodes: list[Columns], batch_size: int) -> None:
-    one, other = in_both_layouts(*episodes)
-    total = transformations.sum_nested_steps(one, numbers, batch_size)
-    assert_equal(total, transformations.sum_nested_steps(other, numbers, batch_size))
-    assert int(total["steps"]) == sum(len(steps["action"]) for steps in episodes)
-
-
-@few_examples
-@given(
-    episodes=st.lists(columns(3), min_size=1, max_size=3), batch_size=st.sampled_from([-1, 1, 2])
-)
-def test_mean_and_std(episodes: list[Columns], batch_size: int) -> None:
-    def state_action_reward(step: dict[str, Any]) -> Any:
-        step = {**step, "observation": step["observation"]["state"]}
-        return transformations.sar_fields_mask(step)
-
-    one, other = in_both_layouts(*episodes)
-    results = transformations.mean_and_std(one, state_action_reward, batch_size)
-    assert_equal(results, transformations.mean_and_std(other, state_action_reward, batch_size))
-    actions = np.concatenate([steps["action"][:-1] for steps in episodes])
-    mean, std = results
-    np.testing.assert_allclose(mean["action"], actions.mean(), rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(std["action"], actions.std(ddof=1), rtol=1e-12, atol=1e-12)
+@given(all_columns=datasets(3), batch_size=st.sampled_from([-1, 1, 2]))
+def test_functions_of_episodes(all_columns: list[Columns], batch_size: int) -> None:
+    both = in_both_layouts(*all_columns)
+    assert_same_episodes(*(transformations.map_nested_steps(ds, transform) for ds in both))
+    windows = OF_STEPS["batch"]
+    assert_same_episodes(*(transformations.apply_nested_steps(ds, windows) for ds in both))
+    for function in (
+        lambda ds: transformations.sum_nested_steps(ds, numbers, batch_size),
+        lambda ds: transformations.mean_and_std(ds, state_action_reward, batch_size),
+    ):
+        assert_equal(*map(function, both))
 
 
 @few_examples
-@given(steps=columns(1))
-def test_final_step(steps: Columns) -> None:
-    last = transformations.final_step(nested(steps))
-    assert_equal(last, transformations.final_step(steps))
-    assert bool(last["is_last"])
-
-
-@few_examples
-@given(steps=columns())
-def test_episode_length(steps: Columns) -> None:
-    for layout in (nested(steps), nested(steps).filter(lambda _: True), steps):
-        assert int(transformations.episode_length(layout)) == len(steps["action"])
-
-
-@few_examples
-@given(steps=columns())
-def test_zero_dataset_like(steps: Columns) -> None:
-    zeros = transformations.zero_dataset_like(nested(steps))
-    assert_equal(zeros, transformations.zero_dataset_like(steps))
-
-
-@few_examples
-@given(steps=columns(1))
-def test_sar_fields_mask(steps: Columns) -> None:
-    one = [transformations.sar_fields_mask(step) for step in nested(steps)]
-    data, mask = transformations.sar_fields_mask(steps)
-    assert_equal(data["action"], np.array([int(data["action"]) for data, _ in one]))
-    assert mask["observation"] is True
-    assert mask["action"].numpy().tolist() == [bool(mask["action"]) for _, mask in one]
-
-
-@few_examples
-@given(steps=columns(), shift=st.integers(-3, 3))
-def test_shift_keys(steps: Columns, shift: int) -> None:
-    keys = ["action", "is_first"]
-    shifted = alignment.shift_keys(nested(steps), keys, shift)
-    assert_equal(shifted, alignment.shift_keys(steps, keys, shift))
-
-
-@few_examples
-@given(one=columns(), other=columns())
-def test_concatenate(one: Columns, other: Columns) -> None:
-    other = {"observation": {"state": other["observation"]["state"], "more": other["action"]}}
-    joined = dataset_concat.concatenate(nested(one), nested(other))
-    assert_equal(joined, dataset_concat.concatenate(one, other))
-
-
-@few_examples
-@given(steps=columns(1), is_terminal=st.booleans())
-def test_concat_if_terminal(steps: Columns, is_terminal: bool) -> None:
-    steps["is_terminal"] = steps["is_last"] & is_terminal
-    joined = dataset_concat.concat_if_terminal(
-        nested(steps), lambda last: tf.data.Dataset.from_tensors({**last, "extra": 1})
-    )
-    batched = dataset_concat.concat_if_terminal(
-        steps, lambda last: tf.nest.map_structure(lambda x: tf.stack([x]), {**last, "extra": 1})
-    )
-    assert_equal(joined, batched)
-
-
-@few_examples
-@given(steps=columns(), set_is_last=st.booleans())
-def test_truncate_after_condition(steps: Columns, set_is_last: bool) -> None:
-    cut, batched = (
-        dataset_truncate.truncate_after_condition(
-            either, lambda step: step["reward"] > 0.5, set_is_last=set_is_last
-        )
-        for either in (nested(steps), steps)
-    )
-    assert_equal(cut, batched)
-
-
-@few_examples
-@given(steps=columns(), size=st.integers(1, 3), shift=st.integers(0, 3))
-def test_batched_map(steps: Columns, size: int, shift: int) -> None:
-    def backwards(window: Columns) -> Columns:
-        return tf.nest.map_structure(lambda leaf: leaf[::-1], window)
-
-    mapped = batched_helpers.batched_map(nested(steps), backwards, size, shift)
-    assert_equal(mapped, batched_helpers.batched_map(steps, backwards, size, shift))
-
-
-@few_examples
-@given(episodes=st.lists(columns(), min_size=1, max_size=3))
-def test_conversion_there_and_back(episodes: list[Columns]) -> None:
-    one, other = in_both_layouts(*episodes)
+@given(all_columns=datasets(max_length=2))
+def test_conversion_there_and_back(all_columns: list[Columns]) -> None:
+    one, other = in_both_layouts(*all_columns)
     assert_same_episodes(layouts.to_nested(other), layouts.to_batched(one, num_parallel_calls=2))
-    assert_same_episodes(one, other)
     assert_same_episodes(layouts.to_nested(one), layouts.to_batched(other))
-    for steps in episodes:
+    for steps in all_columns:
         assert_equal(layouts.to_nested(steps), steps)
         assert_equal(layouts.to_batched(nested(steps)), steps)
         assert_equal(layouts.to_batched(steps), steps)

@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 from fast_share import one_in
 
-from rlds import transformations
 from rlds.transformations import (
     apply_nested_steps,
     episode_length,
@@ -95,8 +94,8 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("function", "expected"), one_in(2, FUNCTIONS))
-@pytest.mark.parametrize("batch_size", [-1, 1])
+@pytest.mark.parametrize(("function", "expected"), FUNCTIONS)
+@pytest.mark.parametrize("batch_size", one_in(2, [-1, 1]))
 def test_map_steps_calls_the_function_for_each_step(function, expected, batch_size):
     mapped = map_steps(nested(), function, batch_size)
     assert as_lists(mapped) == expected
@@ -182,7 +181,7 @@ def test_map_steps_traces_a_vectorized_function_once():
 @pytest.mark.parametrize("length", [0, 1])
 def test_map_steps_of_few_steps(length):
     few = {name: values[:length] for name, values in BATCHED.items()}
-    for function, expected in FUNCTIONS:
+    for function, expected in FUNCTIONS[::5]:
         assert as_lists(map_steps(few, function)) == expected[:length]
         assert as_lists(map_steps(nested(few), function)) == expected[:length]
 
@@ -197,25 +196,6 @@ def test_map_nested_steps_keeps_the_rest(batch_size):
     # What was there before is still known, and what was unknown still unknown.
     assert int(mapped[0]["steps"].cardinality()) == 4
     assert int(mapped[1]["steps"].cardinality()) == UNKNOWN
-
-
-def test_absorbing_states_as_in_the_notebook():
-    """Python control flow on values, in-place edits and concatenation, with default arguments."""
-
-    def mark(step):
-        if step["is_terminal"]:
-            step["observation"] = tf.zeros_like(step["observation"])
-        step["observation"] = tf.concat(
-            [step["observation"], [tf.cast(step["is_terminal"], tf.float32)]], 0
-        )
-        return step
-
-    steps = {"observation": np.ones([2, 2], np.float32), "is_terminal": [False, True]}
-    expected = [[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
-    (episode,) = map_nested_steps(episodes(nested(steps)), mark)
-    assert [step["observation"].numpy().tolist() for step in episode["steps"]] == expected
-    (episode,) = map_nested_steps(episodes(steps), mark)
-    assert episode["steps"]["observation"].numpy().tolist() == expected
 
 
 def test_apply_nested_steps_passes_the_layout_on():
@@ -285,7 +265,7 @@ def test_in_a_tf_function(function):
 # Sums
 
 
-@pytest.mark.parametrize("batch_size", [-1, 0, 3])
+@pytest.mark.parametrize("batch_size", one_in(3, [-1, 0, 3]))
 @pytest.mark.parametrize(
     ("values", "total", "dtype"),
     one_in(
@@ -428,7 +408,7 @@ def test_endless_steps_have_no_end(function):
         BATCHED,
     ],
 )
-@pytest.mark.parametrize("batch_size", one_in(2, [-1, 0, 3]))
+@pytest.mark.parametrize("batch_size", one_in(3, [-1, 0, 3]))
 def test_episode_length(steps, batch_size):
     length = episode_length(steps, batch_size)
     assert int(length) == 4
@@ -436,9 +416,3 @@ def test_episode_length(steps, batch_size):
     inside = tf.data.Dataset.from_tensors(steps).map(lambda steps: episode_length(steps))
     if type(steps) is not tuple:
         assert [int(length) for length in inside] == [4]
-
-
-def test_length_of_windows_is_that_of_what_comes_out():
-    windows = transformations.batch(nested(), size=2, shift=1, drop_remainder=True)
-    assert int(episode_length(windows)) == len(list(windows)) == 3
-    assert final_step(windows)["reward"].numpy().tolist() == [5.0, -1.0]

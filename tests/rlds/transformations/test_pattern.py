@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 import tree
 from fast_share import one_in
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from random_episodes import few_examples
 
@@ -90,7 +90,7 @@ def test_golden(case: dict[str, Any], layout: str) -> None:
     assert int(outputs.cardinality()) == tf.data.experimental.UNKNOWN_CARDINALITY
 
 
-@settings(few_examples, max_examples=2 * few_examples.max_examples)
+@few_examples
 @given(
     rng=st.randoms(use_true_random=False),
     max_steps=st.sampled_from([1, 2, 7, 1000]),
@@ -108,7 +108,7 @@ def test_outputs_are_those_of_the_model(rng: Random, max_steps: int, block_size:
     assert batched == nested
 
 
-@settings(few_examples, max_examples=3 * few_examples.max_examples)
+@few_examples
 @given(rng=st.randoms(use_true_random=False), block_size=st.sampled_from([1, 3, 128]))
 def test_batched_steps_give_batched_outputs(rng: Random, block_size: int) -> None:
     case = pattern_cases.random_case(rng)
@@ -164,9 +164,10 @@ SINGLES = config(lambda step: step["x"][-1])
 LAYOUTS = pytest.mark.parametrize(
     "layout", [nest, lambda episodes: episodes], ids=["nested", "batched"]
 )
+ONE_LAYOUT = pytest.mark.parametrize("layout", one_in(2, [nest, lambda episodes: episodes]))
 
 
-@LAYOUTS
+@ONE_LAYOUT
 def test_the_boundary_of_an_episode_ends_it_if_asked_to(layout: Callable[..., Any]) -> None:
     unflagged = layout(numbered(2, 0, 1, 3, flag=False))
     at_end = config(lambda step: step["x"][-1], sw.Condition.is_end_episode())
@@ -256,7 +257,7 @@ def test_steps_of_an_agent_that_plays_are_not_read_long_before_their_outputs() -
         PatternDataset(stream, [PAIRS], True, lambda step: step["is_last"], chunk_size=0)
 
 
-@LAYOUTS
+@ONE_LAYOUT
 def test_inside_map_and_flat_map(layout: Callable[..., Any]) -> None:
     def windows(episode: dict[str, Any]) -> Any:
         return PatternDataset(episode["steps"], [PAIRS], True, lambda step: step["is_last"])

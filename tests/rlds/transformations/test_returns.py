@@ -96,6 +96,7 @@ def test_bad_input_is_an_error_at_once() -> None:
         episode_return(in_both_layouts(columns)[0])
 
 
+@pytest.mark.slow
 def test_in_a_tf_function() -> None:
     columns = episode_columns(6)
     in_graph = tf.function(lambda steps: returns_to_go(steps, gamma=0.9))

@@ -139,12 +139,14 @@ def test_lengths_are_known_where_they_can_be() -> None:
     assert len(transitions(static)) == 1
 
 
+@pytest.mark.slow
 def test_in_a_tf_function() -> None:
     columns = episode_columns(5)
     in_graph = tf.function(lambda steps: transitions(steps, n=2))
     assert_equal(in_graph(columns), transitions(columns, n=2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [transitions, lambda s: relabel_goals(s, seed=0)])
 def test_steps_that_were_mapped_in_the_same_graph(function: Any) -> None:
     """TensorFlow fuses such a map with the batch that follows, or fails at it."""
