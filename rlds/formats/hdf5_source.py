@@ -6,7 +6,6 @@ import abc
 import contextlib
 import dataclasses
 import json
-import os
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -149,17 +148,17 @@ class Hdf5EpisodesSource(RandomAccessSource):
     keeps_attributes = False
 
     @abc.abstractmethod
-    def _file(self, split: str, index: int) -> str | os.PathLike[str]:
+    def _file(self, split: str, index: int) -> Hdf5File:
         """Returns the file of an episode."""
 
     def _group(self, hdf5: Hdf5File, file: Any, split: str, index: int) -> EpisodeGroup:
-        """Returns the arrays of an episode; its group is the open file, if nothing else is said."""
+        """Returns the group of an episode in the open file: the file itself, by default."""
         del split, index
         return EpisodeGroup(hdf5, file)
 
     @contextlib.contextmanager
     def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
-        hdf5 = Hdf5File(self._file(split, index))
+        hdf5 = self._file(split, index)
         with hdf5.read(episode=self.key(split, index)) as file:
             yield self._group(hdf5, file, split, index)
 
@@ -242,7 +241,8 @@ class Hdf5EpisodesSource(RandomAccessSource):
         self._values: dict[str, Field] = {}
         self._rows_of_values: dict[str, int | None] = {}
         of_steps: Paths[Any] = Paths(dict.fromkeys((*rlds.STEP_FLAGS, rlds.DISCOUNT)))
-        own = (*RESERVED, VIDEO, OTHER_ATTRIBUTES, *self._other_fields())
+        others = {**self._other_fields(), **video_fields(self._cameras)}
+        own = (*RESERVED, OTHER_ATTRIBUTES, *others)
         of_episode: Paths[Any] = Paths(dict.fromkeys(own))
         for path in group.arrays:
             if path in self.table.derived:

@@ -133,8 +133,8 @@ class AgiBotSource(Hdf5EpisodesSource):
         names = [entry.name for entry in stores.list_directory(root / _INFO)]
         return any(re.fullmatch(r"task_[0-9]+\.json", name) for name in names)
 
-    def _file(self, split: str, index: int) -> epath.Path:
-        return self._folder(_PROPRIO, index) / _FILE
+    def _file(self, split: str, index: int) -> Hdf5File:
+        return Hdf5File(self._folder(_PROPRIO, index) / _FILE)
 
     def _group(self, hdf5: Hdf5File, file: Any, split: str, index: int) -> EpisodeGroup:
         images = _images(self._folder(_OBSERVATIONS, index) / _DEPTH)

@@ -132,8 +132,8 @@ class AlohaSource(Hdf5EpisodesSource):
             observations = hdf5.member(file, "observations", "observations")
             return not is_array(observations) and hdf5.has(observations, "qpos")
 
-    def _file(self, split: str, index: int) -> epath.Path:
-        return self._files[index]
+    def _file(self, split: str, index: int) -> Hdf5File:
+        return Hdf5File(self._files[index])
 
     def _origin(self, split: str, index: int) -> str:
         del split

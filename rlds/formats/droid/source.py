@@ -110,8 +110,8 @@ class DroidSource(Hdf5EpisodesSource):
             return bool(_uuid_of(folder)) and (folder / _TRAJECTORY).exists()
         return False
 
-    def _file(self, split: str, index: int) -> epath.Path:
-        return self._folders[index] / _TRAJECTORY
+    def _file(self, split: str, index: int) -> Hdf5File:
+        return Hdf5File(self._folders[index] / _TRAJECTORY)
 
     def _group(self, hdf5: Hdf5File, file: Any, split: str, index: int) -> EpisodeGroup:
         return _Trajectory(hdf5, file, self._roles(self._metadata_of(index)))

@@ -14,7 +14,6 @@ and the JSON file an entry with the same `episode_id`: seed, control mode, `rese
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -156,17 +155,15 @@ class ManiSkillSource(Hdf5EpisodesSource):
                     self._entries.setdefault(number, entry)
         self._json = content
 
-    def _file(self, split: str, index: int) -> epath.Path:
-        return self._path
+    def _file(self, split: str, index: int) -> Hdf5File:
+        return self._hdf5
 
-    @contextlib.contextmanager
-    def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
+    def _group(self, hdf5: Hdf5File, file: Any, split: str, index: int) -> EpisodeGroup:
         name = self.key(split, index)
-        with self._hdf5.read(episode=name) as file:
-            group = self._hdf5.member(file, name, name)
-            if is_array(group):
-                raise self._hdf5.error("an array, expected a group", name)
-            yield EpisodeGroup(self._hdf5, group)
+        group = hdf5.member(file, name, name)
+        if is_array(group):
+            raise hdf5.error("an array, expected a group", name)
+        return EpisodeGroup(hdf5, group)
 
     def _origin(self, split: str, index: int) -> str:
         return f"{self._path.name}/{self.key(split, index)}"

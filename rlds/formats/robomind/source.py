@@ -101,8 +101,8 @@ class RoboMindSource(Hdf5EpisodesSource):
         with hdf5.read() as opened:
             return hdf5.has(opened, "puppet") and hdf5.has(opened, "master")
 
-    def _file(self, split: str, index: int) -> epath.Path:
-        return self._files[split][index]
+    def _file(self, split: str, index: int) -> Hdf5File:
+        return Hdf5File(self._files[split][index])
 
     def _group(self, hdf5: Hdf5File, file: Any, split: str, index: int) -> EpisodeGroup:
         return _Trajectory(hdf5, file)
