@@ -73,17 +73,15 @@ def test_zip(tmp_path, place):
 
 
 def test_archives_of_the_same_name_are_not_mistaken_for_each_other(tmp_path, place):
-    paths = [epath.Path(tmp_path / name / "log.zip") for name in ("a", "b")]
-    for number, path in enumerate(paths):
+    one, other = (epath.Path(tmp_path / name / "log.zip") for name in ("a", "b"))
+    for path, data in ((one, b"one"), (other, b"other")):
         path.parent.mkdir()
-        write_zip(path, [("file", bytes([number]))])
-    for number in (0, 1, 0):
-        directory = extracted(paths[number], place)
-        assert files_in(directory) == {"file": bytes([number])}
-    inode = os.stat(directory / "file").st_ino
-    assert os.stat(extracted(paths[0], place) / "file").st_ino == inode  # Not extracted again.
-    write_zip(paths[0], [("file", b"changed")])
-    assert files_in(extracted(paths[0], place)) == {"file": b"changed"}
+        write_zip(path, [("file", data)])
+        assert files_in(extracted(path, place)) == {"file": data}
+    inode = os.stat(extracted(one, place) / "file").st_ino
+    assert os.stat(extracted(one, place) / "file").st_ino == inode  # Not extracted again.
+    write_zip(one, [("file", b"changed")])
+    assert files_in(extracted(one, place)) == {"file": b"changed"}
 
 
 @pytest.mark.parametrize("name", ["log.tar.gz", "log.tar", "log.zip"])
