@@ -93,6 +93,8 @@ def command(
     if not os.path.isdir(folder):  # Told before anything is read.
         raise click.UsageError(f"--output: there is no folder {folder!r}")
     output = output or "report.html"
+    if output.endswith(".md"):
+        raise click.UsageError("a report is a page in HTML; `rlds card` writes one in Markdown")
     if not overwrite and os.path.exists(output) and not reporting.is_report(output):
         raise click.UsageError(f"--output: {output!r} is no report; --overwrite replaces it")
     made = reporting.report(
