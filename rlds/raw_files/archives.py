@@ -17,7 +17,7 @@ import uuid
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
-from typing import IO, NamedTuple, Self
+from typing import IO, Any, NamedTuple, Self
 
 from etils import epath
 
@@ -44,15 +44,11 @@ _MAX_TEXT = 1 << 20
 
 
 class _Member(NamedTuple):
-    """A member of an archive: its name, its size, whether it is a directory, and its content.
-
-    `open` is None if it is neither a file nor a directory.
-    """
+    """A file or a directory in an archive; `open` returns the content of a file."""
 
     name: str
     size: int
-    is_directory: bool
-    open: Callable[[], IO[bytes] | None] | None
+    open: Callable[[], IO[bytes]] | None
 
 
 def extracted(archive: epath.Path, directory: epath.Path) -> epath.Path:
@@ -133,43 +129,41 @@ def _extract(archive: epath.Path, directory: epath.Path) -> None:
     for member in members(archive):
         name = PurePosixPath(member.name)
         if name.is_absolute() or ".." in name.parts or any(c in member.name for c in "\\\0"):
-            raise _refused("its name leads out of the archive", archive, member)
-        if member.open is None:
-            raise _refused("neither a file nor a directory", archive, member)
+            raise _refused("its name leads out of the archive", archive, member.name)
         declared += member.size
         check_declared(declared, size, file=archive, field=member.name)
         path = directory / name
         with storage_errors(path):
-            (path if member.is_directory else path.parent).mkdir(parents=True, exist_ok=True)
-        if not member.is_directory and not name.name.startswith("."):
+            (path.parent if member.open else path).mkdir(parents=True, exist_ok=True)
+        if member.open and not name.name.startswith("."):
             if path.exists():
-                raise _refused("a file of its name is there already", archive, member)
-            content = member.open()
-            assert content is not None
-            with content, storage_errors(path), path.open("wb") as file:
+                raise _refused("a file of its name is there already", archive, member.name)
+            with member.open() as content, storage_errors(path), path.open("wb") as file:
                 shutil.copyfileobj(content, file)
 
 
-def _refused(what: str, archive: epath.Path, member: _Member) -> SourceError:
+def _refused(what: str, archive: epath.Path, name: str) -> SourceError:
     what = f"{what}; if you trust it, unpack it, and pass the directory"
-    return SourceError(what, file=archive, field=member.name)
+    return SourceError(what, file=archive, field=name)
 
 
 def _zip_members(archive: epath.Path) -> Iterator[_Member]:
     with archive.open("rb") as file, zipfile.ZipFile(file) as opened:
         for info in opened.infolist():
             check_method(info, archive)
-            is_link = stat.S_ISLNK(info.external_attr >> 16)
-            content = None if is_link else functools.partial(opened.open, info)
-            yield _Member(info.filename, info.file_size, info.is_dir(), content)
+            if stat.S_ISLNK(info.external_attr >> 16):
+                raise _refused("neither a file nor a directory", archive, info.filename)
+            content = None if info.is_dir() else functools.partial(opened.open, info)
+            yield _Member(info.filename, info.file_size, content)
 
 
 def _tar_members(archive: epath.Path) -> Iterator[_Member]:
     with archive.open("rb") as file, tarfile.open(fileobj=file, tarinfo=TarHeader) as tar:
         for info in tar_members(tar):
-            is_plain = info.isdir() or (info.isreg() and not info.issparse())
-            content = functools.partial(tar.extractfile, info) if is_plain else None
-            yield _Member(info.name, info.size, info.isdir(), content)
+            if not info.isdir() and (not info.isreg() or info.issparse()):
+                raise _refused("neither a file nor a directory", archive, info.name)
+            content: Any = None if info.isdir() else functools.partial(tar.extractfile, info)
+            yield _Member(info.name, info.size, content)
         if not has_end_mark(tar):
             raise SourceError("it was cut or is damaged, fetch it again", file=archive)
         # Only at its end a compressed file turns out to be damaged.

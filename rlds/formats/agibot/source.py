@@ -45,7 +45,6 @@ _FILE, _VIDEOS, _DEPTH = "proprio_stats.h5", {"videos": "images", "tactile": "ta
 _STATE, _KNOWN, _TIME = "state", "action_known", "timestamp"
 _RATE = 30
 _FILLS = ("zeros", "state")
-_MAX_INFO = 1 << 28
 _IMAGE = re.compile(r"(.+?)(?:_depth)?_?([0-9]+)\.png")
 
 _JOINTS = tuple(f"{side}_joint_{i}" for side in ("left", "right") for i in range(1, 8))
@@ -204,13 +203,8 @@ class AgiBotSource(Hdf5EpisodesSource):
         if task not in self._infos and is_there(file):
             check_is_file(file)
             with source_errors(file, episode=f"{task}/{episode}"):
-                with stores.open_binary(file) as opened:
-                    data = opened.read(_MAX_INFO + 1)
-                if len(data) > _MAX_INFO:
-                    raise SourceError(f"more than {_MAX_INFO:,} bytes", file=file)
-                self._infos[task] = {
-                    str(info["episode_id"]): dict(info) for info in json.loads(data)
-                }
+                infos = json.loads(file.read_bytes())
+                self._infos[task] = {str(info["episode_id"]): dict(info) for info in infos}
         found: dict[str, Any] = self._infos.get(task, {}).get(episode, {})
         return found
 
@@ -349,8 +343,8 @@ class _Proprio(EpisodeGroup):
         files = []
         for file in self._images[path][rows]:
             check_is_file(file)
-            with source_errors(file, field=path), stores.open_binary(file) as opened:
-                files.append(opened.read())
+            with source_errors(file, field=path):
+                files.append(file.read_bytes())
         return np.array([*files, None], object)[:-1]
 
     def error(self, what: str, path: str, row: int | None = None) -> SourceError:

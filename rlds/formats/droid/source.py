@@ -36,7 +36,6 @@ _TRAJECTORY, _METADATA, _VIDEOS = "trajectory.h5", "metadata_", ("recordings", "
 _ROLES = ("wrist", "ext1", "ext2")
 _IMAGES = "observation/images"
 _RATE = 15
-_MAX_METADATA = 1 << 20
 # How many folders may be between the one that is opened and those of episodes, and how many entries
 # of each are looked at to recognize the format.
 _LEVELS, _MOST = 6, 20
@@ -162,11 +161,9 @@ class DroidSource(Hdf5EpisodesSource):
         file = folder / f"{_METADATA}{uuid}.json"
         check_is_file(file)
         with source_errors(file, episode=self._keys[index]):
-            with stores.open_binary(file) as opened:
-                data = opened.read(_MAX_METADATA + 1)
-            found = json.loads(data) if len(data) <= _MAX_METADATA else None
+            found = json.loads(file.read_bytes())
             if not isinstance(found, dict):
-                raise SourceError("no object of JSON, or a large one", file=file)
+                raise SourceError("no object of JSON", file=file)
             return found
 
     def _roles(self, metadata: Mapping[str, Any]) -> dict[str, str]:
