@@ -345,17 +345,13 @@ class Feed:
         meanings = {
             "data": "the data was changed, or other fields of it are read",
             "samples": f"the samples were others than {self._parts[0].describe()}",
-            "size": "the number of samples was {old}, and is {new}",
+            "size": f"the number of samples was {start.get('size')}, and is {here['size']}",
             "order": (
                 "the seed, the shuffle, cache_bytes, the epochs, the remainder or the weights were "
                 f"others than {self!r}"
             ),
         }
-        different = [
-            meaning.replace("{old}", str(start.get(name))).replace("{new}", str(here[name]))
-            for name, meaning in meanings.items()
-            if start.get(name) != here[name]
-        ]
+        different = [meaning for name, meaning in meanings.items() if start.get(name) != here[name]]
         if different:
             raise ValueError(f"the state does not fit this feed: {'; '.join(different)}")
         batch, size = start.get("batch"), start.get("batch_size")

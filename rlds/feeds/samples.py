@@ -173,10 +173,6 @@ class Samples(abc.ABC):
         fields = self.columns(none, none, none, 0)
         return {path: (column.dtype, column.shape[1:]) for path, column in fields.items()}
 
-    def fingerprint(self) -> str:
-        """Returns a hash of all that decides about the samples but the data."""
-        return hash_of(self.describe())
-
     def with_goals(
         self,
         *,

@@ -1,7 +1,5 @@
 """Episodes for off-policy evaluation are the same, whatever files or objects they come from."""
 
-import os
-
 import feed_datasets
 import h5py
 import numpy as np
@@ -110,20 +108,6 @@ def d4rl(directory):
     return raw_d4rl.mujoco_v2(directory / "hopper.hdf5"), {"log_prob": "infos/action_log_probs"}
 
 
-def lerobot(directory):
-    """Images are left out, text is not asked for."""
-    import raw_lerobot
-
-    return raw_lerobot.write_v3(directory / "lerobot"), {}
-
-
-def minari(directory):
-    os.environ["MINARI_DATASETS_PATH"] = str(directory)
-    import raw_minari
-
-    return raw_minari.record_cart_pole("cart/pole-v0"), {}
-
-
 def log(directory):
     """Four episodes of a game, with log-probabilities that a `step_fn` records."""
     rng = np.random.default_rng(0)
@@ -140,11 +124,8 @@ def log(directory):
     return path, {"log_prob": "log_prob", "log_prob_comes_later": True}
 
 
-@pytest.mark.parametrize(
-    "write", [d4rl, log, *(pytest.param(f, marks=pytest.mark.slow) for f in (lerobot, minari))]
-)
-def test_same_from_raw_files_and_from_a_dataset(write, tmp_path, monkeypatch):
-    monkeypatch.setenv("MINARI_DATASETS_PATH", "")
+@pytest.mark.parametrize("write", [d4rl, log])
+def test_same_from_raw_files_and_from_a_dataset(write, tmp_path):
     path, options = write(tmp_path)
     found = collect(path, **options)
     rlds.feeds.materialise(path, tmp_path / "made")
@@ -166,12 +147,6 @@ def test_same_from_raw_files_and_from_a_dataset(write, tmp_path, monkeypatch):
         np.testing.assert_array_equal(found.log_probs, log_probs)
         before = found.observations_at(found.rows)
         np.testing.assert_array_equal(before, arrays["observations"])
-    if write is lerobot:
-        assert sorted(found.observations) == ["grid", "state"]
-        images = collect(path, observation="observation/images/wrist").observations
-        assert (images.dtype, images.shape) == (np.uint8, (18, 4, 6, 3))
-        with pytest.raises(ValueError, match="nothing but images in 'observation/images'"):
-            collect(path, observation="observation/images")
 
 
 def steps_of(length=3, **changed):

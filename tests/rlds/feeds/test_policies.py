@@ -80,13 +80,13 @@ def test_placeholders_of_the_last_action(table):
 def test_samples_travel_and_say_what_they_are(directory):
     for name, samples in policies.samples_of(directory).items():
         again = pickle.loads(pickle.dumps(samples))
-        assert again.fingerprint() == samples.fingerprint()
+        assert again.describe() == samples.describe()
         for (_, ours), (_, theirs) in zip(
             named_leaves(samples.batch([2, 9])), named_leaves(again.batch([2, 9])), strict=True
         ):
             np.testing.assert_array_equal(ours, theirs, err_msg=name)
-    fingerprints = {samples.fingerprint() for samples in policies.samples_of(directory).values()}
-    assert len(fingerprints) == 5
+    described = {samples.describe() for samples in policies.samples_of(directory).values()}
+    assert len(described) == 5
     assert "window_size=2" in repr(policies.samples_of(directory)["octo"])
 
 
