@@ -43,8 +43,6 @@ _MOST_TEXTS = 10_000
 _MOST_UNREADABLE = 1000
 _PARTS = (rlds.OBSERVATION, rlds.ACTION)
 _PLACEHOLDERS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
-# Which share of values at a limit is worth a word, and how many values are no continuous quantity.
-_AT_LIMIT, _FEW_VALUES = 0.1, 16
 # An episode of so many steps hardly is one; and from so many on a constant is no accident.
 _SHORT, _ENOUGH_STEPS = 2, 10
 # In which share of the episodes the first action is zero, and of all other steps any is, for it to
@@ -436,23 +434,20 @@ class Survey:
         for path, field in self.numbers.items():
             if path.split("/")[0] not in _PARTS or field.count < _ENOUGH_STEPS:
                 continue
-            dead = field.at_min == field.count
+            dead = field.is_constant
             if len(field.shape) > 1 and not dead.all():
                 continue  # A board, on which some squares are never used.
             for value in np.unique(field.min[dead]):
                 where = _elements(path, field, dead & (field.min == value))
                 text = f"{where} is {value:g} in all steps"
                 self._tally.add("warning", text, field=path)
-            self._look_at_limits(path, field, ~dead)
+            self._look_at_limits(path, field)
 
-    def _look_at_limits(self, path: str, field: NumericField, lives: np.ndarray) -> None:
+    def _look_at_limits(self, path: str, field: NumericField) -> None:
         if getattr(self.fields[path], "column_dtype", np.dtype(int)).kind != "f":
             return
         for side, counts in (("lowest", field.at_min), ("highest", field.at_max)):
-            often = lives & (counts >= _AT_LIMIT * field.count)
-            for element in np.flatnonzero(often):
-                # What takes few values is often at one of them.
-                often[element] = len(np.unique(field.kept.all()[:, element])) > _FEW_VALUES
+            often = field.are_often(counts)
             if often.any():
                 shares = 100 * counts[often] / field.count
                 share = f"{shares.min():.0f} %"

@@ -11,11 +11,13 @@ import numpy as np
 
 from rlds import statistics
 
-__all__ = ["NumericField", "Thinned", "element_name", "statistics_of"]
+__all__ = ["FEW_VALUES", "NumericField", "Thinned", "element_name", "statistics_of"]
 
 # Of how many steps the values are kept, for histograms and quantiles, and of how many numbers.
 _KEPT_STEPS, _KEPT_NUMBERS = 20_000, 4_000_000
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+# Which share of values at a limit is worth a word, and how many values are no continuous quantity.
+_AT_LIMIT, FEW_VALUES = 0.1, 16
 
 
 class Thinned:
@@ -108,6 +110,24 @@ class NumericField:
         nothing = np.zeros(len(rows), np.bool_)
         valid = {} if all_finite else {"": is_finite.reshape(-1, *self.shape)}
         self._pass.add({"": rows.reshape(-1, *self.shape)}, valid, nothing, nothing, 0)
+
+    @property
+    def is_constant(self) -> np.ndarray:
+        """Which elements never change."""
+        return np.asarray(self.at_min == self.count)
+
+    def are_often(self, at_limit: np.ndarray) -> np.ndarray:
+        """Returns which elements are at a limit suspiciously often.
+
+        What takes few values is often at one of them.
+
+        Args:
+          at_limit: How many values are at the limit: `at_min` or `at_max`.
+        """
+        often = ~self.is_constant & (at_limit >= _AT_LIMIT * self.count)
+        for element in np.flatnonzero(often):
+            often[element] = len(np.unique(self.kept.all()[:, element])) > FEW_VALUES
+        return often
 
     def statistics(self) -> statistics.FieldStatistics:
         """Returns mean, deviation, extremes, and quantiles of the values that are kept."""

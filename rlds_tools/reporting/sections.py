@@ -27,7 +27,7 @@ from rlds_tools.reporting.gathering import (
 from rlds_tools.reporting.markup import Markup, join, tag
 from rlds_tools.reporting.video import Quality, clip, still
 from rlds_tools.results import count, size_of
-from rlds_tools.values import NumericField, element_name
+from rlds_tools.values import FEW_VALUES, NumericField, element_name
 from tfds_files import TfdsFilesError
 
 __all__ = ["section"]
@@ -272,10 +272,11 @@ def dimensions(material: Material) -> Markup:
             continue
         total += len(field.min)
         rows = field.kept.all()
+        often = field.are_often(field.at_min) | field.are_often(field.at_max)
         for element in range(min(len(field.min), _MOST_DIMENSIONS - len(panels))):
             name = element_name(path, field.shape, element)
             chart = charts.histogram(rows[:, element], name, small=True)
-            badges = _badges(rows[:, element], field, element)
+            badges = _badges(rows[:, element], field, element, bool(often[element]))
             panels.append(_panel(name, chart, badges=badges))
     notes = []
     if total > len(panels):
@@ -290,17 +291,19 @@ def dimensions(material: Material) -> Markup:
     return section("dimensions", "Dimensions", *notes, grid)
 
 
-def _badges(values: np.ndarray, field: NumericField, element: int) -> list[str]:
-    if field.at_min[element] == field.count:
+def _badges(
+    values: np.ndarray, field: NumericField, element: int, is_often_at_limit: bool
+) -> list[str]:
+    if field.is_constant[element]:
         return ["constant"]
     badges = []
     if field.not_finite[element]:
         badges.append("not finite")
     finite = values[np.isfinite(values)].astype(np.float64)
-    if finite.dtype.kind == "f" and len(np.unique(finite)) > 16:
-        at_limits = max(field.at_min[element], field.at_max[element]) / field.count
-        if at_limits >= 0.1:
-            badges.append(f"{100 * at_limits:.0f} % at a limit")
+    if is_often_at_limit:
+        share = max(field.at_min[element], field.at_max[element]) / field.count
+        badges.append(f"{100 * share:.0f} % at a limit")
+    if len(np.unique(finite)) > FEW_VALUES:
         low, high = np.quantile(finite, [0.25, 0.75])
         far = 10 * (high - low)
         outliers = int(np.count_nonzero((finite < low - far) | (finite > high + far)))

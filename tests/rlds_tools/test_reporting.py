@@ -157,7 +157,13 @@ def test_the_command(made, tmp_path, monkeypatch, capsys):
     assert "no browser was found: open mine.html in one" in capsys.readouterr().err
     (tmp_path / "mine.html").unlink()
     assert sorted(os.listdir()) == ["page.html", "report.html"]
-    for wrong in (["--max-size", "3"], ["--episodes", "x"], ["--cameras"], ["-o", "no/x"]):
+    for wrong in (
+        ["--max-size", "3"],
+        ["--episodes", "x"],
+        ["--cameras"],
+        ["-o", "no/x"],
+        ["-o", "x.md"],
+    ):
         assert run(["report", made, *wrong]) == 2
     capsys.readouterr()
     for option, words in (
