@@ -14,6 +14,7 @@ from rlds.formats.lerobot.columns import Column, column_of, image_field, objects
 from rlds.formats.lerobot.episode_table import EpisodeRow, EpisodeTable
 from rlds.formats.lerobot.layout import INFO, Feature
 from rlds.formats.lerobot.parquet_rows import ParquetRows
+from rlds.formats.lerobot.small_files import encoded_schema
 from rlds.raw_files.untrusted import SourceError, source_errors
 
 __all__ = ["PATH", "DataFiles"]
@@ -37,7 +38,8 @@ class DataFiles:
 
     Attributes:
       columns: The columns, by name.
-      schema: The schema of the files: one of Arrow.
+      schema: The schema of the files, as `encoded_schema` returns it. (A pickle of one of Arrow
+        forgets what the elements of lists are called.)
 
     Raises:
       SourceError: No file can be read.
@@ -53,7 +55,7 @@ class DataFiles:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": {}}
 
-    def _first_columns(self, table: EpisodeTable) -> tuple[dict[str, Column], Any]:
+    def _first_columns(self, table: EpisodeTable) -> tuple[dict[str, Column], str]:
         damage: SourceError | None = None
         tried: set[str] = set()
         for place in range(len(table.indices)):
@@ -63,7 +65,7 @@ class DataFiles:
                     tried.add(row.file)
                     with source_errors(self._root / row.file, episode=row.key):
                         rows = ParquetRows(self._root / row.file)
-                        return self._columns_of(rows), rows.schema
+                        return self._columns_of(rows), encoded_schema(rows.schema)
             except SourceError as error:
                 damage = damage or error
         raise damage or SourceError("there is no episode", file=self._root / INFO)

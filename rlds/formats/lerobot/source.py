@@ -36,7 +36,6 @@ from rlds.formats.lerobot.layout import (
 )
 from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.formats.lerobot.small_files import (
-    encoded_schema,
     other_files,
     read_bytes,
     read_info,
@@ -214,7 +213,7 @@ class LeRobotSource(RandomAccessSource):
         large; the path in a step of each feature in `fields`.
         """
         files, left_out = other_files(self._root)
-        schemas = {"data": encoded_schema(self._data.schema), "episodes": self._table.schema}
+        schemas = {"data": self._data.schema, "episodes": self._table.schema}
         return {
             METADATA_KEY: {
                 "info": self._info.raw,
