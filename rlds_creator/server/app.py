@@ -15,6 +15,7 @@ from rlds_creator.server.api.episodes import EpisodeRoutes
 from rlds_creator.server.api.exports import ExportRoutes
 from rlds_creator.server.api.people import PeopleRoutes
 from rlds_creator.server.api.plays import PlayRoutes
+from rlds_creator.server.api.routes import Services
 from rlds_creator.server.api.studies import StudyRoutes
 from rlds_creator.server.directory import DataDirectory
 from rlds_creator.server.pages import Pages
@@ -100,7 +101,6 @@ class Creator:
         self.recordings = Recordings(data, store)
         self.recovered = self.recordings.recover()
         everybody = self._everybody() if settings.is_single_user else None
-        interpreters = Interpreters(settings.interpreters)
         make_worker = functools.partial(Worker, patience=settings.patience, inherits=[lock])
         people = People(
             store,
@@ -109,16 +109,20 @@ class Creator:
             is_secure=settings.is_secure,
         )
         self.plays = Plays(str(data.episodes), self._save, make_worker, settings.limits)
-        self._exports = ExportRoutes(people, store, data)
-        self._exports.recover()
-        parts = (
-            PeopleRoutes(people, store, self.plays, settings.address),
-            StudyRoutes(people, store, self.recordings, self.plays, interpreters, make_worker),
-            PlayRoutes(people, store, data, self.plays, interpreters),
-            EpisodeRoutes(people, store, self.recordings),
-            self._exports,
-            Pages(),
+        services = Services(
+            people=people,
+            store=store,
+            data=data,
+            recordings=self.recordings,
+            plays=self.plays,
+            interpreters=Interpreters(settings.interpreters),
+            make_worker=make_worker,
+            address=settings.address,
         )
+        self._exports = ExportRoutes(services)
+        self._exports.recover()
+        kinds = (PeopleRoutes, StudyRoutes, PlayRoutes, EpisodeRoutes)
+        parts = (*(kind(services) for kind in kinds), self._exports, Pages())
         routes = [route for part in parts for route in part.routes()]
         self.app = Application(routes, settings.hosts, self._lifespan)
 

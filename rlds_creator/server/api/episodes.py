@@ -11,14 +11,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from rlds_creator.model import AnnotatedRange, Episode, EpisodeState, Identifier, Name, Person, Text
+from rlds_creator.server.api.routes import Routes
 from rlds_creator.server.bodies import answer, body, query
 from rlds_creator.server.errors import ConflictError, ForbiddenError, NotFoundError
 from rlds_creator.server.permissions import May, may, of_episode, sees_episode
-from rlds_creator.server.recordings import Recordings
-from rlds_creator.server.requests import People, in_thread
+from rlds_creator.server.requests import in_thread
 from rlds_creator.server.viewing_routes import in_thread as reading
 from rlds_creator.server.viewing_routes import routes as viewing_routes
-from rlds_creator.store import EpisodeQuery, Store
+from rlds_creator.store import EpisodeQuery
 from rlds_creator.viewing import EpisodeView
 
 __all__ = ["EpisodeRoutes", "seen_by"]
@@ -46,19 +46,8 @@ class _Tag(msgspec.Struct, forbid_unknown_fields=True):
     last: _Step | None = None
 
 
-class EpisodeRoutes:
-    """The routes of episodes.
-
-    Args:
-      people: Who sends requests.
-      store: Knows all episodes.
-      recordings: Has their steps.
-    """
-
-    def __init__(self, people: People, store: Store, recordings: Recordings) -> None:
-        self._people = people
-        self._store = store
-        self._recordings = recordings
+class EpisodeRoutes(Routes):
+    """The routes of episodes."""
 
     def routes(self) -> list[BaseRoute]:
         """Returns the routes."""

@@ -18,8 +18,8 @@ from rlds_creator.exporting.recordings import ExportError
 from rlds_creator.exporting.targets import FORMATS
 from rlds_creator.model import Export, ExportState, Person
 from rlds_creator.server.api.episodes import seen_by
+from rlds_creator.server.api.routes import Routes, Services
 from rlds_creator.server.bodies import answer, body, convert
-from rlds_creator.server.directory import DataDirectory
 from rlds_creator.server.errors import (
     BadRequestError,
     ConflictError,
@@ -29,8 +29,8 @@ from rlds_creator.server.errors import (
     without_folders,
 )
 from rlds_creator.server.permissions import May
-from rlds_creator.server.requests import People, in_thread
-from rlds_creator.store import EpisodeQuery, Store
+from rlds_creator.server.requests import in_thread
+from rlds_creator.store import EpisodeQuery
 
 __all__ = ["ExportRoutes"]
 
@@ -40,19 +40,11 @@ _MOST_OF_A_PERSON = 50
 _UNDER_WAY = (ExportState.QUEUED, ExportState.RUNNING)
 
 
-class ExportRoutes:
-    """The routes of downloads, and the jobs that make them.
+class ExportRoutes(Routes):
+    """The routes of downloads, and the jobs that make them."""
 
-    Args:
-      people: Who sends requests.
-      store: Knows all downloads.
-      data: Where they are.
-    """
-
-    def __init__(self, people: People, store: Store, data: DataDirectory) -> None:
-        self._people = people
-        self._store = store
-        self._data = data
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
         self._jobs: dict[str, Job] = {}
         self._watchers: dict[str, asyncio.Task[None]] = {}
         self._turn = asyncio.Semaphore(1)

@@ -11,13 +11,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from rlds_creator.model import Role
+from rlds_creator.server.api.routes import Routes, Services
 from rlds_creator.server.bodies import answer, body
 from rlds_creator.server.errors import BadRequestError, LoginError, NotFoundError, TooManyError
 from rlds_creator.server.limits import Buckets
 from rlds_creator.server.permissions import ROLES, May, may
-from rlds_creator.server.plays import Plays
-from rlds_creator.server.requests import People, in_thread
-from rlds_creator.store import Store
+from rlds_creator.server.requests import in_thread
 from rlds_ecosystem import version
 
 __all__ = ["PeopleRoutes"]
@@ -43,21 +42,11 @@ class _Invitation(msgspec.Struct, forbid_unknown_fields=True):
     days: Annotated[float, msgspec.Meta(gt=0, le=3650)] = 7.0
 
 
-class PeopleRoutes:
-    """The routes of people.
+class PeopleRoutes(Routes):
+    """The routes of people."""
 
-    Args:
-      people: Who sends requests.
-      store: Knows all people.
-      plays: What they play.
-      address: Where pages of this server are, for links.
-    """
-
-    def __init__(self, people: People, store: Store, plays: Plays, address: str) -> None:
-        self._people = people
-        self._store = store
-        self._plays = plays
-        self._address = address
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
         self._tries = Buckets(20, 0.2)
 
     def routes(self) -> list[BaseRoute]:

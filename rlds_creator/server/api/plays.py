@@ -11,15 +11,14 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from rlds_creator.model import Assignment, Environment, Person, Study, StudyState
+from rlds_creator.server.api.routes import Routes
 from rlds_creator.server.api.studies import seen_study
 from rlds_creator.server.bodies import answer, body
-from rlds_creator.server.directory import DataDirectory
 from rlds_creator.server.errors import BadRequestError, ForbiddenError, NotFoundError
 from rlds_creator.server.permissions import May, may
-from rlds_creator.server.plays import Play, Plays, Turn
-from rlds_creator.server.requests import People, in_thread
-from rlds_creator.server.workers import Interpreters
-from rlds_creator.store import EpisodeQuery, Store
+from rlds_creator.server.plays import Play, Turn
+from rlds_creator.server.requests import in_thread
+from rlds_creator.store import EpisodeQuery
 
 __all__ = ["PlayRoutes"]
 
@@ -31,30 +30,8 @@ class _Wish(msgspec.Struct, forbid_unknown_fields=True):
     environment: _Id | None = None
 
 
-class PlayRoutes:
-    """The routes of players.
-
-    Args:
-      people: Who sends requests.
-      store: Knows what can be played.
-      data: Knows what people are called in the data.
-      plays: What is played.
-      interpreters: Those in which environments live.
-    """
-
-    def __init__(
-        self,
-        people: People,
-        store: Store,
-        data: DataDirectory,
-        plays: Plays,
-        interpreters: Interpreters,
-    ) -> None:
-        self._people = people
-        self._store = store
-        self._data = data
-        self._plays = plays
-        self._interpreters = interpreters
+class PlayRoutes(Routes):
+    """The routes of players."""
 
     def routes(self) -> list[BaseRoute]:
         """Returns the routes."""

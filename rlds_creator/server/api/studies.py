@@ -14,14 +14,12 @@ from starlette.routing import BaseRoute, Route
 
 from rlds_creator.frames import Frame
 from rlds_creator.model import Environment, Person, Study, StudyState
+from rlds_creator.server.api.routes import Routes, Services
 from rlds_creator.server.bodies import answer, body
 from rlds_creator.server.errors import NotFoundError, ServerError, TooManyError, without_folders
 from rlds_creator.server.limits import Buckets
 from rlds_creator.server.permissions import May, may, sees_study
-from rlds_creator.server.plays import Plays
-from rlds_creator.server.recordings import Recordings
-from rlds_creator.server.requests import People, in_thread
-from rlds_creator.server.workers import Interpreters, WorkerMaker
+from rlds_creator.server.requests import in_thread
 from rlds_creator.store import Store
 
 __all__ = ["StudyRoutes"]
@@ -38,33 +36,11 @@ class _Trial(msgspec.Struct, forbid_unknown_fields=True):
     environment: Environment
 
 
-class StudyRoutes:
-    """The routes of studies.
+class StudyRoutes(Routes):
+    """The routes of studies."""
 
-    Args:
-      people: Who sends requests.
-      store: Knows all studies.
-      recordings: What was recorded of them.
-      plays: What is played of them.
-      interpreters: Those in which environments live.
-      make_worker: Makes the worker in which one is tried.
-    """
-
-    def __init__(
-        self,
-        people: People,
-        store: Store,
-        recordings: Recordings,
-        plays: Plays,
-        interpreters: Interpreters,
-        make_worker: WorkerMaker,
-    ) -> None:
-        self._people = people
-        self._store = store
-        self._recordings = recordings
-        self._interpreters = interpreters
-        self._make_worker = make_worker
-        self._plays = plays
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
         self._trials = Buckets(10, 0.5)
         self._turns = asyncio.Semaphore(_TRIALS)
 
