@@ -1,6 +1,5 @@
 """Importance sampling, against numbers that are known exactly."""
 
-import dataclasses
 import math
 import tracemalloc
 from fractions import Fraction
@@ -8,7 +7,6 @@ from fractions import Fraction
 import evaluation_problems as problems
 import numpy as np
 import pytest
-import scope_rl_peer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,8 +15,6 @@ from rlds.evaluation import (
     DeterministicPolicy,
     EstimateWarning,
     EvaluationSet,
-    TabularQ,
-    doubly_robust,
     importance_sampling,
     ratios,
 )
@@ -363,30 +359,3 @@ def test_what_cannot_be(changed, error, message, monkeypatch):
     options.pop("log_probs", None)
     with pytest.raises(error, match=message):
         importance_sampling(data, **options)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not scope_rl_peer.PYTHON, reason="EVALUATION_PYTHON names no Python")
-def test_same_as_scope_rl():
-    number, length, rng = 300, 20, np.random.default_rng(0)
-    behaviour, target = rng.dirichlet(np.ones(2), 3), rng.dirichlet(np.ones(2), 3)
-    data = of_length(length, number)
-    data = dataclasses.replace(data, log_probs=np.log(behaviour[data.observations, data.actions]))
-    q = rng.normal(size=(3, 2))
-    answers = scope_rl_peer.answers(
-        step_per_trajectory=length,
-        action=data.actions,
-        reward=data.rewards,
-        pscore=np.exp(data.log_probs),
-        evaluation_policy_action_dist=target[data.observations],
-        state_action_value_prediction=q[data.observations],
-        gamma=0.95,
-    )
-    policy = CategoricalPolicy.from_table(target)
-    for weighted, per_decision in KINDS:
-        options = {"weighted": weighted, "per_decision": per_decision}
-        found = importance_sampling(data, policy, gamma=0.95, **options)
-        assert found.value == pytest.approx(answers[found.estimator], rel=1e-9)
-        if per_decision:
-            found = doubly_robust(data, policy, TabularQ(q, policy), gamma=0.95, weighted=weighted)
-            assert found.value == pytest.approx(answers["WDR" if weighted else "DR"], rel=1e-9)

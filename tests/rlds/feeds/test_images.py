@@ -191,10 +191,9 @@ def test_each_file_is_decoded_once_into_its_row(library, threads, monkeypatch):
     np.testing.assert_array_equal(decoder.decode(files), expected)
     assert sorted(decoded_files) == sorted(files)
     for views in (list(map(memoryview, files)), [np.frombuffer(file, np.uint8) for file in files]):
-        for shape in ((37, 29, 3), (None, None, 3), (None, None, None)):
-            again = ImageDecoder(shape, np.uint8, threads=threads).decode(views)
-            np.testing.assert_array_equal(again, expected)
-    assert len(decoded_files) == 350
+        again = ImageDecoder((None, None, 3), np.uint8, threads=threads).decode(views)
+        np.testing.assert_array_equal(again, expected)
+    assert len(decoded_files) == 150
 
 
 @pytest.mark.parametrize("threads", [0, 2])
