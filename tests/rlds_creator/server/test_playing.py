@@ -147,7 +147,7 @@ def test_somebody_looks_and_does_nothing(tmp_path) -> None:
     [("raise", "environment"), ("die", "crashed"), ("hang", "hung")],
 )
 def test_an_environment_that_breaks_ends_one_play_only(tmp_path, trouble, code) -> None:
-    patience = Patience(to_answer=0.5, between_pings=0.1)
+    patience = Patience(to_answer=2.0, between_pings=0.1)
     with Served(tmp_path, patience=patience) as served:
         study = served.study(drawn(trouble=trouble))  # In the third step.
         with served.player(served.play(study)) as player:
