@@ -15,7 +15,7 @@ from rlds.raw_files.untrusted import SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
 
-__all__ = ["ComputedArray", "EpisodeGroup", "attribute_values", "field_of_values"]
+__all__ = ["ComputedArray", "EpisodeGroup", "field_of_values"]
 
 
 class ComputedArray(NamedTuple):
@@ -75,8 +75,13 @@ class EpisodeGroup:
         return int(shape[0]) if shape else None
 
     def attributes(self) -> dict[str, Any]:
-        """Returns the attributes of the group itself; texts and their arrays as `str`."""
-        return attribute_values(self._group)
+        """Returns the attributes of the group itself that have values; text as `str`."""
+        attributes, empty = self._group.attrs, import_extra("h5py").Empty
+        found = {name: attributes[name] for name in attributes if isinstance(name, str)}
+        for name, value in found.items():
+            if isinstance(value, np.ndarray) and value.dtype.kind in "US":
+                found[name] = value.astype(object)
+        return {name: value for name, value in found.items() if not isinstance(value, empty)}
 
     def other_attributes(self, known: Collection[str]) -> dict[str, dict[str, Any]]:
         """Returns the attributes of all in the group, by path, and its own but for those known.
@@ -185,17 +190,6 @@ class EpisodeGroup:
         return np.array([*(row.tobytes().rstrip(b"\0") for row in values), None], object)[:-1]
 
 
-def attribute_values(item: Any) -> dict[str, Any]:
-    """Returns the attributes of a group or an array that have values: numbers and text."""
-    h5py = import_extra("h5py")
-    found = {name: item.attrs[name] for name in item.attrs if isinstance(name, str)}
-    found = {name: value for name, value in found.items() if not isinstance(value, h5py.Empty)}
-    return {
-        name: _as_objects(value) if np.asarray(value).dtype.kind in "USO" else value
-        for name, value in found.items()
-    }
-
-
 def field_of_values(value: Any) -> Field:
     """Returns the field of an attribute."""
     array = np.asarray(value)
@@ -203,7 +197,3 @@ def field_of_values(value: Any) -> Field:
         return Field(array.dtype, array.shape)
     is_text = all(isinstance(item, str) for item in np.asarray(value, object).flat)
     return Field(str if is_text else bytes, array.shape)
-
-
-def _as_objects(values: Any) -> Any:
-    return values.astype(object) if isinstance(values, np.ndarray) else values

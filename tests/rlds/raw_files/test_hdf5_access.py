@@ -13,7 +13,7 @@ from file_watch import Watch, not_opened
 
 from rlds.formats.d4rl.source import D4rlSource
 from rlds.raw_files.hdf5_access import Hdf5File
-from rlds.raw_files.hdf5_episodes import attribute_values
+from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
 from tfds_builders.builder import convert
 from tfds_builders.published import D4rlConfig, RldsD4rl
@@ -218,7 +218,7 @@ def test_text_is_read_without_the_rest_of_the_file(tmp_path):
     before = bytes_read()
     hdf5 = Hdf5File(tmp_path / "a.hdf5")
     with hdf5.read() as file:
-        assert attribute_values(file) == {"made by": "somebody"}
+        assert EpisodeGroup(hdf5, file).attributes() == {"made by": "somebody"}
         assert hdf5.array(file, "texts")[1] == b"two"
     assert bytes_read() - before < 1 << 20
 
