@@ -1,6 +1,7 @@
-"""Feeds that are interrupted, dropped, or run for long: the batches are the same."""
+"""Feeds that are interrupted, killed, dropped, or run for long: the batches are the same."""
 
 import gc
+import json
 import os
 import random
 import signal
@@ -125,6 +126,82 @@ def test_an_iterator_that_is_dropped_leaves_nothing(table, small_blocks):
     while feed_threads() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not feed_threads()
+
+
+# Kills.
+
+TRAIN = """
+import hashlib, json, sys
+import rlds.feeds
+from rlds_ecosystem.nests import named_leaves
+directory, state_path, rank, world, threads, wait = sys.argv[1:]
+table = rlds.feeds.open(directory, threads=int(threads))
+feed = rlds.feeds.Feed(
+    table.transitions(2, 0.9).with_goals(seed=1, fields=["observation/state"]), 12, seed=3,
+    rank=int(rank), world=int(world),
+)
+try:
+    state = json.load(open(state_path))
+except FileNotFoundError:
+    state = 0
+batches = feed.iterate(state, prefetch=int(threads) != 1)
+for number in range(batches.batch, 60):
+    batch = next(batches)
+    hashes = [
+        hashlib.sha256(repr([leaf[i].tolist() if hasattr(leaf[i], "tolist") else leaf[i]
+        for _, leaf in named_leaves(batch)]).encode()).hexdigest()[:16]
+        for i in range(12 // int(world))
+    ]
+    print(number, *hashes, flush=True)
+    if number == int(wait):
+        sys.stdin.read()
+    if not int(rank):
+        with open(state_path + ".new", "w") as file:
+            json.dump(batches.state_dict(), file)
+        __import__("os").replace(state_path + ".new", state_path)
+"""
+
+
+@pytest.mark.slow  # test_many_shapes.py resumes with other ranks in one process.
+def test_a_killed_run_goes_on_with_other_ranks_and_threads(directory, tmp_path):
+    """The stream is that of a run that was not killed."""
+
+    def start(state, rank, world, threads, wait):
+        arguments = [directory, state, *map(str, (rank, world, threads, wait))]
+        return subprocess.Popen(
+            [sys.executable, "-c", TRAIN, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(rlds.feeds.__file__).parents[2])},
+        )
+
+    def lines_of(process):
+        return {int(line.split()[0]): line.split()[1:] for line in process.stdout}
+
+    with start(str(tmp_path / "unbroken"), 0, 1, 0, -1) as unbroken:
+        unbroken.stdin.close()
+        expected = lines_of(unbroken)
+    assert list(expected) == list(range(60))
+    stop, found = random.Random(os.urandom(8)).randrange(5, 50), {}
+    state = str(tmp_path / "state")
+    with start(state, 0, 1, 0, stop) as killed:
+        for line in killed.stdout:
+            number, *hashes = line.split()
+            found[int(number)] = hashes
+            if int(number) == stop:
+                killed.kill()
+    assert json.loads(Path(state).read_text())["batch"] == stop
+    text = Path(state).read_text()
+    ranks = []
+    for rank in range(2):
+        (tmp_path / f"state{rank}").write_text(text)
+        with start(str(tmp_path / f"state{rank}"), rank, 2, 1 + rank, -1) as resumed:
+            resumed.stdin.close()
+            ranks.append(lines_of(resumed))
+    for number in range(stop, 60):
+        found[number] = [row for dealt in zip(*(rank[number] for rank in ranks)) for row in dealt]
+    assert found == expected
 
 
 # Long runs.

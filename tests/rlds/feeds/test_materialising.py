@@ -1,4 +1,5 @@
 import os
+import signal
 
 import dm_env
 import feed_datasets
@@ -184,4 +185,26 @@ def test_places_that_are_taken(tmp_path):
     (tmp_path / "made").mkdir()
     materialise(log, tmp_path / "made")
     assert len(sources.open(tmp_path / "made")) == 1
+    assert sorted(os.listdir(tmp_path)) == ["log", "made"]
+
+
+def test_a_killed_process_leaves_no_dataset(tmp_path):
+    log = record(tmp_path / "log")
+
+    def die(*args, **kwargs):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if not child:
+        indexing.open_indexes = tfds_files.indexing.open_indexes = die
+        tfds_files.open_indexes = die
+        materialise(log, tmp_path / "made", max_episodes_per_shard=1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert not (tmp_path / "made").exists()
+    assert (tmp_path / ".made.draft").exists()
+    with pytest.raises(FileNotFoundError):
+        sources.open(tmp_path / "made")
+    materialise(log, tmp_path / "made")
+    assert len(sources.open(tmp_path / "made")) == 3
     assert sorted(os.listdir(tmp_path)) == ["log", "made"]
