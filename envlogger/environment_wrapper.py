@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import dm_env
+from typing_extensions import override
 
 __all__ = ["EnvironmentWrapper"]
 
@@ -27,28 +28,28 @@ class EnvironmentWrapper(dm_env.Environment):  # type: ignore[misc]  # dm_env is
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r} yet")
         return getattr(self._environment, name)
 
+    @override
     def step(self, action: Any) -> dm_env.TimeStep:
-        """See `dm_env.Environment`."""
         return self._environment.step(action)
 
+    @override
     def reset(self) -> dm_env.TimeStep:
-        """See `dm_env.Environment`."""
         return self._environment.reset()
 
+    @override
     def observation_spec(self) -> Any:
-        """See `dm_env.Environment`."""
         return self._environment.observation_spec()
 
+    @override
     def action_spec(self) -> Any:
-        """See `dm_env.Environment`."""
         return self._environment.action_spec()
 
+    @override
     def reward_spec(self) -> Any:
-        """See `dm_env.Environment`."""
         return self._environment.reward_spec()
 
+    @override
     def discount_spec(self) -> Any:
-        """See `dm_env.Environment`."""
         return self._environment.discount_spec()
 
     def close(self) -> None:

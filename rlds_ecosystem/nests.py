@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 __all__ = [
     "Paths",
     "at",
-    "excludes",
+    "conflicts",
     "has",
     "is_in",
     "leaves_at",
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-def excludes(paths: Mapping[str, Any], path: str) -> bool:
+def conflicts(paths: Mapping[str, Any], path: str) -> bool:
     """Whether there is something above or below a path, so that nothing can be at it."""
     if path in paths:
         return False
@@ -34,7 +34,7 @@ _MAX_DEPTH = 50
 
 
 class Paths(dict[str, V]):
-    """A dict by paths, which `has` and `excludes` need not search: for what files have many of."""
+    """A dict by paths, which `has` and `conflicts` need not search: for what files have many of."""
 
     def __init__(self, paths: Mapping[str, V] | None = None) -> None:
         super().__init__()

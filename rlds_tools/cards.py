@@ -12,6 +12,8 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from rlds_ecosystem import stores
 from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.whole_files import write_at_once
@@ -75,8 +77,8 @@ class Card(Result):
     readme_file: str | None = None
     croissant_file: str | None = None
 
+    @override
     def blocks(self) -> Iterator[Block]:
-        """See `Result`."""
         written = [file for file in (self.readme_file, self.croissant_file) if file]
         if self.readme_file is None:
             yield from self.readme.rstrip("\n").split("\n")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 import rlds
 from rlds.formats.tfds.source import FolderSource
@@ -140,8 +141,8 @@ class Differences(Result):
         """1 if there are differences, as for `diff`."""
         return 1 if self.differences or self.values or self.unmatched else 0
 
+    @override
     def blocks(self) -> Iterator[Block]:
-        """See `Result`."""
         compared = f"{count(self.episodes, 'episode')}, {count(self.steps, 'step')}, all values"
         compared = "the structure alone" if self.structure_only else compared
         number = len(self.differences) + len(self.values) + len(self.unmatched)

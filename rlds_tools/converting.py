@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.texts import printable
 from rlds_tools.results import Block, Result, Table, count
@@ -54,8 +56,8 @@ class Conversion(Result):
     to: str
     splits: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
+    @override
     def blocks(self) -> Iterator[Block]:
-        """See `Result`."""
         yield self.path
         for split, numbers in self.splits.items():
             counted = {name: value for name, value in numbers.items() if isinstance(value, int)}
@@ -89,8 +91,8 @@ class Export(Result):
     fields: tuple[Placement, ...]
     left_out: tuple[str, ...] = ()
 
+    @override
     def blocks(self) -> Iterator[Block]:
-        """See `Result`."""
         yield self.path if self.is_written else f"{self.path}: nothing is written"
         counted = f"{count(self.episodes, 'episode')}, {count(self.steps, 'step')}"
         yield counted if self.is_written else f"fields in the format {self.to}"

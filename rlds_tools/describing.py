@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 import rlds
 from rlds.sources.source import SourceError
@@ -75,8 +76,8 @@ class Stats(Result):
     statistics: Statistics
     names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
+    @override
     def blocks(self) -> Iterator[Block]:
-        """See `Result`."""
         yield f"{self.split}: {count(self.episodes, 'episode')}, {count(self.steps, 'step')}"
         spreads = {"length of an episode": self.lengths, "total reward": self.returns}
         rows = [[name, *spread.cells()] for name, spread in spreads.items() if spread]
@@ -94,8 +95,8 @@ class Stats(Result):
         yield Table(["field", *(f">{heading}" for heading in headings[1:])], rows)
         yield f"next: rlds stats {self.path} --out stats.json · rlds report {self.path}"
 
+    @override
     def to_dict(self) -> dict[str, Any]:
-        """See `Result`."""
         others = {name: value for name, value in super().to_dict().items() if name != "statistics"}
         return {**others, "fields": {n: _as_plain(field) for n, field in self.fields.items()}}
 

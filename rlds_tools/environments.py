@@ -16,6 +16,7 @@ from typing import Any
 import dm_env
 import numpy as np
 from dm_env import specs
+from typing_extensions import override
 
 from envlogger.environment_wrapper import EnvironmentWrapper
 
@@ -207,13 +208,13 @@ class Limited(EnvironmentWrapper):
         """Whether the last step was made the last one of its episode, here or below."""
         return self._is_truncated or bool(getattr(self._environment, "truncated", False))
 
+    @override
     def reset(self) -> dm_env.TimeStep:
-        """See `dm_env.Environment`."""
         self._length, self._is_truncated = 0, False
         return self._environment.reset()
 
+    @override
     def step(self, action: Any) -> dm_env.TimeStep:
-        """See `dm_env.Environment`."""
         timestep = self._environment.step(action)
         self._length += 1
         if self.actions_left is not None:
@@ -260,20 +261,20 @@ class Rendered(EnvironmentWrapper):
             self._frame = self._draw()
         return self._frame
 
+    @override
     def reset(self) -> dm_env.TimeStep:
-        """See `dm_env.Environment`."""
         timestep, self._first = self._first, None
         if timestep is None:
             timestep, self._frame = self._environment.reset(), None
         return self._with_frame(timestep)
 
+    @override
     def step(self, action: Any) -> dm_env.TimeStep:
-        """See `dm_env.Environment`."""
         timestep, self._frame = self._environment.step(action), None
         return self._with_frame(timestep)
 
+    @override
     def observation_spec(self) -> Any:
-        """See `dm_env.Environment`."""
         spec = self._environment.observation_spec()
         if not self._is_observed:
             return spec

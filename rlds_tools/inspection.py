@@ -13,6 +13,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 import tfds_files
 from rlds_ecosystem.texts import shorten
 from rlds_tools.results import Block, Result, Table, count, plain, size_of, text_of
@@ -114,8 +116,8 @@ class Inspection(Result):
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     robotics: DatasetMeaning | None = None
 
+    @override
     def blocks(self) -> Iterator[Block]:
-        """See `Result`."""
         facts = [
             " ".join(filter(None, [self.name, self.version])),
             FORMAT_NAMES.get(self.format, self.format),
@@ -197,8 +199,8 @@ class RecordFile(Result):
     records: int
     num_bytes: int
 
+    @override
     def blocks(self) -> Iterator[Block]:
-        """See `Result`."""
         yield (
             f"{os.path.basename(self.path)} · {self.file_format} file · "
             f"{count(self.records, 'record')} · {size_of(self.num_bytes)}"
@@ -236,8 +238,8 @@ class EpisodeView(Result):
     metadata: Mapping[str, Any]
     steps: tuple[Mapping[str, str], ...]
 
+    @override
     def blocks(self) -> Iterator[Block]:
-        """See `Result`."""
         facts = [
             f"{self.split} episode {self.episode} ({self.key})",
             count(self.num_steps, "step"),
@@ -277,8 +279,8 @@ class StepView(Result):
     step: int
     fields: Mapping[str, Any]
 
+    @override
     def blocks(self) -> Iterator[Block]:
-        """See `Result`."""
         yield f"{self.split} episode {self.episode}, step {self.step}"
         rows = [
             [name, str(value.dtype), shape_in_words(value.shape), _shown(value, 70)]
@@ -286,8 +288,8 @@ class StepView(Result):
         ]
         yield Table(["field", "dtype", "shape", "value"], rows)
 
+    @override
     def to_dict(self) -> dict[str, Any]:
-        """See `Result`."""
         return {**super().to_dict(), "fields": plain(self.fields)}
 
 

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from rlds_tools.inspection import Inspection, inspect, marked_format
 from rlds_tools.results import Block, Result, Table, count, size_of
 
@@ -53,8 +55,8 @@ class Listing(Result):
     path: str
     datasets: tuple[Found, ...]
 
+    @override
     def blocks(self) -> Iterator[Block]:
-        """See `Result`."""
         if not self.datasets:
             yield f"{self.path}: no datasets of TFDS, logs of EnvLogger or datasets of Minari"
             return
@@ -89,8 +91,8 @@ class Formats(Result):
 
     formats: tuple[dict[str, Any], ...]
 
+    @override
     def blocks(self) -> Iterator[Block]:
-        """See `Result`."""
         yield "formats that rlds reads"
         rows = [
             [f["name"], "written" if f["is_written"] else "", f["description"]]

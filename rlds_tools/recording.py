@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from rlds_ecosystem.progress import show_progress
 from rlds_tools.results import Block, Result, Spread, count
 
@@ -58,12 +60,12 @@ class Recording(Result):
     interrupted: bool = False
 
     @property
+    @override
     def exit_code(self) -> int:
-        """See `Result`."""
         return _INTERRUPTED if self.interrupted else 0
 
+    @override
     def blocks(self) -> Iterator[Block]:
-        """See `Result`."""
         yield (
             f"{self.path}: {count(self.episodes, 'episode')}, {count(self.steps, 'step')} of "
             f"{self.environment} · {self.seconds:.1f} s, {self.steps_per_second:,.0f} steps/s"

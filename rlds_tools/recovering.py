@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from rlds_ecosystem.progress import show_progress
 from rlds_tools.results import Block, Result, count
 
@@ -44,8 +46,8 @@ class Recovery(Result):
     metadata_problem: str | None
     shards: tuple[ShardReport, ...]
 
+    @override
     def blocks(self) -> Iterator[Block]:
-        """See `Result`."""
         if not self.is_changed:
             yield f"{self.path}: nothing to recover in {self._found()}"
             yield f"next: rlds inspect {self.path}"

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from rlds_ecosystem.progress import show_progress
 from rlds_tools.findings import Finding
 from rlds_tools.results import Block, Result, Table, count
@@ -69,8 +71,8 @@ class Validation(Result):
         """1 if it is not valid."""
         return 0 if self.is_valid else 1
 
+    @override
     def blocks(self) -> Iterator[Block]:
-        """See `Result`."""
         paths = {check.path for check in self.checks}
         for check in self.checks:
             name = check.split if len(paths) == 1 else f"{check.path} {check.split}".rstrip()

@@ -23,9 +23,9 @@ from rlds.raw_files.input_files import state_of
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import reading
 from rlds.sources.options import Option, options_of
-from rlds.sources.restored import restored
+from rlds.sources.restored import with_sidecar
 from rlds.sources.source import Source
-from rlds.sources.video_frames import as_chosen
+from rlds.sources.video_frames import with_video
 from rlds.tfds.features import TensorStorage
 from rlds_ecosystem import stores
 from rlds_ecosystem.errors import StorageError, storage_errors
@@ -259,8 +259,8 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         """
         config = vars(self.builder_config) if self.builder_config else {}
         chosen = {name: config[name] for name in self.options() if name in config}
-        return as_chosen(
-            restored(reading.made(self.source_class, path, **{**chosen, **self._options}))
+        return with_video(
+            with_sidecar(reading.made(self.source_class, path, **{**chosen, **self._options}))
         )
 
     def raw_name(self) -> str:

@@ -13,6 +13,7 @@ import tensorflow_datasets as tfds
 import tree
 from dm_env import specs
 from tensorflow_datasets.rlds.rlds_base import DatasetConfig
+from typing_extensions import override
 
 from envlogger.backends import rlds_utils
 from envlogger.backends.backend_writer import BackendWriter
@@ -282,8 +283,8 @@ class TFDSBackendWriter(BackendWriter):
         finally:
             self._writer.flush()
 
+    @override
     def disown(self) -> None:
-        """See `BackendWriter`."""
         super().disown()
         self._writer.abandon()
 

@@ -31,7 +31,7 @@ from rlds.sources.source import (
 from rlds.video import VIDEO
 from rlds_ecosystem.columns import with_placeholder
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import Paths, excludes, nest, root_of
+from rlds_ecosystem.nests import Paths, conflicts, nest, root_of
 
 __all__ = [
     "ATTRIBUTE_NAMES",
@@ -249,7 +249,7 @@ class Hdf5EpisodesSource(RandomAccessSource):
                 continue
             column = self._column(path, group, number)
             taken, name = (of_episode, path) if column is None else (of_steps, column.path)
-            if name in taken or excludes(taken, name):
+            if name in taken or conflicts(taken, name):
                 raise group.error(f"there is another field {name!r}", path)
             taken[name] = None
             if column is None:
@@ -261,7 +261,7 @@ class Hdf5EpisodesSource(RandomAccessSource):
         self._attributes = {
             name: field_of_values(value)
             for name, value in group.attributes().items()
-            if name not in of_episode and not excludes(of_episode, name)
+            if name not in of_episode and not conflicts(of_episode, name)
         }
 
     def _column(self, path: str, group: EpisodeGroup, number: int) -> Column | None:

@@ -165,7 +165,7 @@ class Export(abc.ABC):
         if not self.suffixes and name.endswith(_SUFFIXES_OF_FILES):
             raise ValueError(f"{name!r}: {self.format} makes a folder, but this is called a file")
 
-    def objection(self, outline: Outline) -> str:
+    def why_unsupported(self, outline: Outline) -> str:
         """Returns why the format cannot hold such an episode, and what to do; or nothing."""
         del outline
         return ""
@@ -178,7 +178,8 @@ class Export(abc.ABC):
         """
         self.check_target(path)
         source = self.episodes.source
-        if type(self).objection is Export.objection or not isinstance(source, RandomAccessSource):
+        says_nothing = type(self).why_unsupported is Export.why_unsupported
+        if says_nothing or not isinstance(source, RandomAccessSource):
             return
         places = [self.episodes.place(index) for index in range(len(self.episodes))]
         lengths = {split: source.num_steps(split) for split, _ in places}
@@ -187,7 +188,7 @@ class Export(abc.ABC):
             if index and (known is None or known[number] > 1):
                 continue
             with contextlib.suppress(SourceError):  # Reading it says so.
-                if what := self.objection(reading.outline(source, split, number)):
+                if what := self.why_unsupported(reading.outline(source, split, number)):
                     key = as_converted(self.episodes.peek(index)).key
                     raise ValueError(f"episode {key}: {what}")
 
@@ -222,7 +223,7 @@ class Export(abc.ABC):
                     raise
                 self.left_out.append(error)
             else:
-                if what := self.objection(episode.outline):
+                if what := self.why_unsupported(episode.outline):
                     raise ValueError(f"episode {episode.key}: {what}")
                 self._digests[index] = self._digest(episode)
                 yield episode
@@ -312,7 +313,7 @@ def check_arrays(fields: Mapping[str, Any], paths: Iterable[str], what: str) -> 
 
 
 def without_transitions(number: int, format: str) -> str:
-    """Returns the `objection` to an episode with as many transitions."""
+    """Returns the `why_unsupported` to an episode with as many transitions."""
     if number:
         return ""
     return (

@@ -106,7 +106,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
     known = formats()
     found, missing = _recognized(path, known)
     if len(found) > 1:
-        found = [name for name in found if not known[name].load().is_general] or found
+        found = [name for name in found if not known[name].load().is_fallback] or found
     if len(found) > 1:
         raise ValueError(
             f"{os.fspath(path)!r} could be {' or '.join(found)}: say format={found[0]!r}, or "

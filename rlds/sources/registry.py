@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from rlds.raw_files.untrusted import is_damage
 from rlds.sources import reading
 from rlds.sources.options import Option, options_of
-from rlds.sources.restored import restored
+from rlds.sources.restored import with_sidecar
 from rlds.sources.source import Source
-from rlds.sources.video_frames import as_chosen
+from rlds.sources.video_frames import with_video
 from rlds_ecosystem import stores
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Format:
         Raises:
           Exception: What the class that reads the format raises.
         """
-        return as_chosen(restored(reading.made(self.load(), path, **options)))
+        return with_video(with_sidecar(reading.made(self.load(), path, **options)))
 
     @property
     def description(self) -> str:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources import reading
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import ALL_ROWS, RandomAccessSource, Source, SourceEpisode
 from rlds_ecosystem.nests import at, nest
 
-__all__ = ["RestoredSource", "restored"]
+__all__ = ["RestoredSource", "with_sidecar"]
 
 
-def restored(source: Source) -> Source:
+def with_sidecar(source: Source) -> Source:
     """Returns a source with what its sidecar has; or the source itself, without one."""
     kept = source.stored_sidecar()
     if kept is None or not isinstance(source, RandomAccessSource):
@@ -63,8 +65,8 @@ class RestoredSource(RandomAccessSource):
         """Those of the source."""
         return self.source.options()
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """See `RandomAccessSource`."""
         return self.source.num_episodes(split)
 
     def key(self, split: str, index: int) -> str:

@@ -71,8 +71,8 @@ class Sidecar:
       whole: Which of `places` have a row for the final observation, too. Of the others, its row is
         in the sidecar.
       metadata: What is said of the data as a whole: attributes of `Source`, by name.
-      cuts_last: Whether the format takes the last observation of every episode for the final one,
-        and drops what others of `places` have in its row, even if there is more after it. It is
+      drops_final_row: Whether the format takes the last observation of every episode for the final
+        one, and drops what others of `places` have in its row, even if there is more after it. It is
         in the sidecar, too.
 
     >>> sidecar = Sidecar({"x": Field(np.float32)}, {}, {"x": "data/x"})
@@ -89,7 +89,7 @@ class Sidecar:
     places: Mapping[str, str]
     whole: Collection[str] = ()
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    cuts_last: bool = False
+    drops_final_row: bool = False
     episode_places: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -100,7 +100,7 @@ class Sidecar:
         whole: Collection[str] = (),
         *,
         arrays: Collection[str] = (),
-        cuts_last: bool = False,
+        drops_final_row: bool = False,
         episode_places: Mapping[str, str] | None = None,
     ) -> Sidecar:
         """Returns the sidecar that episodes need.
@@ -110,7 +110,7 @@ class Sidecar:
           places: See the class.
           whole: See the class.
           arrays: The fields of steps whose files of images become arrays.
-          cuts_last: See the class.
+          drops_final_row: See the class.
           episode_places: See the class.
 
         Raises:
@@ -134,7 +134,7 @@ class Sidecar:
         steps = {path: field for path, field in steps.items() if path not in rlds.STEP_FLAGS}
         steps |= {path: dataclasses.replace(steps[path], encoding="") for path in arrays}
         of_episode = dict(episode_places or {})
-        return cls(steps, episode, dict(places), tuple(whole), said, cuts_last, of_episode)
+        return cls(steps, episode, dict(places), tuple(whole), said, drops_final_row, of_episode)
 
     def to_json(self) -> str:
         """Returns all but the episodes."""
@@ -146,7 +146,7 @@ class Sidecar:
                 "places": dict(self.places),
                 "episode_places": dict(self.episode_places),
                 "whole": list(self.whole),
-                "cuts_last": self.cuts_last,
+                "cuts_last": self.drops_final_row,
                 "metadata": self.metadata,
             },
             indent=1,
@@ -173,7 +173,7 @@ class Sidecar:
             )
             whole = [str(path) for path in content["whole"]]
             metadata = dict(content["metadata"])
-            cuts_last = bool(content["cuts_last"])
+            drops_final_row = bool(content["cuts_last"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no sidecar: {error}") from error
         known = (
@@ -181,7 +181,7 @@ class Sidecar:
         )
         if not known:
             raise ValueError("no sidecar: places of unknown fields")
-        return cls(steps, episode, places, whole, metadata, cuts_last, episode_places)
+        return cls(steps, episode, places, whole, metadata, drops_final_row, episode_places)
 
     def pack(self, episode: SourceEpisode) -> bytes:
         """Returns what the sidecar has of an episode.
@@ -316,7 +316,7 @@ class Sidecar:
 
     def _num_rows(self, num_steps: int, known: bool) -> int:
         """How many rows the format has of what is not `whole`."""
-        return num_steps - (known or self.cuts_last)
+        return num_steps - (known or self.drops_final_row)
 
     def _value(self, path: str, metadata: Mapping[str, Any]) -> Any:
         value = metadata[path]

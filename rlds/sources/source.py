@@ -235,7 +235,7 @@ class Source(abc.ABC):
         conversion an error.
       images_as_png: Whether a dataset stores uint8 arrays of shape `(height, width, 1 | 3 | 4)` as
         PNG files.
-      is_general: Whether data of other formats may look like its data: what another format
+      is_fallback: Whether data of other formats may look like its data: what another format
         recognizes, is of that format.
       video: How the video of episodes is given: as "packets", in fields of the episodes, or as
         "frames", in those of the steps; see `rlds.video`. Where the source offers it, as
@@ -250,7 +250,7 @@ class Source(abc.ABC):
     finite_fields: Sequence[str] = ()
     inputs_may_grow: bool = False
     images_as_png: bool = True
-    is_general: ClassVar[bool] = False
+    is_fallback: ClassVar[bool] = False
     video: Literal["packets", "frames", "png", "jpeg"] = "packets"
     quality: int = 95
 

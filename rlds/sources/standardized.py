@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 import rlds
 from rlds.robotics.registry import ACTIONS, STATES, DatasetMeaning, meaning_of
@@ -112,8 +113,8 @@ class StandardizedSource(WrappedSource):
         }
         return {**self.source.metadata(), STANDARD: made}
 
+    @override
     def options(self) -> Mapping[str, Any]:
-        """See `Source`."""
         return {**self.source.options(), STANDARD: self.metadata()[STANDARD]}
 
     def read(

@@ -32,7 +32,7 @@ from rlds_ecosystem.fields import Field
 from rlds_ecosystem.forking import begin_anew_in_forks
 from rlds_ecosystem.nests import at, is_in, leaves_at, nest
 
-__all__ = ["FramesSource", "as_chosen", "with_frames"]
+__all__ = ["FramesSource", "with_frames", "with_video"]
 
 _READER_BYTES, _INDEX_BYTES = 256 << 20, 64 << 20
 # How many frames a decoder keeps, about: with 4:2:0, one takes half of the bytes of RGB.
@@ -63,7 +63,7 @@ def with_frames(episodes: Episodes, cameras: Iterable[str] | None = None) -> Epi
     return Episodes(FramesSource(source, cameras), episodes.split, format=episodes.format)
 
 
-def as_chosen(source: Source) -> Source:
+def with_video(source: Source) -> Source:
     """Returns a source, with pixels or files of images if its option `video` asks for them."""
     if source.video == "packets" or not isinstance(source, RandomAccessSource):
         return source

@@ -14,6 +14,7 @@ from typing import IO, Any, BinaryIO, TypeVar, cast
 
 from etils import epath
 from etils.epath import stat_utils
+from typing_extensions import override
 
 from rlds_ecosystem.stores import _clients as clients
 from rlds_ecosystem.stores._clients import (
@@ -196,19 +197,19 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
     def _client(self) -> Store:
         return clients.client_of(self._url)
 
+    @override
     def exists(self) -> bool:
-        """See `pathlib.Path`."""
         return self._client.exists(self._url)
 
+    @override
     def is_dir(self) -> bool:
-        """See `pathlib.Path`."""
         try:
             return self._client.stat(self._url).is_dir
         except FileNotFoundError:
             return False
 
+    @override
     def is_file(self) -> bool:
-        """See `pathlib.Path`."""
         return self.exists() and not self.is_dir()
 
     def iterdir(self) -> Iterator[StorePath]:
@@ -217,8 +218,8 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
             for entry in list_directory(self):
                 yield self / entry.name
 
+    @override
     def glob(self, pattern: str) -> Iterator[StorePath]:
-        """See `pathlib.Path`."""
         first, _, rest = pattern.partition("/")
         with contextlib.suppress(FileNotFoundError):
             for entry in list_directory(self):
@@ -228,10 +229,10 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
                     elif entry.is_dir:
                         yield from (self / entry.name).glob(rest)
 
+    @override
     def walk(
         self, *, top_down: bool = True, on_error: Any = None
     ) -> Iterator[tuple[StorePath, list[str], list[str]]]:
-        """See `pathlib.Path`."""
         entries: list[Entry] = []
         with contextlib.suppress(FileNotFoundError):
             entries = list_directory(self)
@@ -244,8 +245,8 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
         if not top_down:
             yield here
 
+    @override
     def stat(self) -> Any:
-        """See `pathlib.Path`."""
         found = self._client.stat(self._url)
         return stat_utils.StatResult(
             is_directory=found.is_dir,
@@ -262,40 +263,40 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
         if not exist_ok and self.exists():
             raise FileExistsError(f"{self} exists")
 
+    @override
     def open(self, mode: str = "r", *, encoding: str | None = None, **kwargs: Any) -> IO[Any]:
-        """See `pathlib.Path`."""
         if mode.replace("b", "") not in ("r", "w"):
             raise io.UnsupportedOperation(f"{self}: objects cannot be opened with mode {mode!r}")
         file: Any = ReadObject(self._url) if "r" in mode else NewObject(self._url)
         return file if "b" in mode else io.TextIOWrapper(file, encoding=encoding or "utf-8")
 
+    @override
     def read_bytes(self) -> bytes:
-        """See `pathlib.Path`."""
         return self._client.read(self._url)
 
+    @override
     def read_text(self, encoding: str | None = None, **kwargs: Any) -> str:
-        """See `pathlib.Path`."""
         return self.read_bytes().decode(encoding or "utf-8")
 
+    @override
     def write_bytes(self, data: bytes) -> int:
-        """See `pathlib.Path`."""
         with self.open("wb") as file:
             return file.write(data)
 
+    @override
     def write_text(self, data: str, encoding: str | None = None, **kwargs: Any) -> int:
-        """See `pathlib.Path`."""
         return self.write_bytes(data.encode(encoding or "utf-8"))
 
+    @override
     def unlink(self, missing_ok: bool = False) -> None:
-        """See `pathlib.Path`."""
         try:
             self._client.remove(self._url)
         except FileNotFoundError:
             if not missing_ok:
                 raise
 
+    @override
     def rmdir(self) -> None:
-        """See `pathlib.Path`."""
         if any(self.iterdir()):
             raise OSError(f"{self} is not empty")
 
@@ -304,8 +305,8 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
         paths = [directory / name for directory, _, names in self.walk() for name in names]
         in_parallel(lambda path: path.unlink(missing_ok=True), paths, self)
 
+    @override
     def copy(self, dst: PathLike, overwrite: bool = False) -> epath.Path:
-        """See `pathlib.Path`."""
         target = as_path(dst)
         if not overwrite and target.exists():
             raise FileExistsError(f"{target} exists")

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from rlds_tools.findings import Finding
 from rlds_tools.results import Block, Result, Table, count, size_of
 
@@ -81,8 +83,8 @@ class Report(Result):
                 raise
         return dataclasses.replace(self, output=os.fspath(path))
 
+    @override
     def blocks(self) -> Iterator[Block]:
-        """See `Result`."""
         is_sample = self.episodes != self.total
         of = f"{self.total:,}" if self.total else "an unknown number of"
         read = (

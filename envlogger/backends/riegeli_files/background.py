@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator
 from typing import ClassVar, NoReturn, cast
 
+from typing_extensions import override
+
 from envlogger.backends.riegeli_files.pacing import Pacing
 from envlogger.backends.riegeli_files.shard_sequence import ShardSequence
 from envlogger.errors import UsageError
@@ -60,40 +62,40 @@ class BeginEpisode(Job):
 
     num_steps: ClassVar[int] = 1
 
+    @override
     def do(self, shards: ShardSequence) -> None:
-        """See `Job`."""
         shards.begin_episode(self.content)
 
 
 class SetEpisodeMetadata(Job):
     """Sets the metadata of the running episode; they are the content."""
 
+    @override
     def do(self, shards: ShardSequence) -> None:
-        """See `Job`."""
         shards.set_episode_metadata(self.content)
 
 
 class DiscardEpisode(Job):
     """Forgets the running episode."""
 
+    @override
     def do(self, shards: ShardSequence) -> None:
-        """See `Job`."""
         shards.discard_episode()
 
 
 class Push(Job):
     """Hands all steps to the system."""
 
+    @override
     def do(self, shards: ShardSequence) -> None:
-        """See `Job`."""
         shards.push()
 
 
 class Flush(Job):
     """Brings everything to the files."""
 
+    @override
     def do(self, shards: ShardSequence) -> None:
-        """See `Job`."""
         shards.flush()
 
 

@@ -15,7 +15,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import SidecarWriter
 from rlds.sources.source import SourceEpisode
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.nests import Paths, excludes, root_of
+from rlds_ecosystem.nests import Paths, conflicts, root_of
 
 __all__ = ["AlohaExport"]
 
@@ -58,7 +58,7 @@ class AlohaExport(Hdf5EpisodesExport):
         for path, place in super().find_places().items():
             if self._is_image(path) and not place.startswith(_IMAGES):
                 place = f"{_IMAGES}/{path.rpartition('/')[2]}"
-            if path not in places and place not in taken and not excludes(taken, place):
+            if path not in places and place not in taken and not conflicts(taken, place):
                 places[path] = place
                 taken[place] = None
         if missing := [place for place in (_STATE, _ACTION) if place not in taken]:

@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
 import rlds
 from rlds.formats.atari_dqn_replay.checkpoints import (
@@ -113,12 +114,12 @@ class AtariDqnReplaySource(Source):
         _check_same_kind(self._checkpoints())
 
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         return bool(find_directories(stores.as_path(path)))
 
+    @override
     def step_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         arrays = self._checkpoints()[0].arrays
         return {
             rlds.OBSERVATION: Field(

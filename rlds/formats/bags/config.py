@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import rlds
-from rlds_ecosystem.nests import excludes, root_of
+from rlds_ecosystem.nests import conflicts, root_of
 
 __all__ = ["BagConfig", "Clock", "EpisodesBy", "FieldOf"]
 
@@ -243,7 +243,7 @@ class BagConfig:
         reserved = (*rlds.STEP_FLAGS, "stamps", "ages", "timestamp", "video")
         if not field.field or root_of(field.field) in reserved:
             raise ValueError(f"{where}: the name is taken, or missing")
-        if field.field in seen or excludes(seen, field.field):
+        if field.field in seen or conflicts(seen, field.field):
             raise ValueError(f"{where}: there are two, or there is a field below it")
         if field.policy != "next_state":
             if not field.topic:

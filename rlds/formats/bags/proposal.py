@@ -19,7 +19,7 @@ from rlds.formats.bags.values import BYTES, NotThereError, Picked, pick
 from rlds.formats.bags.videos import is_keyframe
 from rlds.raw_files.untrusted import is_damage
 from rlds.sources.source import SourceError
-from rlds_ecosystem.nests import excludes
+from rlds_ecosystem.nests import conflicts
 
 __all__ = ["Overview", "picked_of", "propose"]
 
@@ -159,7 +159,7 @@ def propose(overview: Overview, recording: Recording) -> BagConfig:
     for topic, seen in sorted(overview.topics.items()):
         if not plain_type(seen.channel.type).startswith(_BESIDE):
             for item in _useful(_fields_of(topic, seen), seen):
-                if not excludes(picked, item.config.field):
+                if not conflicts(picked, item.config.field):
                     picked[item.config.field] = item
     if not picked:
         what = "no topic has what could be proposed as a field of a step: pass a bag_config"

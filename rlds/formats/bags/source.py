@@ -461,7 +461,7 @@ class McapSource(BagSource):
     """
 
     family = "mcap"
-    is_general = True
+    is_fallback = True
 
 
 class RosbagSource(BagSource):
@@ -472,4 +472,4 @@ class RosbagSource(BagSource):
     """
 
     family = "rosbag"
-    is_general = True
+    is_fallback = True

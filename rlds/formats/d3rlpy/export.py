@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 import rlds
 from rlds.formats.d3rlpy.source import FIELDS, LAST, METADATA_KEY, SUFFIXES, TERMINATED, VERSION
@@ -77,7 +78,7 @@ class D3rlpyExport(Export):
         for part, path in enumerate(observations):
             is_alone = len(observations) == 1
             places[path] = rlds.OBSERVATION if is_alone else f"{rlds.OBSERVATION}/{part}"
-        self._sidecar = Sidecar.of(episodes, places, cuts_last=True)
+        self._sidecar = Sidecar.of(episodes, places, drops_final_row=True)
 
     @property
     def _episode_paths(self) -> list[str]:
@@ -88,8 +89,8 @@ class D3rlpyExport(Export):
         found = [path for path, field in self._fields.items() if is_array(field)]
         return [path for path in found if path not in rlds.STEP_FLAGS]
 
+    @override
     def placements(self) -> Sequence[Placement]:
-        """See `Export`."""
         if self._sidecar is None:
             return as_it_was(self.episodes)
         found = sidecar_placements(self._sidecar)
@@ -98,8 +99,8 @@ class D3rlpyExport(Export):
             found.append(Placement(f"{rlds.STEPS}/{rlds.REWARD}", "rewards", "sidecar", why))
         return found
 
+    @override
     def write(self, path: Path) -> None:
-        """See `Export`."""
         h5py = import_extra("h5py")
         count, ends = 0, []
         with h5py.File(path, "w") as file:

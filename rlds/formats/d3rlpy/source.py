@@ -93,8 +93,8 @@ class D3rlpySource(RandomAccessSource):
             }
 
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         if not os.fspath(path).endswith(SUFFIXES):
             return False
         (file,) = require_files(path)
@@ -137,8 +137,8 @@ class D3rlpySource(RandomAccessSource):
         is_reward = name.startswith(f"{REWARDS}_") and shape == (1,)
         return Field(array.dtype, () if is_reward else shape)
 
+    @override
     def step_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         return nest({**self._fields, rlds.DISCOUNT: Field(np.float32)})
 
     def episode_fields(self) -> Mapping[str, Any]:
@@ -157,8 +157,8 @@ class D3rlpySource(RandomAccessSource):
         """Returns the columns in their order, with how many parts each has, and the version."""
         return {METADATA_KEY: {"columns": self._parts, "version": VERSION}}
 
+    @override
     def stored_sidecar(self) -> StoredSidecar | None:
-        """See `Source`."""
         with self._file.read() as opened:
             if SIDECAR_TEXT.partition("/")[0] not in opened:
                 return None
@@ -168,12 +168,12 @@ class D3rlpySource(RandomAccessSource):
         )
         return kept if len(kept) == self._count else None
 
+    @override
     def inputs(self) -> Sequence[epath.Path]:
-        """See `Source`."""
         return self._file.inputs()
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """See `Source`."""
         del split
         return self._count
 

@@ -38,7 +38,7 @@ from rlds.sources.exporting import (
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import Outline, SourceEpisode
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.nests import excludes, is_in, leaves_at
+from rlds_ecosystem.nests import conflicts, is_in, leaves_at
 
 __all__ = ["D4rlExport", "D4rlPybulletExport"]
 
@@ -88,7 +88,7 @@ class D4rlExport(Export):
         taken = {*self._arrays.values(), *rlds.STEP_FLAGS, rlds.DISCOUNT, rlds.REWARD}
         for path, field in fields.items():
             name = self._name_of(path)
-            is_free = name and name not in self._arrays and not excludes(self._arrays, name)
+            is_free = name and name not in self._arrays and not conflicts(self._arrays, name)
             if is_free and path not in taken and is_array(field) and 0 not in field.shape:
                 self._arrays[name] = path
         places = {path: FIELDS.get(name, name) for name, path in self._arrays.items()}
@@ -115,7 +115,7 @@ class D4rlExport(Export):
         return sidecar_placements(self._sidecar)
 
     @override
-    def objection(self, outline: Outline) -> str:
+    def why_unsupported(self, outline: Outline) -> str:
         number = outline.num_steps - outline.final_observation_known
         return without_transitions(number, self.format)
 
@@ -190,7 +190,7 @@ class D4rlPybulletExport(D4rlExport):
         return [self._arrays[OBSERVATIONS], *({TERMINALS} & self._arrays.keys())]
 
     @override
-    def objection(self, outline: Outline) -> str:
+    def why_unsupported(self, outline: Outline) -> str:
         return "" if outline.final_observation_known else "its final observation is not known"
 
     @override

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 import rlds
 from rlds.formats.imitation.source import (
@@ -88,22 +89,22 @@ class ImitationExport(Export):
             infos = fields.get(INFOS)
             if isinstance(infos, Field) and infos.is_text and not infos.shape:
                 places[INFOS] = INFOS
-            self._sidecar = Sidecar.of(episodes, places, [observation], cuts_last=True)
+            self._sidecar = Sidecar.of(episodes, places, [observation], drops_final_row=True)
             columns = ["obs", "acts", INFOS, TERMINAL, *(["rews"] if "rews" in paths else [])]
         self._columns, self._paths, self._fields = columns, paths, fields
 
+    @override
     def placements(self) -> Sequence[Placement]:
-        """See `Export`."""
         if self._sidecar is not None:
             return sidecar_placements(self._sidecar)
         return as_it_was(self.episodes)
 
-    def objection(self, outline: Outline) -> str:
-        """See `Export`."""
+    @override
+    def why_unsupported(self, outline: Outline) -> str:
         return without_transitions(outline.num_steps - 1, "imitation")
 
+    @override
     def write(self, path: Path) -> None:
-        """See `Export`."""
         arrow, ipc = import_extra("pyarrow"), import_extra("pyarrow.ipc")
         path.mkdir()
         features = {name: self._feature(name) for name in self._columns}

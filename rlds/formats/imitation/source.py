@@ -98,8 +98,8 @@ class ImitationSource(RandomAccessSource):
         return {**self.__dict__, "_tables": None}
 
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         place = stores.as_path(path)
         if not (place / STATE_FILE).exists():
             return False
@@ -154,26 +154,26 @@ class ImitationSource(RandomAccessSource):
         column = self._column(name, 0)
         return Field(str if column.dtype == object else column.dtype, column.shape[1:])
 
+    @override
     def step_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         return {**self._fields, rlds.DISCOUNT: Field(np.float32)}
 
     def metadata(self) -> Mapping[str, Any]:
         """Returns what the two files in JSON say."""
         return {METADATA_KEY: {"info": self._info, "state": self._state}}
 
+    @override
     def stored_sidecar(self) -> StoredSidecar | None:
-        """See `Source`."""
         place = self._directory / ASIDE
         kept = StoredSidecar.in_folder(place)
         return kept if kept is not None and len(kept) == sum(self._counts) else None
 
+    @override
     def inputs(self) -> Sequence[epath.Path]:
-        """See `Source`."""
         return self._inputs
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """See `Source`."""
         del split
         return sum(self._counts)
 

@@ -96,7 +96,7 @@ class LeRobotExport(Export):
         return self._made.placements()
 
     @override
-    def objection(self, outline: Outline) -> str:
+    def why_unsupported(self, outline: Outline) -> str:
         number = outline.num_steps - outline.final_observation_known
         return without_transitions(number, "LeRobot")
 

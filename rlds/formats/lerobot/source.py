@@ -147,8 +147,8 @@ class LeRobotSource(RandomAccessSource):
         self._extras = self._extra_names()
 
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         file = stores.as_path(path) / INFO
         if not file.exists():
             return False
@@ -185,8 +185,8 @@ class LeRobotSource(RandomAccessSource):
         )
         return stored
 
+    @override
     def step_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         fields = {self._paths[name]: column.field for name, column in self._columns.items()}
         for name, column in self._columns.items():
             if column.kind == "image":
@@ -196,8 +196,8 @@ class LeRobotSource(RandomAccessSource):
         fields.setdefault(rlds.DISCOUNT, Field(np.float32))
         return nest(fields)
 
+    @override
     def episode_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         fields: dict[str, Any] = {ROW: Field(str)}
         for name in self._info.videos:
             by_time = self._options["match"] == "timestamp"
@@ -239,12 +239,12 @@ class LeRobotSource(RandomAccessSource):
         """Those of info.json; one, `train`, if they are not of all episodes."""
         return list(self._splits)
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """See `Source`."""
         return len(self._splits[split])
 
+    @override
     def num_steps(self, split: str) -> Sequence[int] | None:
-        """See `Source`."""
         if self._table.lost:
             return None
         places = self._splits[split]

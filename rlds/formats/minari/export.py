@@ -156,7 +156,7 @@ class MinariExport(Export):
         whole = [
             path for path, there in self._paths.items() if root_of(there) in (OBSERVATIONS, INFOS)
         ]
-        return Sidecar.of(self.episodes, places, whole, cuts_last=self._drop)
+        return Sidecar.of(self.episodes, places, whole, drops_final_row=self._drop)
 
     @override
     def placements(self) -> Sequence[Placement]:
@@ -279,7 +279,7 @@ class MinariExport(Export):
         self._dataset_id = identifier_at(path, recorded_id)
 
     @override
-    def objection(self, outline: Outline) -> str:
+    def why_unsupported(self, outline: Outline) -> str:
         if not outline.final_observation_known and not self._drop:
             return (
                 "the final observation is not known; Minari needs it. Leave out the last "

@@ -60,7 +60,7 @@ from rlds.sources.source import (
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import step_flags, with_placeholder
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import Paths, excludes, has, nest, root_of
+from rlds_ecosystem.nests import Paths, conflicts, has, nest, root_of
 
 __all__ = ["METADATA_KEY", "MinariSource", "field_path"]
 
@@ -177,7 +177,7 @@ class MinariSource(RandomAccessSource):
                 damage = damage or structure
                 continue
             for path, column in structure.columns.items():
-                if self._why_wrong(path, column) is None and not excludes(found, path):
+                if self._why_wrong(path, column) is None and not conflicts(found, path):
                     if path in _FLAGS:  # Some writers store numbers.
                         column = Column(column.kind, column.values.astype(np.bool_))
                     found[path] = _merge(found.get(path), column)

@@ -15,7 +15,7 @@ from rlds.raw_files.npz_files import NpzFile, open_npz
 from rlds.raw_files.untrusted import check_is_file
 from rlds.sources.source import SourceError
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import Paths, excludes, root_of
+from rlds_ecosystem.nests import Paths, conflicts, root_of
 
 __all__ = ["OF_TRANSITIONS", "EpisodeFile", "has_actions", "open_episode"]
 
@@ -47,7 +47,7 @@ class EpisodeFile:
         for name in arrays.arrays:
             found = self._flags if name in _FLAGS else self._arrays
             path = _FLAGS.get(name) or _path_of(name)
-            if path in found or excludes(found, path):
+            if path in found or conflicts(found, path):
                 raise self.error(f"there is another array for {path!r}", name)
             found[path] = name
         self.paths = list(self._arrays)

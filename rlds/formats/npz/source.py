@@ -68,7 +68,7 @@ class NpzSource(RandomAccessSource):
       ValueError: The first file has none of the arrays of a name in `per_episode`.
     """
 
-    is_general = True
+    is_fallback = True
 
     def __init__(self, path: str | os.PathLike[str], *, per_episode: Sequence[str] = ()) -> None:
         self._per_episode = tuple(per_episode)
@@ -99,14 +99,14 @@ class NpzSource(RandomAccessSource):
         return first.rows(path) in (first.num_transitions, first.num_transitions + 1)
 
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         files = _find_files(path)
         # Logs and datasets may have others beside them, with statistics for example.
         return bool(files) and has_actions(files[0])
 
+    @override
     def step_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         discount = {} if rlds.DISCOUNT in self._steps else {rlds.DISCOUNT: Field(np.float32)}
         return nest({**self._steps, **discount})
 
@@ -122,8 +122,8 @@ class NpzSource(RandomAccessSource):
         """Returns the arguments."""
         return {"per_episode": list(self._per_episode)}
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """See `Source`."""
         del split
         return len(self._files)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
+from typing_extensions import override
 
 import rlds
 from rlds.formats.ogbench.source import (
@@ -94,20 +95,20 @@ class OGBenchExport(Export):
         }
         places = {path: FIELDS.get(name, name) for name, path in self._paths.items()}
         whole = [path for path in places if path != action]
-        self._sidecar = Sidecar.of(episodes, places, whole, cuts_last=True)
+        self._sidecar = Sidecar.of(episodes, places, whole, drops_final_row=True)
 
+    @override
     def placements(self) -> Sequence[Placement]:
-        """See `Export`."""
         if self._sidecar is not None:
             return sidecar_placements(self._sidecar)
         return as_it_was(self.episodes)
 
-    def objection(self, outline: Outline) -> str:
-        """See `Export`."""
+    @override
+    def why_unsupported(self, outline: Outline) -> str:
         return without_transitions(outline.num_steps - 1, "OGBench")
 
+    @override
     def write(self, path: Path) -> None:
-        """See `Export`."""
         with contextlib.ExitStack() as stack:
             directory = stack.enter_context(tempfile.TemporaryDirectory(dir=path.parent))
             drafts: dict[str, IO[bytes]] = {

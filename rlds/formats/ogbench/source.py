@@ -81,8 +81,8 @@ class OGBenchSource(RandomAccessSource):
                 self._ends[split] = _ends_of(file)
 
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         arrays = _own(NpzRows(next(iter(_find_files(path).values()))))
         rows = {array.shape[0] for array in arrays.values()}
         return {*_REQUIRED} <= arrays.keys() and "rewards" not in arrays and len(rows) == 1
@@ -114,8 +114,8 @@ class OGBenchSource(RandomAccessSource):
     def _arrays(self) -> Mapping[str, Any]:
         return _own(next(iter(self._files.values())))
 
+    @override
     def step_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         fields = {
             FIELDS.get(name, name): _field_of(array)
             for name, array in self._arrays.items()
@@ -132,8 +132,8 @@ class OGBenchSource(RandomAccessSource):
         arrays = {name: array.dtype.str for name, array in self._arrays.items()}
         return {METADATA_KEY: {"arrays": arrays}}
 
+    @override
     def stored_sidecar(self) -> StoredSidecar | None:
-        """See `Source`."""
         if len(self._files) > 1:
             return None
         file = next(iter(self._files.values()))
@@ -145,16 +145,16 @@ class OGBenchSource(RandomAccessSource):
         )
         return kept if len(kept) == self.num_episodes(self.splits[0]) else None
 
+    @override
     def inputs(self) -> Sequence[epath.Path]:
-        """See `Source`."""
         return [file.path for file in self._files.values()]
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """See `Source`."""
         return len(self._ends[split])
 
+    @override
     def num_steps(self, split: str) -> Sequence[int]:
-        """See `Source`."""
         lengths: list[int] = np.diff(self._ends[split], prepend=0).tolist()
         return lengths
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
 import rlds
 import tfds_files
@@ -124,8 +125,8 @@ class RluSource(Source):
             )
 
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         return _product_of(path) == cls.builder_name
 
     # --- What a product says ---------------------------------------------------------------------
@@ -169,16 +170,16 @@ class RluSource(Source):
 
     # --- The source ------------------------------------------------------------------------------
 
+    @override
     def step_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         fields: dict[str, Any] = {}
         for field in self._fields.values():
             if field.per != "episode":
                 put(fields, _without_mark(field.path), field.declared())
         return fields
 
+    @override
     def episode_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         fields: dict[str, Any] = {}
         for field in self._fields.values():
             if field.per == "episode":

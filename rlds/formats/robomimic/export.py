@@ -37,7 +37,7 @@ from rlds.sources.texts import as_text
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.columns import known_field
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import at, excludes, leaves_at, root_of
+from rlds_ecosystem.nests import at, conflicts, leaves_at, root_of
 
 __all__ = ["RobomimicExport"]
 
@@ -114,7 +114,7 @@ class RobomimicExport(Export):
         return [dataclasses.replace(it, place=names.get(it.field, "")) for it in found]
 
     @override
-    def objection(self, outline: Outline) -> str:
+    def why_unsupported(self, outline: Outline) -> str:
         number = outline.num_steps - outline.final_observation_known
         return without_transitions(number, "robomimic")
 
@@ -230,7 +230,7 @@ def _places(fields: Mapping[str, Any], others: set[str]) -> dict[str, str]:
             place = _REWARDS
         else:
             place = path
-        if place not in taken and not excludes(taken, place):
+        if place not in taken and not conflicts(taken, place):
             places[path] = place
             taken[place] = None
     return places

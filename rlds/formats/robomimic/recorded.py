@@ -25,7 +25,7 @@ from rlds.sources.source import Origin, SourceEpisode
 from rlds.sources.texts import as_text
 from rlds_ecosystem.columns import known_field, missing, step_flags
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import excludes, is_in, nest, root_of
+from rlds_ecosystem.nests import conflicts, is_in, nest, root_of
 
 __all__ = [
     "ATTRIBUTES",
@@ -215,7 +215,7 @@ class RecordedDemos:
         """Says why a demonstration is no episode of one dataset with those before it."""
         for path, array in arrays.items():
             before, what = known.get(path), None
-            if excludes(known, path):
+            if conflicts(known, path):
                 what = "an array, but a group in those before, or a group, but an array there"
             elif before is not None and before.array.kind != array.kind:
                 what = f"{array.kind}, but {before.array.kind} in those before"
@@ -308,12 +308,12 @@ class RecordedDemos:
                 for path in places
                 if root_of(path) in rlds.STEP_FLAGS or places.count(path) > 1
             ),
-            *(path for path in self.step_fields if excludes(self.step_fields, path)),
+            *(path for path in self.step_fields if conflicts(self.step_fields, path)),
             *(
                 path
                 for path in self._merged
                 if path not in self._of_steps
-                and (root_of(path) in own or excludes(self.episode_fields, path))
+                and (root_of(path) in own or conflicts(self.episode_fields, path))
             ),
         ]
         for path in wrong:

@@ -121,8 +121,8 @@ class Sb3Source(RandomAccessSource):
         return {**self.__dict__, "_buffer": None}
 
     @classmethod
+    @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         if not os.fspath(path).endswith(".pkl"):
             return False
         with stores.open_binary(path) as file:
@@ -201,8 +201,8 @@ class Sb3Source(RandomAccessSource):
                     differ[index] |= one.tobytes() != other.tobytes()
         return differ
 
+    @override
     def step_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         state = self._read()
         observation = state["observations"]
         fields = {name: _field(part) for name, part in _parts(observation).items()}
@@ -229,12 +229,12 @@ class Sb3Source(RandomAccessSource):
             }
         }
 
+    @override
     def inputs(self) -> Sequence[epath.Path]:
-        """See `Source`."""
         return [self._file]
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """See `Source`."""
         del split
         return len(self._episodes)
 

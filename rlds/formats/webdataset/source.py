@@ -24,7 +24,7 @@ from rlds.sources.source import ALL_ROWS, Origin, RandomAccessSource, SourceEpis
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import step_flags
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import Paths, excludes, nest, root_of
+from rlds_ecosystem.nests import Paths, conflicts, nest, root_of
 
 __all__ = ["FEATURES_FILE", "SIDECAR_FIELD", "STEPS_FIELD", "WebdatasetSource", "path_of"]
 
@@ -80,7 +80,7 @@ class WebdatasetSource(RandomAccessSource):
 
     description = "Episodes in shards of WebDataset."
     homepage = "https://github.com/webdataset/webdataset"
-    is_general = True
+    is_fallback = True
 
     def __init__(
         self,
@@ -384,7 +384,7 @@ def _fields_of(raw: _Raw) -> tuple[dict[str, Field], dict[str, Field]]:
 def _check_paths(shard: Shard, steps: Mapping[str, Any]) -> None:
     seen: Paths[None] = Paths()
     for path in steps:
-        if "" in path.split("/") or excludes(seen, path):
+        if "" in path.split("/") or conflicts(seen, path):
             raise SourceError("no path of its own", file=shard.path, field=path)
         seen[path] = None
 

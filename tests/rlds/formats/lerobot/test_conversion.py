@@ -8,7 +8,7 @@ import raw_lerobot as raw
 
 import tfds_builders
 from rlds.formats.lerobot.source import LeRobotSource
-from rlds.sources.video_frames import as_chosen
+from rlds.sources.video_frames import with_video
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +28,7 @@ def test_conversion(tmp_path):
 )
 def test_conversion_with_options(tmp_path, options):
     path = raw.write_v2(tmp_path / "raw", codecs={raw.TOP: "av1", raw.DEPTH: "depth"})
-    conversions.check_conversion(lambda: as_chosen(LeRobotSource(path, **options)), tmp_path)
+    conversions.check_conversion(lambda: with_video(LeRobotSource(path, **options)), tmp_path)
 
 
 _RECORD = """
@@ -69,7 +69,7 @@ print(len(made))
 def test_what_lerobot_recorded(tmp_path):
     """Three episodes, in one table and one video."""
     assert foreign_readers.run("lerobot", _RECORD, tmp_path / "made") == 15
-    source = as_chosen(LeRobotSource(tmp_path / "made", video="frames"))
+    source = with_video(LeRobotSource(tmp_path / "made", video="frames"))
     assert list(source.faults("train")) == []
     for index in range(3):
         steps = source.read("train", index).steps

@@ -18,7 +18,7 @@ from rlds.formats.lerobot.layout import episode_key, step_paths
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.sources import Episodes, reading
 from rlds.sources.source import DamagedEpisode, SourceError
-from rlds.sources.video_frames import as_chosen
+from rlds.sources.video_frames import with_video
 from rlds.video.decoding import ClipReader
 from rlds_ecosystem.nests import leaves_at
 
@@ -167,7 +167,7 @@ def test_packets(tmp_path, codec):
     file = tmp_path / f"videos/{raw.TOP}/chunk-000/file-001.mp4"
     assert found["clip"] == file.read_bytes()
 
-    source = as_chosen(LeRobotSource(tmp_path, video="frames"))
+    source = with_video(LeRobotSource(tmp_path, video="frames"))
     assert "video" not in source.episode_fields()
     assert source.step_fields()["observation"]["images"]["top"].shape == (32, 48, 3)
     steps = source.read("train", 1).steps
@@ -210,7 +210,7 @@ def test_videos_of_their_own_and_depths(tmp_path):
     file = tmp_path / f"2/videos/chunk-001/{raw.TOP}/episode_001000.mp4"
     assert clip == file.read_bytes()
     raw.write_v3(tmp_path / "3", codecs={raw.DEPTH: "depth"})
-    source = as_chosen(LeRobotSource(tmp_path / "3", video="frames"))
+    source = with_video(LeRobotSource(tmp_path / "3", video="frames"))
     field = source.step_fields()["observation"]["images"]["depth"]
     assert (field.dtype, field.shape) == (np.uint16, (32, 48, 1))
     depth = source.read("train", 1).steps["observation"]["images"]["depth"]
@@ -245,7 +245,9 @@ def test_frames_by_time(tmp_path):
         "frames"
     ].tolist() == [0, 1, 2, 3]
     steps = (
-        as_chosen(LeRobotSource(tmp_path, match="timestamp", video="frames")).read("train", 0).steps
+        with_video(LeRobotSource(tmp_path, match="timestamp", video="frames"))
+        .read("train", 0)
+        .steps
     )
     frames = _decoded(tmp_path / f"videos/chunk-000/{raw.TOP}/episode_000000.mp4")
     assert steps["observation"]["images"]["top"].tolist() == frames[kept].tolist()
@@ -275,7 +277,7 @@ def test_frames_that_are_left_over(tmp_path):
     raw.write_video(file, parts, "h264")
     video = LeRobotSource(tmp_path).read("train", 0).metadata["video"]["observation"]["images"]
     assert video["top"]["first"] == 0
-    steps = as_chosen(LeRobotSource(tmp_path, video="frames")).read("train", 0).steps
+    steps = with_video(LeRobotSource(tmp_path, video="frames")).read("train", 0).steps
     assert steps["observation"]["images"]["top"].tolist() == _decoded(file)[:7].tolist()
 
 
