@@ -72,8 +72,8 @@ class Sidecar:
         in the sidecar.
       metadata: What is said of the data as a whole: attributes of `Source`, by name.
       drops_final_row: Whether the format takes the last observation of every episode for the final
-        one, and drops what others of `places` have in its row, even if there is more after it. It is
-        in the sidecar, too.
+        one, and drops what others of `places` have in its row, even if there is more after it. It
+        is in the sidecar, too.
 
     >>> sidecar = Sidecar({"x": Field(np.float32)}, {}, {"x": "data/x"})
     >>> steps = {"x": np.array([1, 2, 3], "f4"), **step_flags([3], [True])}
