@@ -24,7 +24,7 @@ class EnvironmentWrapper(dm_env.Environment):  # type: ignore[misc]  # dm_env is
         self._environment = environment
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_environment":  # Not there yet: asked for while being copied or constructed.
+        if name == "_environment":  # Not there yet: requested while being copied or constructed.
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r} yet")
         return getattr(self._environment, name)
 

@@ -18,7 +18,7 @@ class StepValidator:
     Python's own numbers may stand for those of any dtype that can hold them.
 
     Args:
-      env: The environment; its specs are asked for once.
+      env: The environment; its specs are read once.
 
     >>> from envlogger.testing.catch_env import Catch
     >>> validator = StepValidator(Catch())

@@ -91,11 +91,11 @@ class Source(Protocol):
         ...
 
     def skip(self, pos: int) -> int:
-        """Like `reach`, when nothing before `pos` will be asked for again."""
+        """Like `reach`, when nothing before `pos` will be requested again."""
         ...
 
     def release(self, pos: int) -> None:
-        """Says that nothing before `pos`, which was reached, will be asked for again."""
+        """Says that nothing before `pos`, which was reached, will be requested again."""
         ...
 
     def size(self) -> int:

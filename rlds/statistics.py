@@ -51,7 +51,7 @@ class FieldStatistics:
       min: the least value.
       max: the largest value.
       mask: whether to normalize the element (see `normalize`).
-      quantiles: the quantiles that were asked for, by q.
+      quantiles: the quantiles that were requested, by q.
       quantile_error: a value that stands for quantile q is the exact quantile of some q', which is
         at most this far from q.
       ddof: the standard deviation has the divisor count - ddof.
@@ -323,7 +323,7 @@ class FieldType(NamedTuple):
 
     Attributes:
       is_numeric: whether it holds real numbers or booleans.
-      is_image: whether it is an image, which is not described unless it is asked for.
+      is_image: whether it is an image, which is not described unless it is requested.
       what: what it is, in messages.
     """
 

@@ -269,7 +269,7 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
       progress: From 0 to 1.
       num_bytes: The size of the ZIP file, when it is done.
       error: What went wrong.
-      created: When it was asked for.
+      created: When it was requested.
     """
 
     id: Identifier

@@ -1,4 +1,4 @@
-"""Files that others see whole or not at all, that survive a failure of power, that one process has.
+"""Atomic, durable, locked writes.
 
 What is in an object store is written at once and is there to stay anyway, but cannot be locked.
 """

@@ -51,7 +51,7 @@ def _is_camera(field: Field) -> bool:
 
 
 class Frames(Sequence[np.ndarray]):
-    """The frames of an episode, which are decoded when they are asked for.
+    """The frames of an episode, which are decoded when they are requested.
 
     Args:
       column: The column of the steps: arrays, or the bytes of image files.

@@ -468,7 +468,7 @@ class ShardDraft:
             self.abandon()
 
     def abandon(self) -> None:
-        """Leaves the draft to whoever calls `recover`; further calls do nothing.
+        """Leaves the draft for `recover`; further calls do nothing.
 
         There is no draft in an object store, but only complete shards.
         """

@@ -44,7 +44,7 @@ def checked_index(index: Any, count: int, items: str) -> int:
 
 
 class _SequenceAdapter(Sequence[T]):
-    """A read-only sequence whose items are made when they are asked for.
+    """A read-only sequence whose items are made when they are requested.
 
     Keeps the backend alive that it reads from. Every iteration has its own position.
     """
@@ -84,13 +84,13 @@ class _SequenceAdapter(Sequence[T]):
         return map(self._get_nth_item, range(self._count))
 
     def __repr__(self) -> str:
-        return f"<{self._count} {self._items}, made when they are asked for>"
+        return f"<{self._count} {self._items}, made when they are requested>"
 
 
 class BackendReader(abc.ABC):
     """Reads what was recorded: step by step, or episode by episode.
 
-    The sequences are views: they read, and make a new object, whenever an item is asked for.
+    The sequences are views: they read, and make a new object, whenever an item is requested.
     Subclasses implement the methods that are abstract here.
     """
 
@@ -165,7 +165,7 @@ class BackendReader(abc.ABC):
 
     @abc.abstractmethod
     def _get_nth_episode_info(self, i: int, include_metadata: bool = False) -> EpisodeInfo:
-        """Where episode `i` lies, and its metadata if that is asked for."""
+        """Where episode `i` lies, and its metadata if that is requested."""
 
     def _get_nth_episode(self, i: int) -> Sequence[StepData]:
         episode = self._get_nth_episode_info(i)

@@ -1,4 +1,4 @@
-"""Field projections: which fields of proto messages a reader is asked for."""
+"""Field projections: which fields of proto messages a reader reads."""
 
 from collections.abc import Iterable
 from typing import Final

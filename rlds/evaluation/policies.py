@@ -521,7 +521,7 @@ def mlp_policy(
       deterministic: Whether it takes its means always, so that no deviations are needed.
 
     Returns:
-      A `GaussianPolicy` or a `TanhGaussianPolicy`; a `DeterministicPolicy` if that is asked for.
+      A `GaussianPolicy` or a `TanhGaussianPolicy`; a `DeterministicPolicy` if that is requested.
 
     Raises:
       KeyError: An array is missing.

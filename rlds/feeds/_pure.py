@@ -455,7 +455,7 @@ def _arrange(size: int, key: int) -> tuple[int, int, _Words]:
     """Returns what `permute` computes with for many positions.
 
     The halves of a position are its last bits, and the multiple of a power of two before them. So
-    the positions of the network are hardly more than those that are asked for.
+    the positions of the network are hardly more than those that are requested.
 
     Returns:
       The number of multiples, the number of bits, and the key of each round.

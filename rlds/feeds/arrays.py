@@ -61,7 +61,7 @@ class _Spare:
 
     def _begin_anew(self) -> None:
         self._lock, self._bytes = threading.Lock(), 0
-        # By size, the one that was asked for longest ago first.
+        # By size, the one that was requested longest ago first.
         self._kept: collections.OrderedDict[int, collections.deque[np.ndarray]]
         self._kept = collections.OrderedDict()
 
@@ -85,7 +85,7 @@ class _Spare:
             return memory[:]
 
     def _drop_oldest(self) -> int:
-        """Forgets an array of the size that was asked for longest ago; returns how large it is."""
+        """Forgets an array of the size that was requested longest ago; returns how large it is."""
         size, kept = next(iter(self._kept.items()))
         kept.popleft()
         if not kept:

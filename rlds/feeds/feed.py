@@ -1,4 +1,4 @@
-"""A feed is a sequence of batches: `feed[k]` is batch k, whoever asks for it, and when.
+"""A feed is a sequence of batches: `feed[k]` is batch k, in any process and at any time.
 
 Iterating, PyTorch, Grain, workers, ranks and resuming are only different ways to ask for k.
 """

@@ -123,7 +123,7 @@ def materialise(
 def _splits_of(
     source: str | os.PathLike[str] | Episodes, split: str | None, options: Mapping[str, Any]
 ) -> list[Episodes]:
-    """The episodes of each split, or those of the one that is asked for."""
+    """The episodes of each split, or those of the one that is requested."""
     if isinstance(source, Episodes):
         return [source if split is None else Episodes(source.source, split, format=source.format)]
     if split is not None:

@@ -234,7 +234,7 @@ class EpisodeCache:
         self.episodes, self.max_bytes = episodes, max_bytes
         self._kept: collections.OrderedDict[int, dict[str, Any]] = collections.OrderedDict()
         self._bytes, self._lock = 0, threading.Lock()
-        # A field that is asked for is read of every episode from then on.
+        # A field that is requested is read of every episode from then on.
         self._paths: dict[str, None] = {}
         begin_anew_in_forks(self)
 

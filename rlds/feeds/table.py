@@ -519,7 +519,7 @@ class Table:
 
 
 class _Episode:
-    """A `SourceEpisode` of which nothing is read before it is asked for."""
+    """A `SourceEpisode` of which nothing is read before it is requested."""
 
     def __init__(self, table: Table, number: int, columns: dict[str, np.ndarray | None]) -> None:
         self._table, self._number, self._columns = table, number, columns

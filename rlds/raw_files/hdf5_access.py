@@ -2,7 +2,7 @@
 
 What a file of HDF5 shows need not be in it. Links may lead to other files, the values of an array
 may be anywhere on the machine, and arrays may be views of others. Here such things are errors,
-unless they are asked for.
+unless they are requested.
 """
 
 from __future__ import annotations

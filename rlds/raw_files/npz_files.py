@@ -65,7 +65,7 @@ class NpyArray(NamedTuple):
 
 
 class NpzFile:
-    """An open `.npz` file; arrays are read when they are asked for.
+    """An open `.npz` file; arrays are read when they are requested.
 
     Args:
       file: The file, or the archive that it is in, for errors.

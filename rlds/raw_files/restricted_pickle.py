@@ -1,9 +1,9 @@
-"""Reads pickles of plain data. Pickles of strangers may run any code when `pickle` reads them.
+"""Safe reads of pickles of plain data. `pickle` itself runs any code that a pickle names.
 
 A pickle names functions and classes to call. Here it reaches only those of a table, all of which
 check their arguments and do nothing but return a value. Of what a pickle has made, it can change no
-more than arrays, dtypes and records. A pickle made to exhaust memory may do so: read those of
-strangers in a container with a limit.
+more than arrays, dtypes and records. A pickle made to exhaust memory may do so: read
+untrusted ones in a container with a limit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Raw data comes from anybody: the one door through which it is read.
+"""Safe reads of untrusted raw data.
 
 Whatever a library raises for bytes that are not what it expects becomes a `SourceError`, which says
 where: `source_errors`.

@@ -241,7 +241,7 @@ class Export(abc.ABC):
         for index in range(len(self.episodes)):
             try:
                 origin = as_converted(self.episodes.peek(index)).origin
-            except SourceError:  # Whoever reads it says so.
+            except SourceError:  # Reading it raises this error.
                 origin = Origin("", 0, 0)
             origins.append((origin.file, origin.begin, index))
         return [index for *_, index in sorted(origins)]

@@ -1,4 +1,4 @@
-"""The door to a source: whoever reads one does it through these functions.
+"""The door to a source: all callers read one through these functions.
 
 Sources raise what the libraries raise that read their files. Here it becomes a `SourceError`, which
 names the file and the episode; see `rlds.raw_files.untrusted`.

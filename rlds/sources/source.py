@@ -219,7 +219,7 @@ class Source(abc.ABC):
     no open files. When you make a source, it checks everything that it can without reading all of
     the data.
 
-    The data may be damaged, or hostile. Whoever reads a source goes through `rlds.sources.reading`,
+    The data may be damaged, or hostile. Callers read a source through `rlds.sources.reading`,
     where any error that a method raises because of the data becomes a `SourceError`. In `__init__`,
     where a `ValueError`, `TypeError` or `KeyError` may be about the arguments, use `source_errors`
     around the code that reads.

@@ -1,4 +1,4 @@
-"""Reads RLDS datasets that TFDS wrote, in either layout, and no more of them than is asked for."""
+"""Reads RLDS datasets that TFDS wrote, in either layout, and no more of them than is requested."""
 
 import contextlib
 import difflib

@@ -5,7 +5,7 @@
     join_clips(clips, "again.mp4")
 
 A clip is an mp4 file of its own, with untouched packets. It begins with a keyframe, so there may be
-frames before the first one that was asked for; and it ends with the last packet that is needed, so
+frames before the first one that was requested; and it ends with the last packet that is needed, so
 there may be some after the last one.
 """
 

@@ -39,7 +39,7 @@ async def body(request: Request, kind: type[T]) -> T:
 
 
 def query(request: Request, kind: type[T]) -> T:
-    """Returns what is asked for in an address.
+    """Returns what is requested in an address.
 
     Raises:
       BadRequestError: It is not of that kind; says why.

@@ -99,7 +99,7 @@ class TooLargeError(ServerError):
 
 
 class TooManyError(ServerError):
-    """Too much is asked for at a time."""
+    """Too much is requested at a time."""
 
     status = 429
     code = "too_many"

@@ -13,7 +13,7 @@ __all__ = ["InUseError", "NotFoundError", "QuotaError", "StaleError", "StoreErro
 
 
 class StoreError(DontWrapMixin, Exception):
-    """What was asked for cannot be done; nothing has changed."""
+    """What was requested cannot be done; nothing has changed."""
 
 
 class NotFoundError(StoreError):

@@ -163,7 +163,7 @@ class LogSteps(Steps):
             self._scan = None
 
     def _scanned(self) -> Iterator[None]:
-        """Reads steps, each when it is asked for: first some that are evenly spread."""
+        """Reads steps, each when it is requested: first some that are evenly spread."""
         paths = [
             path
             for path, field in self.fields.items()

@@ -1,4 +1,4 @@
-"""The steps of an episode, read as they are asked for, whatever they are stored as.
+"""The steps of an episode, read as they are requested, whatever they are stored as.
 
 An episode may be longer than memory, so that a step is read without the others: of a log its two
 records (`log_steps`), of a TFRecord file what an index says (`table_steps`). Other formats are read

@@ -47,7 +47,7 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class _RefusedError(Exception):
-    """What is asked for cannot be done; the text is for the player."""
+    """What is requested cannot be done; the text is for the player."""
 
 
 class _FailedError(Exception):

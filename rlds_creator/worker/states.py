@@ -26,7 +26,7 @@ class State(enum.StrEnum):
 
 
 class WrongStateError(Exception):
-    """What was asked for does not fit the state; the text is for the player."""
+    """What was requested does not fit the state; the text is for the player."""
 
 
 @dataclasses.dataclass(frozen=True)

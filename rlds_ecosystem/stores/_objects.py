@@ -100,7 +100,7 @@ if hasattr(os, "register_at_fork"):  # Not on Windows, which does not fork.
 
 
 class _Blocks:
-    """The blocks of an object, fetched as they are asked for."""
+    """The blocks of an object, fetched as they are requested."""
 
     def __init__(self, client: Store, url: str, found: Found) -> None:
         self._fetch = client.fetcher(url)
@@ -113,7 +113,7 @@ class _Blocks:
         self._num_blocks = 1
 
     def at(self, pos: int, end: int) -> tuple[bytes, int]:
-        """The block that holds a position, and where in it; those up to `end` will be asked for."""
+        """The block that holds a position, and where in it; those up to `end` will be requested."""
         index = pos // self._block_size
         block = _cache.get((self._object, index))
         if block is None:

@@ -2,8 +2,8 @@
 
 First each part of the source is staged: its episodes are checked, encoded, and appended to a file
 (`stage_part`). Then the files of the dataset are written from what is staged (`sharding`). Both
-know what was done before. They give the same bytes whoever does the work, in whatever order: one
-process, one that was killed and its successor, or the workers of a pipeline (`beam`).
+know what was done before. They give the same bytes in any process and any order: in
+one process, in one that was killed and its successor, or in the workers of a pipeline (`beam`).
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class BagSource(RandomAccessSource):
     # --- What there is
 
     def _look(self, config: BagConfig | None) -> Overview:
-        """Looks at recordings until all that is asked for was seen."""
+        """Looks at recordings until all that is requested was seen."""
         found = Overview()
         wanted = {field.field for field in config.fields if field.topic} if config else set()
         for recording in self._recordings:

@@ -46,7 +46,7 @@ class Picked:
 
     Attributes:
       field: What the values are.
-      config: What was asked for; with the order of the joints.
+      config: What was requested; with the order of the joints.
       value: Takes the value out of a decoded message.
       kind: "numbers" of a fixed shape, "text", "image" (files or arrays), "video" (packets), or
         "bytes" (of the message, or in it).

@@ -13,11 +13,11 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.imitation.source import (
-    ASIDE,
     FIELDS,
     INFO_FILE,
     INFOS,
     METADATA_KEY,
+    SIDECAR,
     STATE_FILE,
     TERMINAL,
 )
@@ -133,8 +133,8 @@ class ImitationExport(Export):
         with contextlib.ExitStack() as stack:
             sidecar = None
             if self._sidecar is not None:
-                (path / ASIDE).mkdir()
-                sidecar = stack.enter_context(SidecarWriter(path / ASIDE, self._sidecar))
+                (path / SIDECAR).mkdir()
+                sidecar = stack.enter_context(SidecarWriter(path / SIDECAR, self._sidecar))
             file = stack.enter_context((path / _FILE).open("wb"))
             writer = stack.enter_context(ipc.new_stream(file, schema))
             self._write_rows(writer, schema, sidecar)

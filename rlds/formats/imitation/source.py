@@ -33,7 +33,7 @@ from rlds.sources.source import (
 from rlds_ecosystem import import_extra, stores
 from rlds_ecosystem.fields import Field
 
-__all__ = ["ASIDE", "FIELDS", "INFOS", "INFO_FILE", "METADATA_KEY", "STATE_FILE", "TERMINAL"]
+__all__ = ["FIELDS", "INFOS", "INFO_FILE", "METADATA_KEY", "SIDECAR", "STATE_FILE", "TERMINAL"]
 __all__ += ["ImitationSource"]
 
 OBS, ACTS, INFOS, TERMINAL, REWS = "obs", "acts", "infos", "terminal", "rews"
@@ -47,7 +47,7 @@ FIELDS: Mapping[str, str] = {
 INFO_FILE, STATE_FILE = "dataset_info.json", "state.json"
 METADATA_KEY = "imitation"
 # The folder in which an export keeps what imitation has no place for.
-ASIDE = "rlds"
+SIDECAR = "rlds"
 
 
 class ImitationSource(RandomAccessSource):
@@ -164,7 +164,7 @@ class ImitationSource(RandomAccessSource):
 
     @override
     def stored_sidecar(self) -> StoredSidecar | None:
-        place = self._directory / ASIDE
+        place = self._directory / SIDECAR
         kept = StoredSidecar.in_folder(place)
         return kept if kept is not None and len(kept) == sum(self._counts) else None
 

@@ -1,4 +1,4 @@
-"""Rows of Parquet files that anybody may have made, some at a time."""
+"""Safe reads of rows of untrusted Parquet files."""
 
 from __future__ import annotations
 

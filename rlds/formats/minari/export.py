@@ -23,7 +23,7 @@ from rlds.formats.minari.attributes import (
     attributes_of,
 )
 from rlds.formats.minari.formats import FORMATS, open_writer
-from rlds.formats.minari.places import ASIDE, identifier_at, make_namespaces
+from rlds.formats.minari.places import SIDECAR, identifier_at, make_namespaces
 from rlds.formats.minari.source import METADATA_KEY, field_path
 from rlds.formats.minari.spaces import (
     SMALLEST_IMAGE,
@@ -295,8 +295,8 @@ class MinariExport(Export):
         if self._sidecar is None:
             numbers = self._write_episodes(data, None)
         else:
-            (data / ASIDE).mkdir()
-            with SidecarWriter(data / ASIDE, self._sidecar) as sidecar:
+            (data / SIDECAR).mkdir()
+            with SidecarWriter(data / SIDECAR, self._sidecar) as sidecar:
                 numbers = self._write_episodes(data, sidecar)
         described = {
             **self._described(),
@@ -330,7 +330,7 @@ class MinariExport(Export):
         for index in range(len(self.episodes)):
             try:
                 places.append(natural_order(as_converted(self.episodes.peek(index)).origin.file))
-            except SourceError:  # Whoever reads it says so.
+            except SourceError:  # Reading it raises this error.
                 places.append(natural_order(""))
         return sorted(range(len(places)), key=places.__getitem__)
 
@@ -423,7 +423,7 @@ def _picked(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]
 
 
 def _size_in_megabytes(data: pathlib.Path) -> float:
-    own = (path for path in data.rglob("*") if ASIDE not in path.relative_to(data).parts)
+    own = (path for path in data.rglob("*") if SIDECAR not in path.relative_to(data).parts)
     return round(sum(path.stat().st_size for path in own) / 1_000_000, 1)
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from rlds_ecosystem import stores
 
-__all__ = ["ASIDE", "dataset_directory", "datasets_root", "identifier_at", "make_namespaces"]
+__all__ = ["SIDECAR", "dataset_directory", "datasets_root", "identifier_at", "make_namespaces"]
 
 # The folder in `data` in which an export keeps what Minari has no place for.
-ASIDE = "rlds"
+SIDECAR = "rlds"
 
 _DATASET_ID = re.compile(r"(?:[-_\w][-_\w/]*[-_\w]+/)?[-_\w]+-v\d+")
 _NAMESPACE_FILE = "namespace_metadata.json"

@@ -32,7 +32,7 @@ from rlds.formats.minari.attributes import (
     metadata_of,
 )
 from rlds.formats.minari.formats import FORMATS, open_storage
-from rlds.formats.minari.places import ASIDE, dataset_directory
+from rlds.formats.minari.places import SIDECAR, dataset_directory
 from rlds.formats.minari.spaces import Leaf, Spaces, merged, parse_space
 from rlds.formats.minari.storage import (
     ACTIONS,
@@ -219,7 +219,7 @@ class MinariSource(RandomAccessSource):
 
     @override
     def stored_sidecar(self) -> StoredSidecar | None:
-        place = self._directory / "data" / ASIDE
+        place = self._directory / "data" / SIDECAR
         folder = StoredSidecar.in_folder(place)
         # Minari may have added episodes to those that were exported.
         return folder if folder is not None and len(folder) == len(self._indices) else None

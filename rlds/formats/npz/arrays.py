@@ -31,7 +31,7 @@ _FLAGS = {
 
 
 class EpisodeFile:
-    """An open file with an episode; arrays are read when they are asked for.
+    """An open file with an episode; arrays are read when they are requested.
 
     Attributes:
       file: The file.

@@ -52,7 +52,7 @@ class NpzSource(RandomAccessSource):
 
     The module says which arrays they have. Episodes come in the natural order of their files
     (`ep2.npz` before `ep10.npz`), whose names are their keys. All files have the arrays, dtypes and
-    shapes of the first one. Only arrays that are asked for are read.
+    shapes of the first one. Only arrays that are requested are read.
 
     An episode is `truncated` unless its flags say that it ended in a terminal state, and
     `complete` unless it has flags of which none is set.

@@ -194,7 +194,7 @@ class EpisodeRoutes(Routes):
     async def _neighbours(
         self, request: Request, person: Person, episode: Episode
     ) -> dict[str, str | None]:
-        """The pages before and after that of an episode: in the list that is asked for, if any."""
+        """The pages before and after that of an episode: in the list that is requested, if any."""
         given = {
             k: v for k, v in request.query_params.items() if k in EpisodeQuery.__struct_fields__
         }
