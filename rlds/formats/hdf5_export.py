@@ -44,6 +44,7 @@ class Hdf5EpisodesExport(Export):
       holds_files: Whether the format has images that are files.
       steps: The fields of steps by path, without flags.
       metadata: What was said of the dataset, if its episodes came from the format.
+      places: The fields of steps that the format holds, with the paths of their arrays.
       sidecar: The sidecar.
     """
 
@@ -80,7 +81,7 @@ class Hdf5EpisodesExport(Export):
         return is_fixed and (self.holds_files or encoding_of(field) in ("", "png"))
 
     def _set_places(self, places: Mapping[str, str]) -> None:
-        self._places = places
+        self.places = places
         self.pngs = pngs_of(self.steps, places)
         with_final = [p for p, place in places.items() if root_of(place) in self.table.with_final]
         # Where the source that reads it has the fields.
@@ -94,7 +95,7 @@ class Hdf5EpisodesExport(Export):
     def columns(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
         """Returns what is written of the steps, by the paths of arrays."""
         rows = self.sidecar.rows(episode)
-        return {place: rows[path] for path, place in self._places.items()}
+        return {place: rows[path] for path, place in self.places.items()}
 
     def write_values(self, group: Any, episode: SourceEpisode) -> None:
         """Adds attributes to a group, and arrays of the episode, as the format has them.

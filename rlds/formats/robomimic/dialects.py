@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import has
 
 __all__ = [
     "DIALECTS",
     "Dialect",
-    "FirstLook",
     "dialect_of",
     "instruction_of_demo",
     "instruction_of_file",
@@ -23,56 +23,6 @@ __all__ = [
 ]
 
 _QUATERNION = "A quaternion, in the order x, y, z, w."
-
-
-@dataclasses.dataclass(frozen=True)
-class FirstLook:
-    """What shows in which dialect a file is.
-
-    Attributes:
-      attributes: Of the group `data`: those that are text.
-      demo_attributes: The names of the attributes of the first demonstration.
-      names: The names of the arrays and groups in it.
-      observations: The names in its group `obs`.
-      has_state_groups: Whether its `states` are a group.
-    """
-
-    attributes: Mapping[str, str]
-    demo_attributes: Collection[str]
-    names: Collection[str]
-    observations: Collection[str]
-    has_state_groups: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class Dialect:
-    """What the names in a file mean, as far as it is not the same in all dialects.
-
-    Attributes:
-      name: Its name.
-      what: What writes it.
-      is_seen: Whether a file is in it.
-      following: The names of arrays and groups whose rows hold what followed the action of the row,
-        rather than what was there before it.
-      initial: The group that has what was there before the first action, if one has.
-      docs: What fields are, by patterns of their paths in the file.
-    """
-
-    name: str
-    what: str
-    is_seen: Callable[[FirstLook], bool]
-    following: tuple[str, ...] = ()
-    initial: str = ""
-    docs: tuple[tuple[str, str], ...] = ()
-
-    def __reduce__(self) -> Any:
-        return _of_name, (self.name,)
-
-    def doc(self, path: str) -> str:
-        """Returns what an array is, in a sentence; empty if there is nothing to say."""
-        return next((text for pattern, text in self.docs if re.fullmatch(pattern, path)), "")
-
-
 _ROBOSUITE = (
     (r"obs/.*_quat(_site)?", _QUATERNION),
     (r"states", "The state of the simulator: time, positions, velocities."),
@@ -87,54 +37,66 @@ _ISAAC_QUATERNION = (
     "does not say which."
 )
 
+
+@dataclasses.dataclass(frozen=True)
+class Dialect:
+    """What the names in a file mean, as far as it is not the same in all dialects.
+
+    Attributes:
+      name: Its name.
+      following: The names of arrays and groups whose rows hold what followed the action of the row,
+        rather than what was there before it.
+      initial: The group that has what was there before the first action, if one has.
+      docs: What fields are, by patterns of their paths in the file.
+    """
+
+    name: str
+    following: tuple[str, ...] = ()
+    initial: str = ""
+    docs: tuple[tuple[str, str], ...] = _ROBOSUITE
+
+    def doc(self, path: str) -> str:
+        """Returns what an array is, in a sentence; empty if there is nothing to say."""
+        return next((text for pattern, text in self.docs if re.fullmatch(pattern, path)), "")
+
+
 DIALECTS: Mapping[str, Dialect] = {
     dialect.name: dialect
     for dialect in (
-        Dialect(
-            "isaac_lab",
-            "Isaac Lab and Isaac Lab Mimic",
-            lambda look: "initial_state" in look.names or look.has_state_groups,
-            following=("states",),
-            initial="initial_state",
-            docs=((r".*/root_pose", _ISAAC_QUATERNION),),
-        ),
-        Dialect(
-            "libero",
-            "LIBERO, as it is published",
-            lambda look: "bddl_file_name" in look.attributes,
-            following=("obs", "robot_states"),
-            docs=_LIBERO,
-        ),
-        Dialect(
-            "libero_regenerated",
-            "LIBERO, replayed for OpenVLA",
-            lambda look: not look.attributes and "agentview_rgb" in look.observations,
-            docs=_LIBERO,
-        ),
-        Dialect(
-            "mimicgen",
-            "MimicGen",
-            lambda look: bool({"datagen_info", "src_demo_inds"} & {*look.names}),
-            docs=_ROBOSUITE,
-        ),
-        Dialect(
-            "robosuite",
-            "robosuite, as people record demonstrations",
-            lambda look: "repository_version" in look.attributes and not look.observations,
-            docs=_ROBOSUITE,
-        ),
-        Dialect("robomimic", "robomimic, RoboCasa up to 0.2", lambda look: True, docs=_ROBOSUITE),
+        # Isaac Lab and Isaac Lab Mimic.
+        Dialect("isaac_lab", ("states",), "initial_state", ((r".*/root_pose", _ISAAC_QUATERNION),)),
+        # LIBERO, as it is published, and replayed for OpenVLA.
+        Dialect("libero", following=("obs", "robot_states"), docs=_LIBERO),
+        Dialect("libero_regenerated", docs=_LIBERO),
+        Dialect("mimicgen"),
+        # robosuite, as people record demonstrations.
+        Dialect("robosuite"),
+        # RoboCasa up to 0.2, too.
+        Dialect("robomimic"),
     )
 }
 
 
-def _of_name(name: str) -> Dialect:
-    return DIALECTS[name]
+def dialect_of(attributes: Mapping[str, str], arrays: Collection[str]) -> str:
+    """Returns the name of the dialect of a file.
 
-
-def dialect_of(look: FirstLook) -> Dialect:
-    """Returns the dialect of a file."""
-    return next(dialect for dialect in DIALECTS.values() if dialect.is_seen(look))
+    Args:
+      attributes: Those of the group `data` that are text.
+      arrays: The paths of the arrays in a demonstration.
+    """
+    paths = dict.fromkeys(arrays)
+    has_states_in_parts = has(paths, "states") and "states" not in paths
+    if has(paths, "initial_state") or has_states_in_parts:
+        return "isaac_lab"
+    if "bddl_file_name" in attributes:
+        return "libero"
+    if not attributes and has(paths, "obs/agentview_rgb"):
+        return "libero_regenerated"
+    if has(paths, "datagen_info") or has(paths, "src_demo_inds"):
+        return "mimicgen"
+    if "repository_version" in attributes and not has(paths, "obs"):
+        return "robosuite"
+    return "robomimic"
 
 
 def instruction_of_file(attributes: Mapping[str, str], dialect: str, name: str) -> str:

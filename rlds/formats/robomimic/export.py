@@ -12,32 +12,19 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
+from rlds.formats.hdf5_export import Hdf5EpisodesExport
 from rlds.formats.hdf5_sidecar import Hdf5SidecarWriter
-from rlds.formats.robomimic.recorded import (
-    ATTRIBUTES,
-    INSTRUCTION,
-    MASKS,
-    METADATA_KEY,
-    NEXT,
-    place_of,
-)
+from rlds.formats.hdf5_source import INSTRUCTION
+from rlds.formats.robomimic.merging import NEXT
+from rlds.formats.robomimic.source import ATTRIBUTES, MASKS, TABLE
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.exporting import (
-    PNGS,
-    Export,
-    Placement,
-    encoding_of,
-    pngs_of,
-    sidecar_placements,
-    without_transitions,
-)
-from rlds.sources.sidecar import Sidecar
+from rlds.sources.exporting import Placement, encoding_of, without_transitions
 from rlds.sources.source import Outline, SourceEpisode
 from rlds.sources.texts import as_text
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.columns import known_field
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import at, conflicts, leaves_at, root_of
+from rlds_ecosystem.nests import Paths, at, conflicts, leaves_at, root_of
 
 __all__ = ["RobomimicExport"]
 
@@ -51,7 +38,7 @@ _COUNTS = ("total", "num_demos")
 _ATTRIBUTE_BYTES = 60_000
 
 
-class RobomimicExport(Export):
+class RobomimicExport(Hdf5EpisodesExport):
     """A file of demonstrations that robomimic trains on.
 
     Demonstrations have `actions` (parts of an action in `action_dict` too), `obs`, `next_obs` where
@@ -71,6 +58,7 @@ class RobomimicExport(Export):
     """
 
     format = "robomimic"
+    table = TABLE
     suffixes = (".hdf5", ".h5")
 
     def __init__(
@@ -80,38 +68,60 @@ class RobomimicExport(Export):
         env_args: Mapping[str, Any] | None = None,
         compression: Literal["gzip", "lzf"] | None = None,
     ) -> None:
-        super().__init__(episodes)
         self._env_args, self._compression = env_args, compression
-        self._fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
+        super().__init__(episodes)
+
+    @override
+    def find_places(self) -> dict[str, str]:
         self._copies = {
-            path: _name_of(path)
-            for path, field in self._fields.items()
-            if encoding_of(field) and not pngs_of(self._fields, [path])
-            if path.startswith(rlds.OBSERVATION) and None not in field.shape
+            path: _observation_path(path)
+            for path, field in self.steps.items()
+            if encoding_of(field) not in ("", "png")
+            if root_of(path) == rlds.OBSERVATION and None not in field.shape
         }
-        places = _places(self._fields, {*self._copies})
-        self.pngs = pngs_of(self._fields, places)
-        whole = [path for path in places if places[path].startswith(f"{_OBS}/")]
-        # By the paths that reading the file gives.
-        self._names = places
-        self._sidecar = Sidecar.of(
-            episodes,
-            {path: place_of(place) for path, place in places.items()},
-            whole,
-            arrays=self.pngs,
-        )
+        places: dict[str, str] = {}
+        taken = Paths(dict.fromkeys([NEXT, *self._copies.values()]))
+        for path in sorted(self.steps, key=lambda path: root_of(path) not in _OF_RLDS):
+            place = self._place(path)
+            if place and place not in taken and not conflicts(taken, place):
+                places[path] = place
+                taken[place] = None
         self._parts = [path for path in places if places[path].startswith("action_dict/")]
         if _ACTIONS in places.values():
             self._parts = []
         elif not self._parts:
             raise ValueError("the steps have no actions that are numbers, as robomimic's are")
+        return places
+
+    def _place(self, path: str) -> str:
+        """Where robomimic has a field of steps; empty if it is not numbers of one shape."""
+        field = self.steps[path]
+        if path in self._copies or not isinstance(field, Field) or {None, 0} & {*field.shape}:
+            return ""
+        if field.column_dtype.kind not in "biufc":
+            return ""
+        root, _, rest = path.partition("/")
+        if root == rlds.OBSERVATION:
+            return _observation_path(path)
+        if root == rlds.ACTION:
+            return f"action_dict/{rest.replace('/', '.')}" if rest else _ACTIONS
+        if path == _OBS:  # That is a group.
+            return ""
+        return _REWARDS if path == rlds.REWARD and field.shape == () else path
 
     @override
     def placements(self) -> Sequence[Placement]:
-        why = {path: f"its pixels are in {name}, too" for path, name in self._copies.items()}
-        found = sidecar_placements(self._sidecar, {**why, **dict.fromkeys(self.pngs, PNGS)})
-        names = {f"{rlds.STEPS}/{path}": name for path, name in self._names.items()}
-        return [dataclasses.replace(it, place=names.get(it.field, "")) for it in found]
+        arrays = {f"{rlds.STEPS}/{path}": name for path, name in self.places.items()}
+        why = {
+            f"{rlds.STEPS}/{path}": f"its pixels are in {name}, too"
+            for path, name in self._copies.items()
+        }
+        return [
+            dataclasses.replace(
+                found, place=arrays.get(found.field, ""), why=why.get(found.field, found.why)
+            )
+            for found in super().placements()
+        ]
 
     @override
     def why_unsupported(self, outline: Outline) -> str:
@@ -124,27 +134,26 @@ class RobomimicExport(Export):
         masks: dict[str, list[str]] = {}
         with import_extra("h5py").File(path, "x") as file:
             data = file.create_group("data")
-            sidecar = Hdf5SidecarWriter(file, self._sidecar)
+            sidecar = Hdf5SidecarWriter(file, self.sidecar)
             for number, episode in enumerate(self.each()):
                 name = f"demo_{number}"
                 total += self._write_demo(data.create_group(name), episode)
                 sidecar.add(episode)
                 for mask in self._masks_of(episode, number + len(self.left_out)):
                     masks.setdefault(mask, []).append(name)
-            for name, text in self._said_of_files().items():
+            for name, text in self._common_attributes().items():
                 data.attrs[name] = text
             data.attrs["total"] = total
             for mask, names in masks.items():
                 file[f"mask/{mask}"] = np.array(names, "S")
 
-    def _said_of_files(self) -> dict[str, str]:
-        """Returns the texts that all files had, with what is said of the environment."""
-        files = self.episodes.metadata.get(METADATA_KEY, {}).get("files", {}).values()
-        said = [file["attributes"] for file in files]
+    def _common_attributes(self) -> dict[str, str]:
+        """Returns the attributes that all files had, and the environment."""
+        found = [file["attributes"] for file in self.metadata.get("files", {}).values()]
         texts = {
             name: text
-            for name, text in (said[0] if said else {}).items()
-            if name not in _COUNTS and all(other.get(name) == text for other in said)
+            for name, text in (found[0] if found else {}).items()
+            if name not in _COUNTS and all(other.get(name) == text for other in found)
         }
         if self._env_args is not None or "env_args" not in texts:
             texts["env_args"] = json.dumps(dict(self._env_args or _NO_ENVIRONMENT))
@@ -159,14 +168,14 @@ class RobomimicExport(Export):
     def _write_demo(self, demo: Any, episode: SourceEpisode) -> int:
         known = episode.final_observation_known
         length = episode.num_steps - known
-        rows = self._sidecar.rows(episode)
-        for path, column in rows.items():
-            self._write(demo, self._names[path], column, length, known)
+        columns = self.columns(episode)
+        for name, column in columns.items():
+            self._write(demo, name, column, length, known)
         for path, name in self._copies.items():
-            images = as_values(at(episode.steps, path), self._fields[path])
+            images = as_values(at(episode.steps, path), self.steps[path])
             self._write(demo, name, images, length, known)
         if self._parts:
-            parts = [rows[path].reshape(length, -1) for path in self._parts]
+            parts = [columns[self.places[path]].reshape(length, -1) for path in self._parts]
             self._write(demo, _ACTIONS, np.concatenate(parts, axis=1), length, known)
         if _DONES not in demo:
             dones = np.zeros(length, np.int64)
@@ -181,9 +190,7 @@ class RobomimicExport(Export):
 
     def _write_attributes(self, demo: Any, episode: SourceEpisode) -> None:
         """Writes the attributes that a demonstration, its groups and its arrays had."""
-        found = (
-            episode.metadata.get(ATTRIBUTES, {}) if METADATA_KEY in self.episodes.metadata else {}
-        )
+        found = episode.metadata.get(ATTRIBUTES, {}) if self.metadata else {}
         attributes = dict(leaves_at(found, None))
         for path, value in attributes.items():
             parent, _, name = path.rpartition("/")
@@ -205,32 +212,7 @@ class RobomimicExport(Export):
             demo.create_dataset(following, data=column[1:], compression=self._compression)
 
 
-def _name_of(path: str) -> str:
-    """The name that robomimic has for a part of the observation; it knows no groups in `obs`."""
+def _observation_path(path: str) -> str:
+    """The path that robomimic has for a part of the observation; it knows no groups in `obs`."""
     rest = path.partition("/")[2] or rlds.OBSERVATION
     return f"{_OBS}/{rest.replace('/', '.')}"
-
-
-def _places(fields: Mapping[str, Any], others: set[str]) -> dict[str, str]:
-    """Where robomimic has the fields of steps that have numbers of one shape."""
-    places: dict[str, str] = {}
-    taken = dict.fromkeys([NEXT, *map(_name_of, others)])
-    for path, field in sorted(fields.items(), key=lambda item: root_of(item[0]) not in _OF_RLDS):
-        if path in rlds.STEP_FLAGS or path in others or not isinstance(field, Field):
-            continue
-        is_number = field.column_dtype.kind in "biufc" and None not in field.shape
-        if not is_number or 0 in field.shape:
-            continue
-        root, _, rest = path.partition("/")
-        if root == rlds.ACTION:
-            place = f"action_dict/{rest.replace('/', '.')}" if rest else _ACTIONS
-        elif root == rlds.OBSERVATION:
-            place = _name_of(path)
-        elif path == rlds.REWARD and field.shape == ():
-            place = _REWARDS
-        else:
-            place = path
-        if place not in taken and not conflicts(taken, place):
-            places[path] = place
-            taken[place] = None
-    return places

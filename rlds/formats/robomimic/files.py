@@ -10,16 +10,16 @@ Everything may have attributes.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from rlds.formats.hdf5_sidecar import SIDECAR_GROUP
-from rlds.formats.robomimic.dialects import FirstLook
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_arrays import ArrayReader, StoredArray
 from rlds.raw_files.hdf5_values import encode_value, read_attributes
@@ -27,6 +27,7 @@ from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
 from rlds.sources.texts import as_text
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.nests import is_in
 
 __all__ = ["Demo", "DemoFile", "OpenDemo", "actions_in"]
 
@@ -39,32 +40,46 @@ class Demo:
     """A demonstration.
 
     Attributes:
-      file: In which of several files it is.
+      file: The file that has it.
       name: Its name in the file.
       arrays: Its arrays, by path.
-      rows: How many rows they have, by path; none for single values.
       attributes: Its attributes, by name; those of its arrays and groups by `<path>/<name>`.
       damage: What is wrong with it.
       num_steps: How many steps it makes.
     """
 
-    file: int
+    file: DemoFile
     name: str
     arrays: Mapping[str, StoredArray] = dataclasses.field(default_factory=dict)
-    rows: Mapping[str, int] = dataclasses.field(default_factory=dict)
     attributes: Mapping[str, StoredArray] = dataclasses.field(default_factory=dict)
     damage: SourceError | None = None
     num_steps: int = 0
 
     @functools.cached_property
+    def rows(self) -> Mapping[str, int]:
+        """How many rows the arrays have, by path; without single values."""
+        return {path: stored.shape[0] for path, stored in self.arrays.items() if stored.shape}
+
+    @functools.cached_property
     def length(self) -> int:
         """How many actions there are."""
-        return next(rows for path, rows in self.rows.items() if is_action(path))
+        return next(rows for path, rows in self.rows.items() if is_in(path, _ACTIONS))
 
+    def error(self, what: str, field: str) -> SourceError:
+        """Returns an error about an array or an attribute."""
+        return SourceError(what, file=self.file.hdf5.path, episode=self.name, field=field)
 
-def is_action(path: str) -> bool:
-    """Whether the rows of an array are actions."""
-    return path == _ACTIONS or path.startswith(f"{_ACTIONS}/")
+    @contextlib.contextmanager
+    def open(self) -> Iterator[OpenDemo]:
+        """Opens it to be read.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+        if self.damage is not None:
+            raise self.damage
+        with self.file.hdf5.read(self.name) as opened:
+            yield OpenDemo(self, opened)
 
 
 def actions_in(path: str | os.PathLike[str]) -> bool:
@@ -91,7 +106,6 @@ class DemoFile:
 
     Args:
       path: The file.
-      number: Which of several files it is.
       follow_links: See `Hdf5File`.
 
     Attributes:
@@ -102,30 +116,28 @@ class DemoFile:
       attributes: The attributes of the group `data` that are text.
       others: All attributes and arrays that are in no demonstration, in the types of JSON.
       masks: The demonstrations that each of the masks names.
-      first_look: What shows in which dialect it is.
       is_exported: Whether an export wrote it.
 
     Raises:
       SourceError: It is no HDF5 file, or cut short; it has no group `data`.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], number: int = 0, *, follow_links: bool = False
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
         self.hdf5 = Hdf5File(path, follow_links=follow_links, whole_arrays=True)
         self.name = os.path.basename(os.fspath(path))
-        self._number = number
         self.reader = ArrayReader(self.hdf5)
+        self.masks: dict[str, list[str]] = {}
         with self.hdf5.read() as file:
             self.is_exported = self.hdf5.has(file, SIDECAR_GROUP)
             data = self.hdf5.member(file, _DATA, _DATA)
-            self.attributes: Mapping[str, str] = {}
-            self.masks: dict[str, list[str]] = {}
+            self.attributes = {
+                name: as_text(value)
+                for name, value in data.attrs.items()
+                if isinstance(value, str | bytes)
+            }
             self.others = self._read_others(file, data)
-            names = sorted(data, key=natural_order)
-            names = [name for name in names if f"{_DATA}/{name}" not in self.others["arrays"]]
-            self.demos = [self._scan(data, name) for name in names]
-            self.first_look = self._look(data, names[:1])
+            names = [n for n in data if f"{_DATA}/{n}" not in self.others["arrays"]]
+            self.demos = [self._scan(data, name) for name in sorted(names, key=natural_order)]
 
     def _read_others(self, file: Any, data: Any) -> dict[str, Any]:
         """Reads what is in no demonstration."""
@@ -152,46 +164,25 @@ class DemoFile:
                 if path.startswith(f"{_MASK}/") and item.dtype.kind in "SO":
                     names = [as_text(name) for name in values.reshape(-1).tolist()]
                     self.masks[path.removeprefix(f"{_MASK}/")] = names
-        self.attributes = {
-            name: as_text(value)
-            for name, value in data.attrs.items()
-            if isinstance(value, str | bytes)
-        }
         return {"attributes": attributes, "arrays": arrays}
 
-    def _look(self, data: Any, names: list[str]) -> FirstLook:
-        demo: Any = self.hdf5.member(data, names[0], f"{_DATA}/{names[0]}") if names else None
-        if demo is None:
-            return FirstLook(self.attributes, (), (), (), False)
-        parts = {
-            name: self.hdf5.member(demo, name, f"{_DATA}/{names[0]}/{name}")
-            for name in ("obs", "states")
-            if self.hdf5.has(demo, name)
-        }
-        groups = {name: list(part) for name, part in parts.items() if not is_array(part)}
-        return FirstLook(
-            self.attributes, list(demo.attrs), list(demo), groups.get("obs", ()), "states" in groups
-        )
-
-    # --- What the demonstrations are.
-
     def _scan(self, data: Any, name: str) -> Demo:
+        demo = Demo(self, name)
         try:
-            return self._demo(data, name)
+            self._describe(demo, self.hdf5.member(data, name, f"{_DATA}/{name}"))
         except SourceChangedError:
             raise
         except SourceError as error:
             error.locate(episode=name)
-            return Demo(self._number, name, damage=error)
+            demo.damage = error
+        return demo
 
-    def _demo(self, data: Any, name: str) -> Demo:
+    def _describe(self, demo: Demo, group: Any) -> None:
+        """Finds the arrays and the attributes of a demonstration."""
         h5py = import_extra("h5py")
-        demo = self.hdf5.member(data, name, f"{_DATA}/{name}")
-        if is_array(demo):
-            raise self.hdf5.error("an array, expected a group", f"{_DATA}/{name}")
-        attributes = self.reader.attributes(demo.id)
+        attributes = self.reader.attributes(group.id)
         arrays: dict[str, StoredArray] = {}
-        for path, item, stored in self.reader.describe(demo.id):
+        for path, item, stored in self.reader.describe(group.id):
             if h5py.h5a.get_num_attrs(item):
                 inner = self.reader.attributes(item, path)
                 attributes |= {f"{path}/{name}": each for name, each in inner.items()}
@@ -199,43 +190,39 @@ class DemoFile:
                 raise self.hdf5.error("rows of different lengths are not supported", path)
             if stored is not None:
                 arrays[path] = stored
-        rows = {path: stored.shape[0] for path, stored in arrays.items() if stored.shape}
-        self._check_length(rows, demo)
-        return Demo(self._number, name, arrays, rows, attributes)
-
-    def _check_length(self, rows: Mapping[str, int], demo: Any) -> None:
-        lengths = {rows[path] for path in rows if is_action(path)}
+        demo.arrays, demo.attributes = arrays, attributes
+        lengths = {rows for path, rows in demo.rows.items() if is_in(path, _ACTIONS)}
         if len(lengths) != 1:
             what = "they differ in their number of rows" if lengths else "missing"
             raise self.hdf5.error(what, _ACTIONS)
-        (length,) = lengths
-        said = demo.attrs.get(_SAMPLES, length)
-        if not np.array_equal(said, length):
-            raise self.hdf5.error(f"{said}, but there are {length} actions", _SAMPLES)
+        if not demo.length:
+            raise self.hdf5.error("there is not a single row", _ACTIONS)
+        num_samples = group.attrs.get(_SAMPLES, demo.length)
+        if not np.array_equal(num_samples, demo.length):
+            what = f"{num_samples}, but there are {demo.length} actions"
+            raise self.hdf5.error(what, _SAMPLES)
 
 
 class OpenDemo:
     """A demonstration in an open file.
 
     Args:
-      file: The file.
-      opened: What its `hdf5.read()` lends.
       demo: The demonstration.
+      opened: What the `hdf5.read()` of its file lends.
 
     Attributes:
-      file: See above.
       demo: See above.
     """
 
-    def __init__(self, file: DemoFile, opened: Any, demo: Demo) -> None:
+    def __init__(self, demo: Demo, opened: Any) -> None:
         h5py = import_extra("h5py")
-        self.file, self.demo = file, demo
+        self.demo = demo
         name = f"{_DATA}/{demo.name}".encode(errors="surrogateescape")
         self._group = h5py.h5g.open(opened.id, name)
-        self._whole: dict[str, np.ndarray] = {}
+        self._arrays: dict[str, np.ndarray] = {}
 
     def array(self, path: str, rows: slice = slice(None)) -> np.ndarray:
-        """Reads rows of an array; each array that is read as a whole is read once.
+        """Reads rows of an array; all of them are read once.
 
         Args:
           path: The path of the array in the demonstration.
@@ -244,12 +231,13 @@ class OpenDemo:
         Raises:
           SourceError: They are damaged.
         """
-        if path in self._whole:
-            return self._whole[path][rows]
-        values = self.file.reader.read(self._group, path, self.demo.arrays[path], rows)
-        if rows == slice(None):
-            self._whole[path] = values
-        return values
+        stored, read = self.demo.arrays[path], self.demo.file.reader.read
+        if path in self._arrays:
+            return self._arrays[path][rows]
+        if stored.shape and rows.indices(stored.shape[0]) != (0, stored.shape[0], 1):
+            return read(self._group, path, stored, rows)
+        self._arrays[path] = read(self._group, path, stored)
+        return self._arrays[path]
 
     def attribute(self, path: str) -> Any:
         """Reads an attribute, by its path in `Demo.attributes`: text, bytes, or an array."""

@@ -12,29 +12,55 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
 from etils import epath
 from typing_extensions import override
 
+import rlds
+from rlds.alignment import from_sars
 from rlds.formats.hdf5_sidecar import read_hdf5_sidecar
-from rlds.formats.robomimic.dialects import DIALECTS, dialect_of
-from rlds.formats.robomimic.files import DemoFile, actions_in
-from rlds.formats.robomimic.recorded import RecordedDemos
+from rlds.formats.hdf5_source import INSTRUCTION, Hdf5Table
+from rlds.formats.robomimic.dialects import (
+    DIALECTS,
+    dialect_of,
+    instruction_of_demo,
+    instruction_of_file,
+    with_names,
+)
+from rlds.formats.robomimic.files import Demo, DemoFile, OpenDemo, actions_in
+from rlds.formats.robomimic.merging import NEXT, merge, sound
 from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import SourceChangedError, SourceError, source_errors
+from rlds.sources.episode_fields import RESERVED
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     DamagedEpisode,
+    Origin,
     RandomAccessSource,
     SourceEpisode,
     require_files,
 )
+from rlds.sources.texts import as_text
 from rlds_ecosystem import stores
-from rlds_ecosystem.nests import nest
+from rlds_ecosystem.columns import known_field, missing
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import Paths, conflicts, is_in, nest, root_of
 
-__all__ = ["RobomimicSource"]
+__all__ = ["ATTRIBUTES", "MASKS", "METADATA_KEY", "TABLE", "RobomimicSource"]
 
+# Under this name, the metadata of a dataset holds what the files say.
+METADATA_KEY = "robomimic"
+ATTRIBUTES, MASKS, FIRST, LAST = "attributes", "masks", "first_rows", "last_rows"
+TABLE = Hdf5Table(
+    steps={"obs": rlds.OBSERVATION, "actions": rlds.ACTION, "rewards": rlds.REWARD},
+    actions="actions",
+    with_final=("obs",),
+)
 _SUFFIXES = (".hdf5", ".h5")
+_EP_META = "ep_meta"
+# What stands in the place of a value.
+_EMPTY = {"numbers": 0, "text": "", "bytes": b""}
 
 
 class RobomimicSource(RandomAccessSource):
@@ -101,44 +127,47 @@ class RobomimicSource(RandomAccessSource):
             "per_episode": list(per_episode),
             "follow_links": follow_links,
         }
+        self._terminal = terminal
         paths = _find_files(path)
         if not paths:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no files {' or '.join(_SUFFIXES)}")
-        # Of several files, others are readable where one is cut short.
-        self._paths = paths
-        self._is_folder = len(paths) > 1
-        self._cut: list[tuple[str, SourceError]] = []
         with source_errors(os.fspath(path)):
-            files = self._open(paths, follow_links)
-            self._files = files
-            self._is_exported = files[0].is_exported and not self._is_folder
-            # Exports write what the names mean in robomimic itself.
-            found = "robomimic" if self._is_exported else dialect_of(files[0].first_look).name
-            self._demos = RecordedDemos(
-                files,
-                DIALECTS[dialect or found],
-                alignment=alignment,
-                terminal=terminal,
-                per_episode=per_episode,
-            )
-            prefix = "{}/" if self._is_folder else ""
+            self._files, self._cut = _open_files(paths, follow_links)
+            first = self._files[0]
+            self._demos = [demo for file in self._files for demo in file.demos]
             self._keys = [
-                prefix.format(files[demo.file].name) + demo.name for demo in self._demos.demos
+                f"{demo.file.name}/{demo.name}" if len(paths) > 1 else demo.name
+                for demo in self._demos
             ]
+            # Exports write what the names mean in robomimic itself.
+            self._is_exported = first.is_exported and len(paths) == 1
+            arrays = next((demo.arrays for demo in sound(first.demos)), ())
+            found = "robomimic" if self._is_exported else dialect_of(first.attributes, arrays)
+            self._dialect = DIALECTS[dialect or found]
+            self._is_shifted = alignment == "shift" and "obs" in self._dialect.following
+            initial = self._dialect.initial
+            self._of_episode = (NEXT, *per_episode, *([initial] if initial else []))
+            self._merge()
+            self._step_fields = self._fields_of_steps()
+            self._episode_fields = self._fields_of_episodes()
 
-    def _open(self, paths: Sequence[epath.Path], follow_links: bool) -> list[DemoFile]:
-        files: list[DemoFile] = []
-        for path in paths:
-            path.name.encode()  # The key of an episode is text.
-            try:
-                files.append(DemoFile(path, len(files), follow_links=follow_links))
-            except SourceChangedError:
-                raise
-            except SourceError as error:
-                self._cut.append((path.name, error))
-        if not files:
-            raise self._cut[0][1]
-        return files
+    def _merge(self) -> None:
+        """Finds out what the demonstrations have in common, and how many steps each makes."""
+        merged, self._attributes = merge(self._demos, self._has_steps)
+        if not merged:
+            damage = next((demo.damage for demo in self._demos), None)
+            raise damage or self._files[0].hdf5.error("there is no demonstration", "data")
+        self._steps = {path: each for path, each in merged.items() if each.is_of_steps}
+        self._values = {path: each for path, each in merged.items() if not each.is_of_steps}
+        self._initials = {path: self._initial(path) for path in self._steps}
+        for demo in sound(self._demos):
+            demo.num_steps = demo.length + (not self._is_shifted and self._has_final(demo))
+
+    def _has_steps(self, demo: Demo, path: str) -> bool:
+        """Whether an array may have a row for each step."""
+        if path not in demo.rows or any(is_in(path, name) for name in self._of_episode):
+            return False
+        return demo.rows[path] - demo.length in (0, 1)
 
     @classmethod
     @override
@@ -148,15 +177,24 @@ class RobomimicSource(RandomAccessSource):
 
     @override
     def step_fields(self) -> Mapping[str, Any]:
-        return nest(self._demos.step_fields)
+        return nest(self._step_fields)
 
     @override
     def episode_fields(self) -> Mapping[str, Any]:
-        return nest(self._demos.episode_fields)
+        return nest(self._episode_fields)
 
     @override
     def metadata(self) -> Mapping[str, Any]:
-        return self._demos.metadata()
+        files = {
+            file.name: {
+                "demos": [demo.name for demo in file.demos],
+                "attributes": file.attributes,
+                "masks": file.masks,
+                "others": file.others,
+            }
+            for file in self._files
+        }
+        return {METADATA_KEY: {"dialect": self._dialect.name, "files": files}}
 
     @override
     def stored_sidecar(self) -> StoredSidecar | None:
@@ -176,7 +214,7 @@ class RobomimicSource(RandomAccessSource):
 
     @override
     def totals(self, split: str) -> Mapping[str, int]:
-        return {"rows": sum(demo.length for demo in self._demos.demos if demo.damage is None)}
+        return {"rows": sum(demo.length for demo in sound(self._demos))}
 
     @override
     def key(self, split: str, index: int) -> str:
@@ -202,13 +240,272 @@ class RobomimicSource(RandomAccessSource):
     ) -> SourceEpisode:
         if index >= len(self._keys):
             raise self._cut[index - len(self._keys)][1]
-        return self._demos.read(
-            index,
-            self._keys[index],
-            self.step_paths(fields),
-            self.episode_paths(fields),
-            rows,
+        with self._demos[index].open() as opened:
+            demo = opened.demo
+            is_terminal = self._ends_terminal(opened)
+            is_final_known = self._is_shifted or demo.num_steps > demo.length
+            paths = self.step_paths(fields)
+            begin, end, _ = rows.indices(demo.num_steps)
+            # All of an array is read here, if at all, and then kept for the steps.
+            metadata = {path: self._value(opened, path) for path in self.episode_paths(fields)}
+            others = from_sars(
+                observation=np.empty((demo.num_steps, 0)),
+                action=np.empty((demo.num_steps - is_final_known, 0)),
+                reward=None,
+                terminal=is_terminal,
+            )
+            steps = {path: others[path][begin:end] for path in paths if path in others}
+            steps |= self._columns(opened, paths, begin, max(begin, end))
+            return SourceEpisode(
+                key=self._keys[index],
+                steps=nest(steps),
+                origin=Origin(demo.file.name, 0, demo.length),
+                truncated=not is_terminal,
+                final_observation_known=is_final_known,
+                metadata=nest(metadata),
+                counts={"rows": demo.length},
+            )
+
+    # --- Which fields there are.
+
+    def _fields_of_steps(self) -> dict[str, Field]:
+        declared = _Declared(self._files[0], rlds.STEP_FLAGS)
+        for path, merged in self._steps.items():
+            field = merged.field(merged.shape[1:], self._doc(path))
+            name = TABLE.field_path(path)
+            if name == rlds.ACTION:
+                field = with_names(field, self._files[0].attributes)
+            declared.add(name, field, path)
+            if merged.count < len(sound(self._demos)):
+                declared.add(known_field(name), Field(np.bool_), path)
+        if rlds.DISCOUNT not in declared.fields:
+            declared.add(rlds.DISCOUNT, Field(np.float32), rlds.DISCOUNT)
+        if INSTRUCTION not in {*self._steps, *self._values}:
+            with sound(self._demos)[0].open() as opened:
+                has_instruction = self._instruction(opened) or any(map(self._task, self._files))
+            if has_instruction:
+                declared.add(INSTRUCTION, Field(str), INSTRUCTION)
+        return declared.fields
+
+    def _fields_of_episodes(self) -> dict[str, Field]:
+        demos = sound(self._demos)
+        declared = _Declared(self._files[0], (*RESERVED, ATTRIBUTES, MASKS, FIRST, LAST))
+        for path, merged in self._values.items():
+            field = merged.field(merged.shape, self._doc(path))
+            if root_of(path) == NEXT:
+                doc = "The rows, unless they are the observations of the steps after."
+                field = merged.field((None, *merged.shape[1:]), doc)
+            declared.add(path, field, path)
+        fields = declared.fields
+        for path, merged in self._steps.items():
+            field, offset = merged.field((None, *merged.shape[1:])), self._offset(path)
+            if offset > 0:
+                fields[f"{FIRST}/{path}"] = field
+            if any(demo.rows.get(path, 0) > demo.num_steps + offset for demo in demos):
+                fields[f"{LAST}/{path}"] = field
+        for path, merged in self._attributes.items():
+            fields[f"{ATTRIBUTES}/{path}"] = merged.field(merged.shape)
+            if merged.count < len(demos):
+                fields[f"{ATTRIBUTES}/{known_field(path)}"] = Field(np.bool_)
+        if any(file.masks for file in self._files):
+            fields[MASKS] = Field(str, (None,), doc="The masks that name the demonstration.")
+        return fields
+
+    def _doc(self, path: str) -> str:
+        doc = [self._dialect.doc(path)]
+        if self._follows(path) and not self._is_shifted and not self._initials.get(path):
+            doc.append("As stored: what followed the action of the step.")
+        return " ".join(filter(None, doc))
+
+    # --- Which row belongs to which step.
+
+    def _follows(self, path: str) -> bool:
+        return any(is_in(path, name) for name in self._dialect.following)
+
+    def _offset(self, path: str) -> int:
+        """How much later the row of a step is than the step."""
+        if self._is_shifted:
+            return int(not self._follows(path))
+        return -1 if self._follows(path) and self._initials[path] else 0
+
+    def _initial(self, path: str) -> str:
+        """The array with what was there before the first action; empty if one lacks it."""
+        if not self._dialect.initial:
+            return ""
+        initial = f"{self._dialect.initial}/{path.partition('/')[2]}"
+        for demo in sound(self._demos):
+            is_there = demo.rows.get(initial) == 1 and _are_alike(demo, initial, path)
+            if path in demo.arrays and not is_there:
+                return ""
+        return initial
+
+    def _has_final(self, demo: Demo) -> bool:
+        """Whether the observation after the last action is known."""
+        length = demo.length
+        observed = [path for path in demo.rows if root_of(path) == "obs" and path in self._steps]
+        if not observed or "obs" in self._dialect.following:
+            return False
+        if all(demo.rows[path] == length + 1 for path in observed):
+            return True
+        return all(
+            demo.rows[path] == demo.rows.get(_next(path)) == length
+            and _are_alike(demo, path, _next(path))
+            for path in observed
         )
+
+    # --- One demonstration.
+
+    def _columns(
+        self, opened: OpenDemo, wanted: Collection[str], begin: int, end: int
+    ) -> dict[str, np.ndarray]:
+        """Reads the fields of some steps that arrays have, and the instruction."""
+        columns: dict[str, np.ndarray] = {}
+        if INSTRUCTION in wanted:
+            columns[INSTRUCTION] = np.full(end - begin, self._instruction(opened), object)
+        for path, merged in self._steps.items():
+            name, is_there = TABLE.field_path(path), path in opened.demo.rows
+            if known_field(name) in wanted:
+                columns[known_field(name)] = np.full(end - begin, is_there)
+            if name in wanted and is_there:
+                column = self._column(opened, path, begin, end)
+                columns[name] = column.astype(merged.dtype, copy=False)
+            elif name in wanted:
+                sizes = [size or 0 for size in merged.shape[1:]]
+                columns[name] = missing((end - begin, *sizes), merged.dtype)
+        return columns
+
+    def _column(self, opened: OpenDemo, path: str, begin: int, end: int) -> np.ndarray:
+        demo, offset = opened.demo, self._offset(path)
+        first, last = max(0, begin + offset), min(end + offset, demo.rows[path])
+        column = opened.array(path, slice(first, max(first, last)))
+        pieces = [column]
+        if begin + offset < 0 < end:
+            pieces.insert(0, opened.array(self._initials[path]))
+        num_after = end - begin - sum(map(len, pieces))
+        if num_after and root_of(path) == "obs" and not self._is_shifted:
+            pieces.append(opened.array(_next(path), slice(demo.length - 1, None)))
+        elif num_after:
+            shape = (num_after, *column.shape[1:])
+            pieces.append(np.full(shape, _EMPTY[self._steps[path].kind], column.dtype))
+        return np.concatenate(pieces) if len(pieces) > 1 else column
+
+    def _ends_terminal(self, opened: OpenDemo) -> bool:
+        """Whether a demonstration ended in a terminal state."""
+        demo, last = opened.demo, {}
+        for name in ("dones", "rewards"):
+            array = demo.arrays.get(name)
+            if array and array.kind == "numbers" and array.shape == (demo.length,):
+                last[name] = opened.array(name, slice(demo.length - 1, None))[0]
+        if self._terminal == "never" or not last.get("dones"):
+            return False
+        return self._terminal == "dones" or bool(last.get("rewards", 0) >= 1)
+
+    def _task(self, file: DemoFile) -> str:
+        """What all demonstrations of a file do."""
+        return instruction_of_file(file.attributes, self._dialect.name, file.name)
+
+    def _instruction(self, opened: OpenDemo) -> str:
+        has_meta = _EP_META in opened.demo.attributes
+        found = instruction_of_demo(opened.attribute(_EP_META)) if has_meta else ""
+        return found or self._task(opened.demo.file)
+
+    def _value(self, opened: OpenDemo, path: str) -> Any:
+        """A field of an episode; what stands for none if the demonstration lacks it."""
+        field, value = self._episode_fields[path], self._stored_value(opened, path)
+        if value is None:
+            value = missing(tuple(size or 0 for size in field.shape), field.column_dtype)
+        if field.dtype == str:
+            texts = [as_text(item) for item in np.asarray(value, object).reshape(-1)]
+            value = np.array([*texts, None], object)[:-1].reshape(np.shape(value))
+        return np.asarray(value, field.column_dtype)[()]
+
+    def _stored_value(self, opened: OpenDemo, path: str) -> Any:
+        demo = opened.demo
+        root, _, rest = path.partition("/")
+        if root == ATTRIBUTES:
+            if rest in self._attributes:
+                return opened.attribute(rest) if rest in demo.attributes else None
+            return rest.removesuffix(known_field("")) in demo.attributes
+        if path == MASKS:
+            return [name for name, demos in demo.file.masks.items() if demo.name in demos]
+        array = rest if root in (FIRST, LAST) else path
+        if array not in demo.arrays:
+            return None
+        if root == FIRST:
+            return opened.array(array, slice(0, self._offset(array)))
+        if root == LAST:
+            return opened.array(array, slice(demo.num_steps + self._offset(array), None))
+        values = opened.array(array)
+        observed = f"obs{path.removeprefix(NEXT)}"
+        if root == NEXT and demo.num_steps > demo.length == demo.rows.get(observed):
+            # They follow from the observations.
+            return values[:0] if _same(values[:-1], opened.array(observed)[1:]) else values
+        return values
+
+
+class _Declared:
+    """Fields that are declared one by one.
+
+    Args:
+      file: The file, for errors.
+      reserved: The names that no array can have.
+
+    Attributes:
+      fields: The fields, by path.
+    """
+
+    def __init__(self, file: DemoFile, reserved: Collection[str]) -> None:
+        self._file, self._taken = file, Paths(dict.fromkeys(reserved))
+        self.fields: dict[str, Field] = {}
+
+    def add(self, name: str, field: Field, path: str) -> None:
+        """Adds the field of the array at a path.
+
+        Raises:
+          SourceError: The name is taken.
+        """
+        if name in self._taken or conflicts(self._taken, name):
+            raise self._file.hdf5.error("another field has this name: rename it", path)
+        self._taken[name] = None
+        self.fields[name] = field
+
+
+def _next(path: str) -> str:
+    """The array with the next observations."""
+    return NEXT + path.removeprefix("obs")
+
+
+def _are_alike(demo: Demo, path: str, other: str) -> bool:
+    """Whether the rows of two arrays hold the same."""
+    one, two = demo.arrays.get(path), demo.arrays.get(other)
+    if one is None or two is None:
+        return False
+    return (one.dtype, one.kind, one.shape[1:]) == (two.dtype, two.kind, two.shape[1:])
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    if one.dtype == object:
+        return one.shape == other.shape and one.tolist() == other.tolist()
+    return one.shape == other.shape and one.tobytes() == other.tobytes()
+
+
+def _open_files(
+    paths: Sequence[epath.Path], follow_links: bool
+) -> tuple[list[DemoFile], list[tuple[str, SourceError]]]:
+    """Opens files; of several, others are readable where one is cut short."""
+    files: list[DemoFile] = []
+    cut: list[tuple[str, SourceError]] = []
+    for path in paths:
+        path.name.encode()  # The key of an episode is text.
+        try:
+            files.append(DemoFile(path, follow_links=follow_links))
+        except SourceChangedError:
+            raise
+        except SourceError as error:
+            cut.append((path.name, error))
+    if not files:
+        raise cut[0][1]
+    return files, cut
 
 
 def _find_files(path: str | os.PathLike[str]) -> list[epath.Path]:

@@ -1,0 +1,148 @@
+"""What demonstrations have in common, and which of them are unlike the others."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rlds.formats.robomimic.files import Demo
+from rlds.raw_files.hdf5_arrays import Kind, StoredArray
+from rlds.raw_files.untrusted import SourceError
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import Paths, conflicts, root_of
+
+__all__ = ["NEXT", "Merged", "merge", "sound"]
+
+NEXT = "next_obs"
+# What has a row for each action, if it has that in a single demonstration.
+_OF_STEPS = ("obs", NEXT, "rewards", "dones", "states")
+
+_HasSteps: TypeAlias = Callable[[Demo, str], bool]
+
+
+@dataclasses.dataclass
+class Merged:
+    """An array or an attribute, as all demonstrations have it.
+
+    Attributes:
+      kind: What it holds.
+      dtype: The widest of its dtypes.
+      shape: Its shape; None for a size that is not the same in all.
+      count: How many demonstrations have it.
+      is_of_steps: Whether it has a row for each step.
+    """
+
+    kind: Kind
+    dtype: np.dtype
+    shape: tuple[int | None, ...]
+    count: int = 0
+    is_of_steps: bool = True
+
+    def add(self, array: StoredArray, is_of_steps: bool) -> None:
+        """Adds what a demonstration has."""
+        self.count += 1
+        self.is_of_steps &= is_of_steps
+        if array.dtype != self.dtype:
+            self.dtype = np.result_type(array.dtype, self.dtype)
+        if array.shape != self.shape:
+            pairs = zip(array.shape, self.shape)
+            self.shape = tuple(one if one == two else None for one, two in pairs)
+
+    def field(self, shape: tuple[int | None, ...], doc: str = "") -> Field:
+        """Returns the field of a row, of some rows, or of all."""
+        dtypes: Mapping[str, Any] = {"text": str, "bytes": bytes}
+        return Field(dtypes.get(self.kind, self.dtype), shape, doc=doc)
+
+
+def sound(demos: Iterable[Demo]) -> list[Demo]:
+    """Returns the demonstrations that are not damaged."""
+    return [demo for demo in demos if demo.damage is None]
+
+
+def merge(
+    demos: Sequence[Demo], has_steps: _HasSteps
+) -> tuple[dict[str, Merged], dict[str, Merged]]:
+    """Returns the arrays and the attributes of demonstrations, by path.
+
+    Demonstrations that are no episodes of one dataset with the others become damaged.
+
+    Args:
+      demos: The demonstrations.
+      has_steps: Whether an array of a demonstration may have a row for each step.
+    """
+    known_arrays: Paths[StoredArray] = Paths()
+    known_attributes: Paths[StoredArray] = Paths()
+    for demo in sound(demos):
+        demo.damage = _why_unlike(demo, demo.arrays, known_arrays)
+    _find_odd_lengths(demos, has_steps)
+    for demo in sound(demos):
+        demo.damage = _why_unlike(demo, demo.attributes, known_attributes)
+    arrays: dict[str, Merged] = {}
+    attributes: dict[str, Merged] = {}
+    for demo in sound(demos):
+        for path, stored in demo.arrays.items():
+            _merged_at(arrays, path, stored).add(stored, has_steps(demo, path))
+        for path, stored in demo.attributes.items():
+            _merged_at(attributes, path, stored).add(stored, False)
+    return arrays, attributes
+
+
+def _merged_at(merged: dict[str, Merged], path: str, array: StoredArray) -> Merged:
+    if path not in merged:
+        merged[path] = Merged(array.kind, array.dtype, array.shape)
+    return merged[path]
+
+
+def _why_unlike(
+    demo: Demo, arrays: Mapping[str, StoredArray], known: Paths[StoredArray]
+) -> SourceError | None:
+    """Says why a demonstration is no episode of one dataset with those before it."""
+    for path, array in arrays.items():
+        before = known.get(path, array)
+        if conflicts(known, path):
+            what = "an array, but a group in those before, or a group, but an array there"
+        elif before.kind != array.kind:
+            what = f"{array.kind}, but {before.kind} in those before"
+        elif len(before.shape) != len(array.shape):
+            what = f"shape {array.shape}, but {before.shape} in those before"
+        else:
+            continue
+        return demo.error(what, path)
+    for path, array in arrays.items():
+        if path not in known:
+            known[path] = array
+    return None
+
+
+def _find_odd_lengths(demos: Sequence[Demo], has_steps: _HasSteps) -> None:
+    """Finds demonstrations with too few or too many rows of what has a row for each step."""
+
+    def fits(demo: Demo, path: str) -> bool:
+        """Whether an array has a row for each action, or, like observations, one more."""
+        if root_of(path) == NEXT:
+            return demo.rows[path] == demo.length
+        return has_steps(demo, path)
+
+    fitting: dict[str, Counter[bool]] = {}
+    for demo in sound(demos):
+        for path in demo.rows:
+            fitting.setdefault(path, Counter())[fits(demo, path)] += 1
+    # An array of the episode may have as many rows as there are actions by chance.
+    of_steps = {
+        path
+        for path, found in fitting.items()
+        if found[True] >= max(1, found[False]) or (found[True] and root_of(path) in _OF_STEPS)
+    }
+    for demo in sound(demos):
+        for path in demo.rows:
+            if path in of_steps and not fits(demo, path):
+                what = (
+                    f"{demo.rows[path]} rows, but there are {demo.length} actions; if it is not "
+                    "meant to have a row for each, name it in per_episode"
+                )
+                demo.damage = demo.error(what, path)
+                break
