@@ -10,10 +10,11 @@ whose chunks are images, and has a thread that does not survive a fork.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import math
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -129,39 +130,31 @@ class ZarrArray:
         if end > begin:
             self.check_row(end - 1)
         rows = np.empty((end - begin, *self.row_shape), self._native)
-        for position in self._positions(begin, end):
-            corner = [number * size for number, size in zip(position, self._chunks)]
-            first, last = max(begin, corner[0]), min(end, corner[0] + self._chunks[0])
-            others = [
-                slice(start, min(start + size, length))
-                for start, size, length in zip(corner[1:], self._chunks[1:], self.row_shape)
-            ]
-            inner = (slice(0, found.stop - found.start) for found in others)
-            rows[(slice(first - begin, last - begin), *others)] = self._chunk(position)[
-                (slice(first - corner[0], last - corner[0]), *inner)
-            ]
+        area = [(begin, end), *((0, length) for length in self.row_shape)]
+        blocks = [
+            range(first // size, -(-last // size)) if last > first else range(0)
+            for (first, last), size in zip(area, self._chunks)
+        ]
+        for position in itertools.product(*blocks):
+            there, here = [], []  # What a chunk has of the rows, in them and in itself.
+            for (first, last), number, size in zip(area, position, self._chunks):
+                corner = number * size
+                low, high = max(first, corner), min(last, corner + size)
+                there.append(slice(low - first, high - first))
+                here.append(slice(low - corner, high - corner))
+            rows[tuple(there)] = self._chunk(position)[tuple(here)]
         return rows
 
     def files_of_rows(self, begin: int, end: int) -> np.ndarray:
         """Returns the files of rows that are images; empty bytes where there is none."""
-        positions = ((row, *[0] * len(self.row_shape)) for row in range(begin, end))
-        return np.array([*(self._read(position) or b"" for position in positions), None], object)[
-            :-1
-        ]
+        zeros = [0] * len(self.row_shape)
+        files = [self._read((row, *zeros)) or b"" for row in range(begin, end)]
+        return np.array([*files, None], object)[:-1]
 
     @property
     def _native(self) -> np.dtype:
         is_text = self.dtype.kind in "USO"
         return np.dtype(object) if is_text else self.dtype.newbyteorder("=")
-
-    def _positions(self, begin: int, end: int) -> Iterator[tuple[int, ...]]:
-        """Yields the positions of the chunks that have some rows."""
-        size = self._chunks[0]
-        sizes = zip(self.row_shape, self._chunks[1:])
-        counts = [-(-length // size) for length, size in sizes]
-        for block in range(begin // size, -(-end // size) if end > begin else 0):
-            for position in np.ndindex(*counts):
-                yield (block, *position)
 
     def _chunk_file(self, position: tuple[int, ...]) -> str:
         return f"{self.name}/{self._separator.join(map(str, position)) or '0'}"

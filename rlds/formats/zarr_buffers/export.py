@@ -22,7 +22,6 @@ from rlds.formats.zarr_buffers.source import (
     path_of,
 )
 from rlds.formats.zarr_buffers.writing import COMPRESSORS, ArrayWriter, ZarrWriter, rows_json
-from rlds.sources.episode_fields import EPISODE_FIELDS
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.exporting import (
     PNGS,
@@ -67,45 +66,37 @@ class ZarrExport(Export):
         buffer = episodes.metadata.get(METADATA_KEY)
         self._buffer: Mapping[str, Any] = {"images": {}, "attributes": {}, "values": {}}
         self._buffer = {**self._buffer, **(buffer if isinstance(buffer, dict) else {})}
-        spec = episodes.spec
-        self._steps = dict(leaves_at(spec[rlds.STEPS], None))
-        others = {
-            name: it for name, it in spec.items() if name not in (rlds.STEPS, *EPISODE_FIELDS)
-        }
-        # The arrays by the paths of fields of steps, and of episodes.
+        self._steps = dict(leaves_at(episodes.spec[rlds.STEPS], None))
+        # The arrays by the paths of fields of steps.
         self._columns: dict[str, str] = {}
         for path, field in self._steps.items():
             if path not in rlds.STEP_FLAGS and (_is_array(field) or self._is_chunks(path)):
                 self._columns[path] = self._name_of(path)
         if not self._columns:
             raise ValueError("no field of steps has numbers of one shape, which Zarr could hold")
-        # They are in the sidecar, too: an episode may have no row.
-        self._values = {
-            path: path if path.startswith(META) else f"{DATA}{path}"
-            for path, field in leaves_at(others, None)
-            if _is_array(field) and not field.encoding and path != EPISODE_ENDS
-            if is_constant(path) or path.startswith(META)
-            if "/" not in path.removeprefix(META)
-        }
         self.pngs = pngs_of(self._steps, self._columns)
-        self._copies = [
-            path
-            for path in self._columns
-            if encoding_of(self._steps[path]) and path not in self.pngs
-        ]
+        images = [path for path in self._columns if encoding_of(self._steps[path])]
+        self._copies = [path for path in images if path not in self.pngs]
         places = {
             path: path_of(name, is_kept=self._is_chunks(path))
             for path, name in self._columns.items()
             if path not in self._copies
         }
         self._sidecar = Sidecar.of(episodes, places, arrays=self.pngs)
+        # The arrays by the paths of fields of episodes. They are in the sidecar, too: an episode
+        # may have no row.
+        self._values = {
+            path: path if path.startswith(META) else f"{DATA}{path}"
+            for path, field in self._sidecar.episode.items()
+            if _is_array(field) and not field.encoding and path != EPISODE_ENDS
+            if is_constant(path) or path.startswith(META)
+            if "/" not in path.removeprefix(META)
+        }
 
     def _is_chunks(self, path: str) -> bool:
         """Whether a field of steps has the files of chunks."""
-        return (
-            path.startswith(f"{CHUNKS}/")
-            and path.removeprefix(f"{CHUNKS}/") in (self._buffer["images"])
-        )
+        root, _, name = path.partition("/")
+        return root == CHUNKS and name in self._buffer["images"]
 
     def _name_of(self, path: str) -> str:
         """Returns a name for an array that no other one has."""
@@ -152,12 +143,15 @@ class ZarrExport(Export):
 
     def _write_episodes(self, writer: ZarrWriter) -> None:
         sidecar = self._sidecar
-        columns = {path: self._array(writer, path) for path in self._columns}
+        columns = {
+            path: self._array(writer, name, self._steps[path], is_kept=self._is_chunks(path))
+            for path, name in self._columns.items()
+        }
         values = {
-            path: self._new_array(writer, name, sidecar.episode[path])
+            path: self._array(writer, name, sidecar.episode[path])
             for path, name in self._values.items()
         }
-        packed = self._new_array(writer, SIDECAR_BYTES, Field(np.uint8))
+        packed = self._array(writer, SIDECAR_BYTES, Field(np.uint8))
         ends, packed_ends = [0], []
         for episode in self.each():
             last = episode.num_steps - episode.final_observation_known
@@ -180,16 +174,13 @@ class ZarrExport(Export):
         writer.array(EPISODE_ENDS, np.array(ends[1:], np.int64))
         writer.array(SIDECAR_ENDS, np.array(packed_ends, np.int64))
 
-    def _array(self, writer: ZarrWriter, path: str) -> ArrayWriter:
-        name = self._columns[path]
-        if not self._is_chunks(path):
-            return self._new_array(writer, name, self._steps[path])
-        described = self._buffer["images"][name.removeprefix(DATA)]
-        return ArrayWriter(writer, name, described, self._buffer["attributes"].get(name))
-
-    def _new_array(self, writer: ZarrWriter, name: str, field: Field) -> ArrayWriter:
-        shape = tuple(map(int, field.shape))  # type: ignore[arg-type]
-        described = rows_json(field.column_dtype, shape, self._compressor)
+    def _array(
+        self, writer: ZarrWriter, name: str, field: Field, *, is_kept: bool = False
+    ) -> ArrayWriter:
+        if is_kept:
+            described = self._buffer["images"][name.removeprefix(DATA)]
+        else:
+            described = rows_json(field.column_dtype, field.shape, self._compressor)
         return ArrayWriter(writer, name, described, self._buffer["attributes"].get(name))
 
 

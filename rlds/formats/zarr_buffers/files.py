@@ -28,6 +28,7 @@ _CONSOLIDATED = ".zmetadata"
 # The groups that buffers and exports have.
 _GROUPS = ("data", "meta", "rlds")
 _EPISODE_ENDS = f"meta/episode_ends/{ARRAY}"
+_MAX_DEPTH = 32
 
 
 class ZarrFiles:
@@ -54,7 +55,9 @@ class ZarrFiles:
         if not self._is_folder:
             check_is_file(self.path)
             with source_errors(self.path):
-                self._prefix = self._root_in_archive()
+                names = self._opened().namelist()
+                ends = [name for name in names if f"/{name}".endswith(f"/{_EPISODE_ENDS}")]
+                self._prefix = ends[0].removesuffix(_EPISODE_ENDS) if len(ends) == 1 else ""
         elif not self.has(_EPISODE_ENDS):
             self.path /= "replay_buffer.zarr"
         if not self.has(_EPISODE_ENDS):
@@ -72,10 +75,6 @@ class ZarrFiles:
         vars(self).update(state)
         self._begin_anew()
         begin_anew_in_forks(self)
-
-    def _root_in_archive(self) -> str:
-        ends = [name for name in self._opened().namelist() if f"/{name}".endswith(_EPISODE_ENDS)]
-        return ends[0].removesuffix(_EPISODE_ENDS) if len(ends) == 1 else ""
 
     def _opened(self) -> zipfile.ZipFile:
         with self._lock:
@@ -121,25 +120,25 @@ class ZarrFiles:
 
     def arrays(self) -> list[str]:
         """Returns the paths of all arrays, in order, also of those that lack `.zarray`."""
-        ending = f"/{ARRAY}"
-        names = set(json.loads(self.read(_CONSOLIDATED) or b"{}").get("metadata", {}))
-        if self._is_folder:
-            found = set(self._arrays_below("", 0))
-        else:
-            inside = [name for name in self._opened().namelist() if name.startswith(self._prefix)]
-            inside = [name.removeprefix(self._prefix) for name in inside]
-            names.update(inside)
-            members = {"/".join(name.split("/")[:2]) for name in inside if name.count("/") > 1}
-            found = {name for name in members if not self.has(f"{name}/{GROUP}")}
-        return sorted(found | {n.removesuffix(ending) for n in names if n.endswith(ending)})
+        listed = json.loads(self.read(_CONSOLIDATED) or b"{}").get("metadata", {})
+        found = {name.removesuffix(f"/{ARRAY}") for name in listed if name.endswith(f"/{ARRAY}")}
+        return sorted({*found, *self._arrays_below("")})
 
-    def _arrays_below(self, group: str, depth: int) -> Iterator[str]:
-        for folder in folders_in(self.path / group if group else self.path):
+    def _arrays_below(self, group: str) -> Iterator[str]:
+        for folder in self._folders_in(group):
             name = f"{group}/{folder}" if group else folder
             if name in _GROUPS or self.has(f"{name}/{GROUP}"):
-                yield from self._arrays_below(name, depth + 1) if depth < 32 else ()
+                yield from self._arrays_below(name) if name.count("/") < _MAX_DEPTH else ()
             elif group or self.has(f"{name}/{ARRAY}"):
                 yield name
+
+    def _folders_in(self, group: str) -> list[str]:
+        if self._is_folder:
+            return folders_in(self.path / group if group else self.path)
+        prefix = f"{self._prefix}{group}/" if group else self._prefix
+        names = self._opened().namelist()
+        inside = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+        return sorted({n.partition("/")[0] for n in inside if "/" in n and not n.startswith(".")})
 
     def inputs(self) -> list[str | os.PathLike[str]]:
         """Returns all files."""

@@ -10,6 +10,7 @@ observations.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -19,6 +20,7 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
+from rlds.formats.hdf5_videos import video_fields
 from rlds.formats.zarr_buffers.arrays import ZarrArray
 from rlds.formats.zarr_buffers.files import ATTRIBUTES, ZarrFiles
 from rlds.formats.zarr_buffers.videos import Videos
@@ -99,39 +101,56 @@ class ZarrSource(RandomAccessSource):
         video: Literal["packets", "frames"] = "packets",
         missing_chunks: Literal["error", "fill"] = "error",
     ) -> None:
-        self._images, self._per_episode, self.video = images, per_episode, video
-        self._missing_chunks = missing_chunks
+        self._options = {
+            "images": images,
+            "per_episode": None if per_episode is None else list(per_episode),
+            "video": video,
+            "missing_chunks": missing_chunks,
+        }
+        self.video, self._keeps_files = video, images == "chunks"
         self._files = ZarrFiles(path)
         with source_errors(self._files.path):
             names = [name for name in self._files.arrays() if name.isprintable()]
             fills = missing_chunks == "fill"
-            self._arrays = {name: ZarrArray(self._files, name, fills=fills) for name in names}
+            arrays = {name: ZarrArray(self._files, name, fills=fills) for name in names}
             of_sidecar = (SIDECAR_TEXT, SIDECAR_ENDS, SIDECAR_BYTES)
-            self._sidecar = {it: self._arrays.pop(it) for it in of_sidecar if it in self._arrays}
-            self._ends = self._read_ends()
-            self._data = [name for name in self._arrays if name.startswith(DATA)]
+            self._sidecar = {name: arrays.pop(name) for name in of_sidecar if name in arrays}
+            self._arrays, self._ends = arrays, _read_ends(arrays[EPISODE_ENDS])
+            self._data = [array for name, array in arrays.items() if name.startswith(DATA)]
             if not self._data:
                 raise SourceError("no array in the group data", file=self._files.path)
-            for array in (self._arrays[name] for name in self._data):
+            for array in self._data:
                 if not array.shape:
                     raise array.error("a scalar, expected a row for each step")
-            # The arrays by the paths of the fields that they become: of steps, and of episodes, of
-            # which some have a row for each step, and others one for each episode.
-            constants = [name for name in self._data if self._is_constant(name)]
-            self._constants = {name.removeprefix(DATA): name for name in constants}
-            self._steps = {
-                path_of(name, is_kept=self._is_kept(name)): name
-                for name in self._data
-                if name not in constants
-            }
-            self._of_episodes = [name for name in self._arrays if self._is_of_episodes(name)]
-            has_times = _TIMES in self._steps.values() and not self._sidecar
-            self._videos = Videos(self._files.path, self.num_episodes("train") if has_times else 0)
         for name in per_episode or ():
-            if DATA + name not in self._data:
-                raise ValueError(f"per_episode: {name!r} is none of {self._data}")
+            if DATA + name not in arrays:
+                known = [array.name for array in self._data]
+                raise ValueError(f"per_episode: {name!r} is none of {known}")
             if name in RESERVED:
                 raise ValueError(f"per_episode: every episode has a field {name!r} of its own")
+        # The rows where episodes begin, and where the last one ends, maybe aborted.
+        num_rows = min(map(len, self._data))
+        ends = self._ends.tolist()
+        self._bounds = [0, *ends, *([num_rows] if num_rows > max(ends, default=0) else [])]
+        # The arrays by the paths of the fields that they become: of steps, and of episodes, of
+        # which some have a row for each step, and others one for each episode.
+        self._steps, self._constants = {}, {}
+        for array in self._data:
+            name = array.name.removeprefix(DATA)
+            if is_constant(name) if per_episode is None else name in per_episode:
+                self._constants[name] = array
+            else:
+                self._steps[path_of(array.name, is_kept=self._is_kept(array))] = array
+        is_complete = self._num_episodes == len(ends)
+        self._of_episodes = {
+            name: array
+            for name, array in arrays.items()
+            if name.startswith(META) and name != EPISODE_ENDS
+            if is_complete and array.shape[:1] == (len(ends),)
+        }
+        self._times = None if self._sidecar else arrays.get(_TIMES)
+        has_times = self._times in self._steps.values()
+        self._videos = Videos(self._files.path, self._num_episodes if has_times else 0)
 
     @override
     @classmethod
@@ -140,76 +159,47 @@ class ZarrSource(RandomAccessSource):
 
     # --- What there is.
 
-    def _read_ends(self) -> np.ndarray:
-        array = self._arrays[EPISODE_ENDS]
-        if len(array.shape) != 1 or array.dtype.kind not in "iu":
-            raise array.error(f"{array.dtype} of shape {array.shape}, expected integers")
-        ends = array.all().astype(np.int64)
-        falls = np.flatnonzero(np.diff(ends, prepend=0) < 0)
-        if len(falls):
-            raise array.error(f"{ends[falls[0]]}, less than the one before", int(falls[0]))
-        return ends
-
     @property
-    def _num_rows(self) -> int:
-        """How many rows all arrays have."""
-        return min(len(self._arrays[name]) for name in self._data)
+    def _num_episodes(self) -> int:
+        return len(self._bounds) - 1
 
-    @property
-    def _has_aborted(self) -> bool:
-        return self._num_rows > (int(self._ends[-1]) if len(self._ends) else 0)
-
-    def _is_constant(self, name: str) -> bool:
-        if self._per_episode is not None:
-            return name.removeprefix(DATA) in self._per_episode
-        return is_constant(name)
-
-    def _is_of_episodes(self, name: str) -> bool:
-        """Whether an array of `meta` has a value for each episode."""
-        is_one = name.startswith(META) and name != EPISODE_ENDS and not self._has_aborted
-        return is_one and self._arrays[name].shape[:1] == (len(self._ends),)
-
-    def _is_kept(self, name: str) -> bool:
-        return self._images == "chunks" and self._arrays[name].is_image_file
+    def _is_kept(self, array: ZarrArray) -> bool:
+        """Whether the chunks of an array are the values of its field."""
+        return self._keeps_files and array.is_image_file
 
     # --- What it becomes.
 
     @override
     def step_fields(self) -> Mapping[str, Any]:
-        fields = {path: self._field(name) for path, name in self._steps.items()}
+        fields = {
+            path: _file_field(array) if self._is_kept(array) else _field(array)
+            for path, array in self._steps.items()
+        }
         return nest({**fields, rlds.DISCOUNT: Field(np.float32)})
-
-    def _field(self, name: str) -> Field:
-        array = self._arrays[name]
-        if self._is_kept(name) and name in self._steps.values():
-            height, width, *_ = (*array.row_shape, 0, 0)
-            file = array.codec.removeprefix("imagecodecs_")
-            return Field(bytes, doc=f"An image of {height} x {width} pixels as a {file} file.")
-        return Field(_KINDS.get(array.dtype.kind, array.dtype), array.row_shape)
 
     @override
     def episode_fields(self) -> Mapping[str, Any]:
-        names = {**self._constants, **dict(zip(self._of_episodes, self._of_episodes))}
-        fields = {path: self._field(name) for path, name in names.items()}
-        videos = {VIDEO: nest(self._videos.fields())} if self._videos.cameras else {}
-        return {**nest(fields), **videos}
+        arrays = {**self._constants, **self._of_episodes}
+        fields = {path: _field(array) for path, array in arrays.items()}
+        return nest({**fields, **video_fields(self._videos.cameras)})
 
     @override
     def metadata(self) -> Mapping[str, Any]:
         """Returns attributes, the values of other arrays, and how files of images are kept."""
+        known = {EPISODE_ENDS, *self._of_episodes}
         others = [
             array
             for name, array in self._arrays.items()
-            if name not in (EPISODE_ENDS, *self._data, *self._of_episodes)
+            if name not in known and not name.startswith(DATA)
         ]
-        kept = [name for name in self._steps.values() if self._is_kept(name)]
+        kept = [array for array in self._steps.values() if self._is_kept(array)]
         return {
             METADATA_KEY: {
                 "attributes": self._attributes(),
                 "values": {
                     it.name: {"dtype": it.dtype.str, "values": it.all().tolist()} for it in others
                 },
-                "images": {name.removeprefix(DATA): self._arrays[name].described for name in kept},
+                "images": {array.name.removeprefix(DATA): array.described for array in kept},
             }
         }
 
@@ -238,42 +228,30 @@ class ZarrSource(RandomAccessSource):
 
     @override
     def options(self) -> Mapping[str, Any]:
-        per_episode = None if self._per_episode is None else list(self._per_episode)
-        return {
-            "images": self._images,
-            "per_episode": per_episode,
-            "video": self.video,
-            "missing_chunks": self._missing_chunks,
-        }
+        return self._options
 
     @override
     def num_episodes(self, split: str) -> int:
-        return len(self._ends) + self._has_aborted
+        return self._num_episodes
 
     @override
     def num_steps(self, split: str) -> Sequence[int]:
-        rows = [self._rows(index) for index in range(self.num_episodes(split))]
-        return [end - begin for begin, end in rows]
+        return [end - begin for begin, end in itertools.pairwise(self._bounds)]
 
     @override
     def totals(self, split: str) -> Mapping[str, int]:
-        return {"rows": self._num_rows}
+        return {"rows": min(map(len, self._data))}
 
     @override
     def faults(self, split: str) -> Any:
-        expected = self._num_rows
-        for array in (self._arrays[name] for name in self._data):
+        expected = min(map(len, self._data))
+        for array in self._data:
             if len(array) != expected:
                 yield array.error(f"{len(array)} rows, but others have {expected}", expected)
 
     @override
     def key(self, split: str, index: int) -> str:
         return f"episode_{index}"
-
-    def _rows(self, index: int) -> tuple[int, int]:
-        begin = int(self._ends[index - 1]) if index else 0
-        end = int(self._ends[index]) if index < len(self._ends) else self._num_rows
-        return begin, end
 
     # --- One episode.
 
@@ -285,63 +263,48 @@ class ZarrSource(RandomAccessSource):
         fields: Collection[str] | None = None,
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        first, after = self._rows(index)
-        if after > self._num_rows:
-            what = f"{self._num_rows} rows, but it ends at {after}"
+        first, after = self._bounds[index : index + 2]
+        num_rows = min(map(len, self._data))
+        if after > num_rows:
+            what = f"{num_rows} rows, but it ends at {after}"
             raise SourceError(what, file=self._files.path, field=EPISODE_ENDS)
         if first == after and fields is None:
             raise self._arrays[EPISODE_ENDS].error("an episode without rows", index)
         if after > first:
-            self._arrays[self._data[0]].check_row(after - 1)
+            self._data[0].check_row(after - 1)
         length = after - first
         begin, end, _ = rows.indices(length)
-        others = {path: column[begin:end] for path, column in _others(length).items()}
-        wanted = [path for path in self.step_paths(fields) if path in self._steps]
-        steps = {path: self._column(path, first + begin, first + end) for path in wanted}
+        # In an exported buffer, an episode may have no row.
+        others = step_flags([max(length, 1)], [False])
+        others[rlds.DISCOUNT] = np.ones(length, np.float32)
+        steps = {path: column[begin : min(end, length)] for path, column in others.items()}
+        for path in self.step_paths(fields):
+            if path in self._steps:
+                array = self._steps[path]
+                read = array.files_of_rows if self._is_kept(array) else array.read
+                steps[path] = read(first + begin, first + end)
         return SourceEpisode(
             key=self.key(split, index),
-            steps=nest({**steps, **others}),
+            steps=nest(steps),
             origin=Origin(str(self._files.path.name), first, after),
             truncated=True,
             final_observation_known=False,
             complete=index < len(self._ends),
-            metadata=self._metadata_of(index, self.episode_paths(fields)),
+            metadata=self._values(index, first, after, self.episode_paths(fields)),
             counts={"rows": length},
         )
 
-    def _column(self, path: str, begin: int, end: int) -> np.ndarray:
-        name = self._steps[path]
-        array = self._arrays[name]
-        return array.files_of_rows(begin, end) if self._is_kept(name) else array.read(begin, end)
-
-    def _metadata_of(self, index: int, paths: Sequence[str]) -> Mapping[str, Any]:
-        begin, end = self._rows(index)
+    def _values(self, index: int, begin: int, end: int, paths: Sequence[str]) -> dict[str, Any]:
+        """Reads fields of an episode."""
         found: dict[str, Any] = {}
         for path in paths:
             if path in self._of_episodes:
-                found[path] = self._arrays[path].read(index, index + 1)[0]
+                found[path] = self._of_episodes[path].read(index, index + 1)[0]
             elif path in self._constants:
-                found[path] = self._constant(self._arrays[self._constants[path]], begin, end)
-        if any(path.startswith(f"{VIDEO}/") for path in paths) and self._videos.cameras:
-            times = self._arrays[_TIMES].read(begin, end)
-            found[VIDEO] = nest(self._videos.read(index, times))
+                found[path] = _constant(self._constants[path], begin, end)
+        if any(path.startswith(f"{VIDEO}/") for path in paths) and self._times is not None:
+            found |= self._videos.read(index, self._times.read(begin, end))
         return nest(found)
-
-    def _constant(self, array: ZarrArray, begin: int, end: int) -> Any:
-        """Returns the value that all rows of an episode have."""
-        rows = array.read(begin, end)
-        others = np.flatnonzero([_bits(row) != _bits(rows[0]) for row in rows])
-        if len(others):
-            what = (
-                "another value than in the row where the episode begins; pass per_episode "
-                "without it to have it as a field of steps"
-            )
-            raise array.error(what, begin + int(others[0]))
-        return rows[0]
-
-
-_NO_FLAGS = np.zeros(0, np.bool_)
-_KINDS: Mapping[str, Any] = {"U": str, "O": str, "S": bytes}
 
 
 def path_of(name: str, *, is_kept: bool) -> str:
@@ -362,11 +325,36 @@ def is_constant(name: str) -> bool:
     return name.endswith(_CONSTANT)
 
 
-def _bits(row: np.ndarray) -> Any:
-    return row.tolist() if row.dtype == object else row.tobytes()
+def _field(array: ZarrArray) -> Field:
+    kinds: Mapping[str, Any] = {"U": str, "O": str, "S": bytes}
+    return Field(kinds.get(array.dtype.kind, array.dtype), array.row_shape)
 
 
-def _others(length: int) -> dict[str, np.ndarray]:
-    """The fields of steps that no array has."""
-    flags = step_flags([length], [False]) if length else dict.fromkeys(rlds.STEP_FLAGS, _NO_FLAGS)
-    return {rlds.DISCOUNT: np.ones(length, np.float32), **flags}
+def _file_field(array: ZarrArray) -> Field:
+    height, width, *_ = (*array.row_shape, 0, 0)
+    file = array.codec.removeprefix("imagecodecs_")
+    return Field(bytes, doc=f"An image of {height} x {width} pixels as a {file} file.")
+
+
+def _read_ends(array: ZarrArray) -> np.ndarray:
+    if len(array.shape) != 1 or array.dtype.kind not in "iu":
+        raise array.error(f"{array.dtype} of shape {array.shape}, expected integers")
+    ends = array.all().astype(np.int64)
+    falls = np.flatnonzero(np.diff(ends, prepend=0) < 0)
+    if len(falls):
+        raise array.error(f"{ends[falls[0]]}, less than the one before", int(falls[0]))
+    return ends
+
+
+def _constant(array: ZarrArray, begin: int, end: int) -> Any:
+    """Returns the value that all rows of an episode have."""
+    rows = array.read(begin, end)
+    values = [row.tolist() if row.dtype == object else row.tobytes() for row in rows]
+    others = [row for row, value in enumerate(values) if value != values[0]]
+    if others:
+        what = (
+            "another value than in the row where the episode begins; pass per_episode "
+            "without it to have it as a field of steps"
+        )
+        raise array.error(what, begin + others[0])
+    return rows[0]

@@ -16,8 +16,9 @@ import rlds
 from rlds.raw_files.input_files import present
 from rlds.raw_files.untrusted import folders_in, is_there
 from rlds.sources.source import SourceError
+from rlds.video import VIDEO
 from rlds.video.container import VideoFile
-from rlds.video.fields import clip_fields, clip_values
+from rlds.video.fields import clip_values
 from rlds_ecosystem import stores
 
 __all__ = ["Videos"]
@@ -56,12 +57,8 @@ class Videos:
     def _file(self, index: int, name: str) -> epath.Path:
         return self._directory / str(index) / name
 
-    def fields(self) -> dict[str, Any]:
-        """Returns the fields of an episode by the path of the camera."""
-        return {path: clip_fields(has_frames=True) for path in self.cameras}
-
     def read(self, index: int, times: np.ndarray) -> dict[str, Any]:
-        """Returns the videos of an episode by the path of the camera, as whole files.
+        """Returns the values of the `video_fields` of an episode, by path.
 
         Args:
           index: The episode.
@@ -70,15 +67,15 @@ class Videos:
         Raises:
           SourceError: A video is missing or damaged.
         """
-        found = {}
+        found: dict[str, Any] = {}
         for path, name in self.cameras.items():
             file = self._file(index, name)
             if not file.exists():
                 raise SourceError("no such file", file=file, episode=index)
             video = VideoFile(os.fspath(file))
             shown = video.times
-            clip = video.clip(0, len(shown))
-            found[path] = clip_values(clip, _frames(times - times[0], shown))
+            values = clip_values(video.clip(0, len(shown)), _frames(times - times[0], shown))
+            found |= {f"{VIDEO}/{path}/{field}": value for field, value in values.items()}
         return found
 
     def inputs(self) -> list[str | os.PathLike[str]]:

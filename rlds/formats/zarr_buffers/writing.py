@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +96,7 @@ class ArrayWriter:
     ) -> None:
         self._writer, self._name, self._attributes = writer, name, attributes
         self._described = dict(described)
-        self._chunk_rows, *row_shape = described["chunks"]
-        self._row_shape = tuple(row_shape)
+        self._chunk_rows, *self._row_shape = described["chunks"]
         self._separator = described.get("dimension_separator") or "."
         self.num_rows = 0
         self._waiting: list[np.ndarray] = []
@@ -155,9 +155,9 @@ def _array_json(dtype: np.dtype, chunks: list[int], compressor: Any) -> dict[str
     }
 
 
-def rows_json(dtype: np.dtype, row_shape: tuple[int, ...], compressor: Any) -> dict[str, Any]:
+def rows_json(dtype: np.dtype, row_shape: Sequence[Any], compressor: Any) -> dict[str, Any]:
     """Returns the same of an array of many rows: chunks have some megabytes, or one image."""
-    row = max(int(np.prod(row_shape)) * dtype.itemsize, 1)
+    row = max(math.prod(row_shape) * dtype.itemsize, 1)
     is_image = len(row_shape) >= 2 and row >= _IMAGE_BYTES
     num_rows = 1 if is_image else max(1, _CHUNK_BYTES // row)
     return _array_json(dtype, [num_rows, *row_shape], compressor)
