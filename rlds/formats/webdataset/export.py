@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import json
@@ -89,9 +90,19 @@ class WebdatasetExport(Export):
     @override
     def write(self, path: Path) -> None:
         path.mkdir()
-        with _ShardWriter(path, self._shard_bytes) as shards:
+        with contextlib.ExitStack() as stack:
+            number, tar = 0, stack.enter_context(_shard(path, 0))
             for index, episode in enumerate(self.each()):
-                shards.add(f"{index:06d}", self._sample(episode))
+                if tar.offset >= self._shard_bytes:
+                    stack.close()
+                    number += 1
+                    tar = stack.enter_context(_shard(path, number))
+                for field, data in self._sample(episode):
+                    # Nothing but its bytes is written, so that files are the same again.
+                    info = tarfile.TarInfo(f"{index:06d}.{field}")
+                    info.size = len(data)
+                    tar.addfile(info, io.BytesIO(data))
+                tar.members = []  # type: ignore[attr-defined]
         (path / FEATURES_FILE).write_text(self._sidecar.to_json())
 
     def _sample(self, episode: SourceEpisode) -> Iterator[tuple[str, bytes]]:
@@ -111,38 +122,8 @@ class WebdatasetExport(Export):
         yield SIDECAR_FIELD, self._sidecar.pack(episode)
 
 
-class _ShardWriter:
-    """Writes samples to tar files, one after the other."""
-
-    def __init__(self, directory: Path, shard_bytes: int) -> None:
-        self._directory, self._shard_bytes = directory, shard_bytes
-        self._number = 0
-        self._tar: tarfile.TarFile | None = None
-        self._begin()
-
-    def _begin(self) -> None:
-        name = self._directory / f"shard-{self._number:06d}.tar"
-        self._tar = tarfile.open(name, "w", format=tarfile.PAX_FORMAT)  # noqa: SIM115
-        self._number += 1
-
-    def __enter__(self) -> _ShardWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._tar is not None
-        self._tar.close()
-
-    def add(self, key: str, sample: Iterator[tuple[str, bytes]]) -> None:
-        """Adds a sample; nothing but its bytes is written, so that files are the same again."""
-        assert self._tar is not None
-        if self._tar.offset >= self._shard_bytes:
-            self._tar.close()
-            self._begin()
-        for field, data in sample:
-            info = tarfile.TarInfo(f"{key}.{field}")
-            info.size = len(data)
-            self._tar.addfile(info, io.BytesIO(data))
-        self._tar.members = []  # type: ignore[attr-defined]
+def _shard(directory: Path, number: int) -> tarfile.TarFile:
+    return tarfile.open(directory / f"shard-{number:06d}.tar", "w", format=tarfile.PAX_FORMAT)
 
 
 def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:

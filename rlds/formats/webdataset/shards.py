@@ -8,11 +8,13 @@ key that comes back later is another sample.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from etils import epath
@@ -56,7 +58,7 @@ class Shard:
     Attributes:
       path: The argument.
       samples: Its samples, in order.
-      is_whole: Whether it has the mark at its end. If not, it was cut, or is damaged in the middle.
+      is_complete: Whether it has the mark at its end. If not, it was cut, or is damaged inside.
       num_fields: How many members belong to samples.
 
     Raises:
@@ -67,32 +69,25 @@ class Shard:
         self.path = path
         self.samples: list[Sample] = []
         self.num_fields = 0
-        self._scan()
-
-    def _scan(self) -> None:
         names: set[str] = set()
-        with source_errors(self.path), self.path.open("rb") as file:
-            size = int(self.path.stat().length)
-            with tarfile.TarFile(fileobj=file, tarinfo=TarHeader) as tar:
-                for info in tar_members(tar):
-                    if (found := _key_and_field(info)) is None:
-                        continue
-                    key, field = found
-                    end = info.offset_data + info.size
-                    if not self.samples or self.samples[-1].key != key:
-                        self.samples.append(Sample(key, len(self.samples), info.offset, end))
-                        names = set()
-                    sample = self.samples[-1]._replace(end=end)
-                    if end > size:
-                        sample = sample._replace(end=size, damage=f"the archive ends in {field!r}")
-                    elif field in names:
-                        sample = sample._replace(damage=f"two members for the field {field!r}")
-                    elif info.issparse():
-                        sample = sample._replace(damage=f"{field!r} is a file with holes")
-                    names.add(field)
-                    self.samples[-1] = sample
-                    self.num_fields += 1
-                self.is_whole = has_end_mark(tar)
+        with source_errors(self.path), _opened(path) as tar:
+            size = int(path.stat().length)
+            for info, key, field in _fields(tar):
+                end = info.offset_data + info.size
+                if not self.samples or self.samples[-1].key != key:
+                    self.samples.append(Sample(key, len(self.samples), info.offset, end))
+                    names = set()
+                sample = self.samples[-1]._replace(end=end)
+                if end > size:
+                    sample = sample._replace(end=size, damage=f"the archive ends in {field!r}")
+                elif field in names:
+                    sample = sample._replace(damage=f"two members for the field {field!r}")
+                elif info.issparse():
+                    sample = sample._replace(damage=f"{field!r} is a file with holes")
+                names.add(field)
+                self.samples[-1] = sample
+                self.num_fields += 1
+            self.is_complete = has_end_mark(tar)
 
     def read(self, sample: Sample, fields: Collection[str] | None = None) -> dict[str, bytes]:
         """Returns the bytes of the fields of a sample, or of some of them.
@@ -103,24 +98,34 @@ class Shard:
         if sample.damage:
             raise SourceError(sample.damage, file=self.path, episode=sample.key)
         values = {}
-        with source_errors(self.path, episode=sample.key), self.path.open("rb") as file:
-            file.seek(sample.begin)
-            with tarfile.TarFile(fileobj=file, tarinfo=TarHeader) as tar:
-                for info in tar_members(tar):
-                    if info.offset >= sample.end:
-                        break
-                    found = _key_and_field(info)
-                    if found is not None and (fields is None or found[1] in fields):
-                        file.seek(info.offset_data)
-                        values[found[1]] = file.read(info.size)
+        with (
+            source_errors(self.path, episode=sample.key),
+            _opened(self.path, sample.begin) as tar,
+        ):
+            for info, _, field in _fields(tar):
+                if info.offset >= sample.end:
+                    break
+                if fields is None or field in fields:
+                    tar.fileobj.seek(info.offset_data)
+                    values[field] = tar.fileobj.read(info.size)
         return values
 
 
-def _key_and_field(info: tarfile.TarInfo) -> tuple[str, str] | None:
-    match = _NAME.fullmatch(info.name)
-    if not info.isreg() or match is None or _SKIPPED.match(info.name):
-        return None
-    return match[1], match[2].lower()
+@contextlib.contextmanager
+def _opened(path: epath.Path, begin: int = 0) -> Iterator[tarfile.TarFile]:
+    """Opens a tar file where one of its members begins."""
+    with path.open("rb") as file:
+        file.seek(begin)
+        with tarfile.TarFile(fileobj=file, tarinfo=TarHeader) as tar:
+            yield tar
+
+
+def _fields(tar: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, str, str]]:
+    """Yields the members that are fields of samples, with the key of the sample and their names."""
+    for info in tar_members(tar):
+        match = _NAME.fullmatch(info.name)
+        if info.isreg() and match is not None and not _SKIPPED.match(info.name):
+            yield info, match[1], match[2].lower()
 
 
 def find_shards(path: str | os.PathLike[str]) -> list[epath.Path]:
@@ -135,17 +140,9 @@ def find_shards(path: str | os.PathLike[str]) -> list[epath.Path]:
 
 def first_fields(path: epath.Path) -> list[str]:
     """Returns the names of the fields of the first sample of a file."""
-    fields: list[str] = []
-    key = None
-    with path.open("rb") as file, tarfile.TarFile(fileobj=file, tarinfo=TarHeader) as tar:
-        for info in tar_members(tar):
-            if (found := _key_and_field(info)) is None:
-                continue
-            if key not in (None, found[0]):
-                break
-            key = found[0]
-            fields.append(found[1])
-    return fields
+    with _opened(path) as tar:
+        _, sample = next(itertools.groupby(_fields(tar), lambda found: found[1]), ("", ()))
+        return [field for _, _, field in sample]
 
 
 def unique(keys: list[str]) -> list[str]:

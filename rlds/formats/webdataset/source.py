@@ -14,6 +14,7 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
+from rlds.alignment import from_sars
 from rlds.formats.webdataset.shards import Shard, find_shards, first_fields, unique
 from rlds.raw_files.image_files import image_field, is_image_file
 from rlds.raw_files.npz_files import NpzFile, parse_npy
@@ -22,7 +23,6 @@ from rlds.sources.episode_fields import RESERVED
 from rlds.sources.sidecar import Sidecar, StoredSidecar
 from rlds.sources.source import ALL_ROWS, Origin, RandomAccessSource, SourceEpisode, SourceError
 from rlds_ecosystem import stores
-from rlds_ecosystem.columns import step_flags
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import Paths, conflicts, nest, root_of
 
@@ -158,9 +158,9 @@ class WebdatasetSource(RandomAccessSource):
 
     @override
     def step_fields(self) -> Mapping[str, Any]:
-        discount = {} if rlds.DISCOUNT in self._steps else {rlds.DISCOUNT: Field(np.float32)}
         fields = {p: field for p, field in self._steps.items() if p not in rlds.STEP_FLAGS}
-        return nest({**fields, **discount})
+        fields.setdefault(rlds.DISCOUNT, Field(np.float32))
+        return nest(fields)
 
     @override
     def episode_fields(self) -> Mapping[str, Any]:
@@ -200,7 +200,7 @@ class WebdatasetSource(RandomAccessSource):
     @override
     def faults(self, split: str) -> Iterator[SourceError]:
         for shard in self._shards:
-            if not shard.is_whole:
+            if not shard.is_complete:
                 what = "no mark at the end: it was cut, or damaged where the last sample ends"
                 yield SourceError(what, file=shard.path)
 
@@ -223,18 +223,17 @@ class WebdatasetSource(RandomAccessSource):
         raw = self._read_raw(samples)
         self._check(raw, first.path)
         length = len(next(iter(raw.steps.values())))
-        flags = {name: raw.steps.get(name) for name in rlds.STEP_FLAGS}
-        terminal = flags[rlds.IS_TERMINAL]
+        terminal = raw.steps.get(rlds.IS_TERMINAL)
         is_terminal = terminal is not None and bool(np.asarray(terminal)[-1])
-        steps = {path: c for path, c in raw.steps.items() if path not in flags}
-        if rlds.DISCOUNT not in steps:
-            steps[rlds.DISCOUNT] = np.ones(length, np.float32)
-            steps[rlds.DISCOUNT][-1] -= is_terminal
-        is_cut = end == last.samples[-1] and not last.is_whole
+        nothing = np.empty((length, 0))
+        others = from_sars(observation=nothing, action=nothing, reward=None, terminal=is_terminal)
+        flags = {name: others[name] for name in rlds.STEP_FLAGS}
+        steps = {rlds.DISCOUNT: others[rlds.DISCOUNT], **raw.steps, **flags}
+        is_cut = end == last.samples[-1] and not last.is_complete
         begins_inside = not begin.number and (self._name_of(samples[0])[1] or 0) > 1
         return SourceEpisode(
             key=self.key(split, index),
-            steps=nest({**steps, **step_flags([length], [is_terminal])}),
+            steps=nest(steps),
             origin=Origin(str(first.path.name), begin.number, begin.number + len(samples)),
             truncated=not is_terminal,
             final_observation_known=False,
@@ -246,16 +245,17 @@ class WebdatasetSource(RandomAccessSource):
     def _check(self, raw: _Raw, file: epath.Path) -> None:
         """Checks that the episode has the fields of the first one."""
         for declared, found in zip((self._steps, self._episode), _fields_of(raw)):
-            for path in {*declared, *found}:
-                if path not in found or path not in declared:
-                    what = "missing" if path not in found else "a field that the first one lacks"
-                    raise SourceError(what, file=file, field=path)
-                one, other = declared[path], found[path]
-                if self._is_exported and one.encoding and other.encoding:
+            for path in {**declared, **found}:
+                one, other = declared.get(path), found.get(path)
+                if one is None or other is None:
+                    what = "missing" if other is None else "a field that the first one lacks"
+                elif self._is_exported and one.encoding and other.encoding:
                     continue  # The sidecar says which sizes there may be.
-                if (one.dtype, one.shape) != (other.dtype, other.shape):
+                elif (one.dtype, one.shape) != (other.dtype, other.shape):
                     what = f"{other}, but the first one has {one}"
-                    raise SourceError(what, file=file, field=path)
+                else:
+                    continue
+                raise SourceError(what, file=file, field=path)
 
     def _read_raw(self, rows: range) -> _Raw:
         """Reads the samples of an episode."""
@@ -273,8 +273,6 @@ class WebdatasetSource(RandomAccessSource):
         values: dict[str, Any] = {}
         steps: dict[str, np.ndarray] = {}
         for name, data in members.items():
-            if name == SIDECAR_FIELD:
-                continue
             match = _FRAME.fullmatch(name)
             if name == STEPS_FIELD:
                 steps |= _arrays(shard.path, name, data)
@@ -282,15 +280,14 @@ class WebdatasetSource(RandomAccessSource):
                 values |= self._values(shard.path, name, data)
             elif path := self._names.get(match[1], _image_path(match[1].replace(".", "/"))):
                 frames.setdefault(path, []).append(data)
-        for path, files in frames.items():
-            steps[path] = _objects(files)
+        steps |= {path: _objects(files) for path, files in frames.items()}
         lengths = [len(column) for column in steps.values() if column.ndim]
         actions = [value for path, value in values.items() if root_of(path) == rlds.ACTION]
         length = (lengths or [len(value) for value in actions if np.ndim(value)] or [0])[0]
-        for path, value in list(values.items()):
+        for path, value in values.items():
             has_rows = isinstance(value, np.ndarray) and value.shape[:1] == (length,)
             if path in self._steps if self._steps else has_rows:  # The first episode decides.
-                steps[path] = np.asarray(values.pop(path))
+                steps[path] = np.asarray(value)
         for path, column in steps.items():
             if not length or column.shape[:1] != (length,):
                 what = f"of shape {column.shape}, expected {length} rows"
@@ -298,8 +295,12 @@ class WebdatasetSource(RandomAccessSource):
         if not steps:
             raise SourceError("no steps.npz, actions or frames", file=shard.path)
         _check_paths(shard, steps)
-        values = {path: value for path, value in values.items() if root_of(path) not in RESERVED}
-        return _Raw(steps, values, len(members))
+        others = {
+            path: value
+            for path, value in values.items()
+            if path not in steps and root_of(path) not in RESERVED
+        }
+        return _Raw(steps, others, len(members))
 
     def _of_samples(self, rows: range) -> _Raw:
         """Reads an episode whose steps are samples."""
@@ -339,7 +340,7 @@ class WebdatasetSource(RandomAccessSource):
     def _values(self, file: epath.Path, name: str, data: bytes) -> dict[str, Any]:
         """Returns what a field of a sample holds, by path."""
         path, ending = self._names.get(name), name.rpartition(".")[2]
-        if path == "":
+        if path == "" or name == SIDECAR_FIELD:
             return {}
         if ending == "npz":
             prefix = path or path_of(name)
