@@ -734,8 +734,8 @@ class _Opened:
 _opened = functools.cache(_Opened)
 # Modules are loaded late; and of the processors there are libraries ask.
 _HARMLESS = (sys.prefix, sys.base_prefix, os.fspath(Path(__file__).parents[2]), "/proc/", "/sys/")
-# Copies of files that are made to be read.
-_HARMLESS += (os.path.join(tempfile.gettempdir(), "rlds-"),)
+# Copies of files that are made to be read; and what an editable installation has in `sys.path`.
+_HARMLESS += (os.path.join(tempfile.gettempdir(), "rlds-"), "__editable__.")
 
 
 def pack(files: Files, archive: Path) -> None:

@@ -140,7 +140,7 @@ def test_steps_that_are_not_in_a_row_are_no_episodes(tmp_path):
     assert episodes[4].num_steps == 2
 
 
-def test_a_cut_file_gives_what_is_whole(tmp_path):
+def test_a_cut_file_gives_its_complete_samples(tmp_path):
     path = raw_webdataset.write(
         tmp_path / "a.tar",
         [member for n in range(3) for member in raw_webdataset.episode(f"ep{n}", 3, seed=n)],
@@ -166,12 +166,12 @@ def test_a_long_name_that_is_not_there_takes_no_memory(tmp_path, kind):
     path = raw_webdataset.write(tmp_path / "a.tar", raw_webdataset.episode("a", 3))
     header = tarfile.TarInfo("long")
     header.type, header.size = kind, 1 << 40
-    whole, long_name = path.read_bytes(), header.tobuf(tarfile.GNU_FORMAT)
-    end = -(-len(whole.rstrip(b"\0")) // 512) * 512
-    path.write_bytes(whole[:end] + long_name)
+    archive, long_name = path.read_bytes(), header.tobuf(tarfile.GNU_FORMAT)
+    end = -(-len(archive.rstrip(b"\0")) // 512) * 512
+    path.write_bytes(archive[:end] + long_name)
     episodes = rlds.sources.open(path, format="webdataset")
     assert len(list(episodes.source.faults("train"))) == 1
-    path.write_bytes(long_name + whole)
+    path.write_bytes(long_name + archive)
     with pytest.raises(SourceError, match=r"a\.tar: .* attributes of 1,099,511,627,776 bytes"):
         WebdatasetSource(path)
 
@@ -247,8 +247,8 @@ def test_images_and_clips_stay_files(tmp_path):
     for sample in samples(tmp_path / "clips"):
         assert sample["video.observation.top.mp4"] == b"a pickle"
         assert b"a pickle" not in sample["rlds.bin"]
-    said = json.loads((tmp_path / "clips" / "features.json").read_text())
-    assert said["steps"]["action"] == {"dtype": "float32", "shape": [2]}
+    found = json.loads((tmp_path / "clips" / "features.json").read_text())
+    assert found["steps"]["action"] == {"dtype": "float32", "shape": [2]}
 
 
 @pytest.mark.slow

@@ -49,13 +49,13 @@ def test_a_buffer_of_diffusion_policy(tmp_path, name):
     assert check_rows(episodes, raw, [4, 6, 12]) == {*raw}
     assert [episode.metadata["meta"]["seeds"] for episode in episodes] == [7, 8, 9]
     assert all(episode.complete for episode in episodes)
-    said = episodes.metadata["zarr"]
-    assert said["values"] == {
+    found = episodes.metadata["zarr"]
+    assert found["values"] == {
         "meta/joints": {"dtype": "<f8", "values": [0, 1, 2, 3]},
         "meta/rate": {"dtype": "<f8", "values": 10},
     }
-    assert said["attributes"]["data/action"] == {"frame": "world"}
-    assert said["attributes"][""] == {"made by": "somebody"}
+    assert found["attributes"]["data/action"] == {"frame": "world"}
+    assert found["attributes"][""] == {"made by": "somebody"}
     assert episodes.source.faults("train") is not None
     assert list(episodes.source.faults("train")) == []
 
@@ -124,7 +124,7 @@ def test_videos_beside_it(tmp_path):
     assert episodes.columns(1, ["action"])["action"].shape == (2, 2)
 
 
-def test_only_the_rows_that_are_asked_for_are_read(tmp_path):
+def test_only_requested_rows_are_read(tmp_path):
     path = raw_zarr.write_pusht(tmp_path / "a.zarr")
     for row in (5, 6, 8):
         (path / f"data/img/{row}.0.0.0").write_bytes(b"spoilt")
@@ -193,7 +193,7 @@ def test_zarr_3_leaves_out_chunks_of_zeros(tmp_path):
 @pytest.mark.parametrize("left", ["some", "consolidated", "in an archive"])
 def test_an_array_of_which_files_are_missing(tmp_path, left):
     """It is no array less."""
-    path = raw_zarr.write_pusht(tmp_path / "whole.zarr")
+    path = raw_zarr.write_pusht(tmp_path / "a_folder.zarr")
     if left == "consolidated":
         zarr.consolidate_metadata(path, zarr_format=2)
         shutil.rmtree(path / "data/action")
@@ -212,7 +212,7 @@ def test_an_archive_that_is_cut(tmp_path):
         rlds.sources.open(path)
 
 
-def test_what_is_said_of_an_episode_is_constant(tmp_path):
+def test_values_of_an_episode_are_constant(tmp_path):
     arrays = raw_zarr.umi()
     arrays["robot0_demo_end_pose"][5, 2] += 1
     path = raw_zarr.write(tmp_path / "a.zarr", arrays)
@@ -273,7 +273,7 @@ SPOILT = {
 
 
 @pytest.mark.parametrize("case", SPOILT)
-def test_what_is_said_is_damaged(tmp_path, case):
+def test_damaged_json(tmp_path, case):
     path = raw_zarr.write_pusht(tmp_path / "a.zarr")
     name, old, new, message = SPOILT[case]
     text = (path / name / ".zarray").read_text()
