@@ -41,7 +41,7 @@ from rlds.sources.source import (
     SourceEpisode,
     require_files,
 )
-from rlds.sources.texts import as_text
+from rlds.sources.texts import as_texts
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import known_field, missing
 from rlds_ecosystem.fields import Field
@@ -269,34 +269,40 @@ class RobomimicSource(RandomAccessSource):
     # --- Which fields there are.
 
     def _fields_of_steps(self) -> dict[str, Field]:
-        declared = _Declared(self._files[0], rlds.STEP_FLAGS)
+        fields: Paths[Field | None] = Paths(dict.fromkeys(rlds.STEP_FLAGS))
         for path, merged in self._steps.items():
             field = merged.field(merged.shape[1:], self._doc(path))
             name = TABLE.field_path(path)
             if name == rlds.ACTION:
                 field = with_names(field, self._files[0].attributes)
-            declared.add(name, field, path)
+            self._add_field(fields, name, field, path)
             if merged.count < len(sound(self._demos)):
-                declared.add(known_field(name), Field(np.bool_), path)
-        if rlds.DISCOUNT not in declared.fields:
-            declared.add(rlds.DISCOUNT, Field(np.float32), rlds.DISCOUNT)
+                self._add_field(fields, known_field(name), Field(np.bool_), path)
+        if rlds.DISCOUNT not in fields:
+            self._add_field(fields, rlds.DISCOUNT, Field(np.float32), rlds.DISCOUNT)
         if INSTRUCTION not in {*self._steps, *self._values}:
             with sound(self._demos)[0].open() as opened:
                 has_instruction = self._instruction(opened) or any(map(self._task, self._files))
             if has_instruction:
-                declared.add(INSTRUCTION, Field(str), INSTRUCTION)
-        return declared.fields
+                self._add_field(fields, INSTRUCTION, Field(str), INSTRUCTION)
+        return {name: field for name, field in fields.items() if field is not None}
+
+    def _add_field(self, fields: Paths[Field | None], name: str, field: Field, path: str) -> None:
+        """Declares the field of the array at a path."""
+        if name in fields or conflicts(fields, name):
+            raise self._files[0].hdf5.error("another field has this name: rename it", path)
+        fields[name] = field
 
     def _fields_of_episodes(self) -> dict[str, Field]:
         demos = sound(self._demos)
-        declared = _Declared(self._files[0], (*RESERVED, ATTRIBUTES, MASKS, FIRST, LAST))
+        own = (*RESERVED, ATTRIBUTES, MASKS, FIRST, LAST)
+        fields: Paths[Field | None] = Paths(dict.fromkeys(own))
         for path, merged in self._values.items():
             field = merged.field(merged.shape, self._doc(path))
             if root_of(path) == NEXT:
                 doc = "The rows, unless they are the observations of the steps after."
                 field = merged.field((None, *merged.shape[1:]), doc)
-            declared.add(path, field, path)
-        fields = declared.fields
+            self._add_field(fields, path, field, path)
         for path, merged in self._steps.items():
             field, offset = merged.field((None, *merged.shape[1:])), self._offset(path)
             if offset > 0:
@@ -309,7 +315,7 @@ class RobomimicSource(RandomAccessSource):
                 fields[f"{ATTRIBUTES}/{known_field(path)}"] = Field(np.bool_)
         if any(file.masks for file in self._files):
             fields[MASKS] = Field(str, (None,), doc="The masks that name the demonstration.")
-        return fields
+        return {name: field for name, field in fields.items() if field is not None}
 
     def _doc(self, path: str) -> str:
         doc = [self._dialect.doc(path)]
@@ -415,8 +421,7 @@ class RobomimicSource(RandomAccessSource):
         if value is None:
             value = missing(tuple(size or 0 for size in field.shape), field.column_dtype)
         if field.dtype == str:
-            texts = [as_text(item) for item in np.asarray(value, object).reshape(-1)]
-            value = np.array([*texts, None], object)[:-1].reshape(np.shape(value))
+            value = as_texts(np.asarray(value, object))
         return np.asarray(value, field.column_dtype)[()]
 
     def _stored_value(self, opened: OpenDemo, path: str) -> Any:
@@ -441,33 +446,6 @@ class RobomimicSource(RandomAccessSource):
             # They follow from the observations.
             return values[:0] if _same(values[:-1], opened.array(observed)[1:]) else values
         return values
-
-
-class _Declared:
-    """Fields that are declared one by one.
-
-    Args:
-      file: The file, for errors.
-      reserved: The names that no array can have.
-
-    Attributes:
-      fields: The fields, by path.
-    """
-
-    def __init__(self, file: DemoFile, reserved: Collection[str]) -> None:
-        self._file, self._taken = file, Paths(dict.fromkeys(reserved))
-        self.fields: dict[str, Field] = {}
-
-    def add(self, name: str, field: Field, path: str) -> None:
-        """Adds the field of the array at a path.
-
-        Raises:
-          SourceError: The name is taken.
-        """
-        if name in self._taken or conflicts(self._taken, name):
-            raise self._file.hdf5.error("another field has this name: rename it", path)
-        self._taken[name] = None
-        self.fields[name] = field
 
 
 def _next(path: str) -> str:

@@ -150,7 +150,8 @@ class ZarrSource(RandomAccessSource):
         }
         self._times = None if self._sidecar else arrays.get(_TIMES)
         has_times = self._times in self._steps.values()
-        self._videos = Videos(self._files.path, self._num_episodes if has_times else 0)
+        with source_errors(self._files.path):
+            self._videos = Videos(self._files.path, self._num_episodes if has_times else 0)
 
     @override
     @classmethod
