@@ -6,6 +6,7 @@ import datetime
 import io
 import os
 import warnings
+from collections.abc import Callable
 from typing import Any, Literal
 
 import dm_env
@@ -16,15 +17,7 @@ import riegeli
 from envlogger.backends.backend_writer import BackendWriter
 from envlogger.backends.directories import directory_to_write
 from envlogger.backends.riegeli_files import layout
-from envlogger.backends.riegeli_files.background import (
-    BackgroundWriter,
-    BeginEpisode,
-    DiscardEpisode,
-    Flush,
-    Job,
-    SetEpisodeMetadata,
-    WritingError,
-)
+from envlogger.backends.riegeli_files.background import BackgroundWriter, Job, WritingError
 from envlogger.backends.riegeli_files.chunk_compression import FAST, ChunkCompression
 from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from envlogger.backends.riegeli_files.shard_reader import read_metadata
@@ -50,6 +43,8 @@ _RESERVE_FOR_INDEX = 1 << 23
 # In seconds. A store gets four objects for each flush.
 _FLUSH_INTERVAL = 5.0
 _FLUSH_INTERVAL_IN_STORE = 300.0
+
+_FLUSH = Job(lambda shards: shards.flush())
 
 
 class RiegeliBackendWriter(BackendWriter):
@@ -159,35 +154,37 @@ class RiegeliBackendWriter(BackendWriter):
                     self._begin_episode(step)
                 else:
                     self._background.add_step(step)
-                if self._flush_scheduler is not None and self._flush_is_due(data, is_new_episode):
-                    self._background.finish(Flush())
+                scheduler = self._flush_scheduler
+                if (
+                    scheduler is not None
+                    and scheduler(data)
+                    and (is_new_episode or not isinstance(scheduler, EpisodeScheduler))
+                ):
+                    self._background.finish(_FLUSH)
         except WritingError as e:
             raise self._failure_of(e) from e.cause
 
     def _begin_episode(self, step: bytes) -> None:
-        self._background.put(BeginEpisode(step))
+        job = Job(lambda shards: shards.begin_episode(step), len(step), num_steps=1)
+        self._background.put(job)
         if not self._has_shard:  # That is when most can go wrong, so it is reported at once.
             self._background.finish()
             self._has_shard = True
 
-    def _flush_is_due(self, data: StepData, is_new_episode: bool) -> bool:
-        assert self._flush_scheduler is not None
-        due = self._flush_scheduler(data)
-        if isinstance(self._flush_scheduler, EpisodeScheduler):
-            return due and is_new_episode
-        return due
-
     def _set_episode_metadata(self, data: Any) -> None:
-        self._put(SetEpisodeMetadata(codec.encode_to_bytes(data, name="episode_metadata")))
+        metadata = codec.encode_to_bytes(data, name="episode_metadata")
+        job = Job(lambda shards: shards.set_episode_metadata(metadata), len(metadata))
+        self._in_turn(self._background.put, job)
 
     def _discard_episode(self) -> None:
-        self._put(DiscardEpisode())
+        self._in_turn(self._background.put, Job(lambda shards: shards.discard_episode()))
         self._is_after_last = False
 
-    def _put(self, job: Job) -> None:
+    def _in_turn(self, method: Callable[..., None], *jobs: Job) -> None:
+        """Calls a method of the background writer, which needs its lock."""
         try:
             with self._background.lock:
-                self._background.put(job)
+                method(*jobs)
         except WritingError as e:
             raise self._failure_of(e) from e.cause
 
@@ -201,11 +198,7 @@ class RiegeliBackendWriter(BackendWriter):
           UsageError: The writer is closed.
         """
         super().flush()
-        try:
-            with self._background.lock:
-                self._background.finish(Flush())
-        except WritingError as e:
-            raise self._failure_of(e) from e.cause
+        self._in_turn(self._background.finish, _FLUSH)
 
     def push(self) -> None:
         """Hands all steps to the system, without waiting for the disk.
@@ -220,11 +213,7 @@ class RiegeliBackendWriter(BackendWriter):
           UsageError: The writer is closed.
         """
         self._check_open()
-        try:
-            with self._background.lock:
-                self._background.push()
-        except WritingError as e:
-            raise self._failure_of(e) from e.cause
+        self._in_turn(self._background.push)
 
     def close(self) -> None:
         """Ends the running episode and brings everything to the disk; further calls do nothing.

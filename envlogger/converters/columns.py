@@ -252,39 +252,35 @@ def stacked_columns(steps: Iterable[StepData]) -> StepData:
     steps = list(steps)
     if not steps:
         raise ValueError("There must be at least one step, got none.")
-    timesteps = [step.timestep for step in steps]
 
     def stacked(field: str, values: list[Any]) -> Any:
+        if field not in _OF_TRANSITIONS:
+            return stack_values(values, field)
         present = [
             number
             for number, value in enumerate(values)
-            if value is not None or not timesteps[number].first()
+            if value is not None or not steps[number].timestep.first()
         ] or list(range(len(values)))
         column = stack_values([values[number] for number in present], field, steps=present)
         merged = _Merged(len(values))
         merged.put(np.array(present), column, len(present))
         return merged.columns()
 
-    timestep = dm_env.TimeStep(
-        np.array([int(timestep.step_type) for timestep in timesteps]),
-        stacked("reward", [timestep.reward for timestep in timesteps]),
-        stacked("discount", [timestep.discount for timestep in timesteps]),
-        stack_values([timestep.observation for timestep in timesteps], "observation"),
-    )
-    return StepData(
-        timestep,
-        stacked("action", [step.action for step in steps]),
-        stack_values([step.custom_data for step in steps], "custom_data"),
-    )
+    return _stacked(steps, stacked)
 
 
-def as_fields(columns: StepData) -> dict[str, Any]:
-    """The columns of steps by the names of their fields."""
-    return {
-        **columns.timestep._asdict(),
-        "action": columns.action,
-        "custom_data": columns.custom_data,
-    }
+def _stacked(steps: Sequence[StepData], stack: Callable[[str, list[Any]], Any]) -> StepData:
+    """The columns of steps, by a function that stacks the values of a field."""
+    fields = [as_fields(step) for step in steps]
+    columns = {field: stack(field, [step[field] for step in fields]) for field in _FIELDS[1:]}
+    action, custom_data = columns.pop("action"), columns.pop("custom_data")
+    types = np.array([int(step.timestep.step_type) for step in steps])
+    return StepData(dm_env.TimeStep(types, **columns), action, custom_data)
+
+
+def as_fields(step: StepData) -> dict[str, Any]:
+    """The values, or columns, of a step by the names of their fields."""
+    return {**step.timestep._asdict(), "action": step.action, "custom_data": step.custom_data}
 
 
 class _DifferError(Exception):
@@ -395,20 +391,18 @@ def _parts_of_run(run: _Run, decoder: StepDecoder) -> list[_Part]:
                 break
             joined = run.joined(numbers)
             is_match = template.matches(joined)
-            if is_match.all():
-                matching, numbers = numbers, numbers[:0]
-            else:
-                matching, numbers = numbers[is_match], numbers[~is_match]
-                if not len(matching):
-                    continue
+            matching, numbers = numbers[is_match], numbers[~is_match]
+            if not len(matching):
+                continue
+            if len(numbers):  # Else they are joined already.
                 joined = run.joined(matching)
-            part = _sliced(joined, matching + run.num_before, template)
-            if part is None:
+            try:
+                parts.append(_Part(matching + run.num_before, template.columns(joined)))
+            except NoMatchError:
                 others.append(matching)
-            else:
-                parts.append(part)
-                if run.num_before + int(matching[-1]):  # The first one is not like the others.
-                    run.room.make(template)
+                continue
+            if run.num_before + int(matching[-1]):  # The first one is not like the others.
+                run.room.make(template)
     if others:
         parts += _stacked_parts(run, np.sort(np.concatenate(others)), decoder)
     return sorted(parts, key=lambda part: int(part.steps[0]))
@@ -416,13 +410,6 @@ def _parts_of_run(run: _Run, decoder: StepDecoder) -> list[_Part]:
 
 def _is_run(steps: np.ndarray) -> bool:
     return len(steps) > 0 and int(steps[-1]) - int(steps[0]) + 1 == len(steps)
-
-
-def _sliced(joined: Buffer, steps: np.ndarray, template: Template) -> _Part | None:
-    try:
-        return _Part(steps, template.columns(joined))
-    except NoMatchError:
-        return None
 
 
 def _stacked_parts(run: _Run, numbers: np.ndarray, decoder: StepDecoder) -> Iterator[_Part]:
@@ -435,17 +422,7 @@ def _stacked_parts(run: _Run, numbers: np.ndarray, decoder: StepDecoder) -> Iter
         group_numbers.append(number)
         group.append(step)
     for group_numbers, group in groups.values():
-        timesteps = [step.timestep for step in group]
-        columns = StepData(
-            dm_env.TimeStep(
-                np.array([int(timestep.step_type) for timestep in timesteps]),
-                stack_values([timestep.reward for timestep in timesteps]),
-                stack_values([timestep.discount for timestep in timesteps]),
-                stack_values([timestep.observation for timestep in timesteps]),
-            ),
-            stack_values([step.action for step in group]),
-            stack_values([step.custom_data for step in group]),
-        )
+        columns = _stacked(group, lambda field, values: stack_values(values))
         yield _Part(np.array(group_numbers) + run.num_before, columns)
 
 

@@ -285,21 +285,7 @@ _BUILDING: dict[str, Any] = {
     "bools": _bools,
     "integer": _integer,
     "integers": _integers,
-    **{
-        name: getattr(np, name)
-        for name in [
-            "float32",
-            "float64",
-            "int8",
-            "int16",
-            "int32",
-            "int64",
-            "uint8",
-            "uint16",
-            "uint32",
-            "uint64",
-        ]
-    },
+    **{stored.dtype.name: stored.dtype.type for stored in FIELDS.values()},
 }
 
 

@@ -89,20 +89,16 @@ class BackendContract(_Base):
 
     def test_episodes_are_kept_apart(self) -> None:
         self._record_episodes([2, 5, 3])
+        self._check_episodes([[0, 1], [10, 11, 12, 13, 14], [20, 21, 22]])
         with self.make_reader() as reader:
-            self.assertEqual(_numbers_of(reader), [[0, 1], [10, 11, 12, 13, 14], [20, 21, 22]])
-            self.assertEqual(
-                [_number(step) for step in reader.steps], [0, 1, 10, 11, 12, 13, 14, 20, 21, 22]
-            )
+            numbers = [0, 1, 10, 11, 12, 13, 14, 20, 21, 22]
+            self.assertEqual(_numbers(reader.steps), numbers)
 
     def test_an_episode_may_be_cut_off(self) -> None:
         with self.make_writer() as writer:
             for begin in (0, 10):
-                for step in _episode(begin, 4)[:2]:
-                    writer.record_step(step, is_new_episode=step.timestep.first())
-                writer.set_episode_metadata({"trial": begin})
-        with self.make_reader() as reader:
-            self.assertEqual(_numbers_of(reader), [[0, 1], [10, 11]])
+                self._record(writer, _episode(begin, 4)[:2])
+        self._check_episodes([[0, 1], [10, 11]])
 
     def test_nothing_recorded(self) -> None:
         self._record_episodes([])
@@ -189,21 +185,16 @@ class BackendContract(_Base):
     def test_metadata_of_episodes(self) -> None:
         with self.make_writer() as writer:
             for begin in (0, 10, 20):
-                self._record(writer, _episode(begin, 2))
-                writer.set_episode_metadata({"trial": -1})
+                self._record(writer, _episode(begin, 2), trial=-1)
                 writer.set_episode_metadata({"trial": begin})
-        with self.make_reader() as reader:
-            trials = [metadata["trial"] for metadata in reader.episode_metadata()]
-            self.assertEqual(trials, [0, 10, 20])
+        self._check_episodes([[0, 1], [10, 11], [20, 21]], trials=[0, 10, 20])
 
     def test_episodes_without_metadata(self) -> None:
         if not self.episode_metadata_is_optional:
             self.skipTest("all episodes have metadata here")
         with self.make_writer() as writer:
             for begin in (0, 10, 20):
-                self._record(writer, _episode(begin, 2))
-                if begin == 10:
-                    writer.set_episode_metadata({"trial": 1})
+                self._record(writer, _episode(begin, 2), trial=1 if begin == 10 else None)
         with self.make_reader() as reader:
             self.assertEqual(list(reader.episode_metadata()), [None, {"trial": 1}, None])
 
@@ -212,48 +203,33 @@ class BackendContract(_Base):
             self.skipTest("readers do not get the metadata of the dataset here")
         with self.make_writer(metadata={"robot": "arm"}) as writer:
             self._record(writer, _episode(0, 2))
-            writer.set_episode_metadata({"trial": 0})
         with self.make_reader() as reader:
             self.assertEqual(reader.metadata()["robot"], "arm")
 
     def test_episodes_whose_first_steps_are_dropped_stay_apart(self) -> None:
-        with self.make_writer(scheduler=lambda step: not step.timestep.first()) as writer:
-            for begin in (0, 10):
-                self._record(writer, _episode(begin, 3))
-                writer.set_episode_metadata({"trial": begin})
-        with self.make_reader() as reader:
-            self.assertEqual(_numbers_of(reader), [[1, 2], [11, 12]])
+        self._record_episodes([3, 3], scheduler=lambda step: not step.timestep.first())
+        self._check_episodes([[1, 2], [11, 12]])
 
     def test_episodes_that_are_dropped_leave_nothing_behind(self) -> None:
-        with self.make_writer(scheduler=lambda step: _number(step) // 10 != 1) as writer:
-            for begin in (0, 10, 20):
-                self._record(writer, _episode(begin, 2))
-                writer.set_episode_metadata({"trial": begin})
-        with self.make_reader() as reader:
-            self.assertEqual(_numbers_of(reader), [[0, 1], [20, 21]])
-            trials = [metadata["trial"] for metadata in reader.episode_metadata()]
-            self.assertEqual(trials, [0, 20])
+        self._record_episodes([2, 2, 2], scheduler=lambda step: _number(step) // 10 != 1)
+        self._check_episodes([[0, 1], [20, 21]], trials=[0, 20])
 
     def test_discarded_episodes(self) -> None:
         with self.make_writer() as writer:
             for begin in (0, 10, 20, 30):
-                self._record(writer, _episode(begin, 2))
-                writer.set_episode_metadata({"trial": begin})
+                self._record(writer, _episode(begin, 2), trial=begin)
                 if begin in (10, 30):
                     writer.discard_episode()
-        with self.make_reader() as reader:
-            self.assertEqual(_numbers_of(reader), [[0, 1], [20, 21]])
+        self._check_episodes([[0, 1], [20, 21]], trials=[0, 20])
 
     def test_finished_episodes_are_visible_after_a_flush(self) -> None:
         with self.make_writer() as writer:
             for begin in (0, 10, 20):
                 self._record(writer, _episode(begin, 2))
-                writer.set_episode_metadata({"trial": begin})
             writer.flush()
             with self.make_reader() as reader:
-                self.assertEqual(_numbers_of(reader)[:2], [[0, 1], [10, 11]])
-        with self.make_reader() as reader:
-            self.assertEqual(len(reader.episodes), 3)
+                self.assertEqual([_numbers(e) for e in reader.episodes[:2]], [[0, 1], [10, 11]])
+        self._check_episodes([[0, 1], [10, 11], [20, 21]])
 
     def test_the_first_step_begins_an_episode(self) -> None:
         with self.make_writer() as writer:
@@ -265,15 +241,13 @@ class BackendContract(_Base):
     def test_a_closed_writer_records_nothing(self) -> None:
         writer = self.make_writer()
         self._record(writer, _episode(0, 2))
-        writer.set_episode_metadata({"trial": 0})
         writer.close()
         writer.close()
         with self.assertRaises(UsageError):
             self._record(writer, _episode(10, 2))
         with self.assertRaises(UsageError):
             writer.set_episode_metadata({"trial": 1})
-        with self.make_reader() as reader:
-            self.assertEqual(_numbers_of(reader), [[0, 1]])
+        self._check_episodes([[0, 1]])
 
     def test_a_closed_reader_knows_how_much_there_is(self) -> None:
         self._record_episodes([2, 2])
@@ -289,17 +263,27 @@ class BackendContract(_Base):
         self.assertEqual(_numbers(other.steps), [0, 1])
         other.close()
 
-    def _record_episodes(self, lengths: Sequence[int]) -> list[list[StepData]]:
+    def _record_episodes(self, lengths: Sequence[int], **kwargs: Any) -> list[list[StepData]]:
+        """Records episodes whose steps are numbered from 0, 10, 20 and so on, as their trials."""
         episodes = [_episode(10 * i, length) for i, length in enumerate(lengths)]
-        with self.make_writer() as writer:
+        with self.make_writer(**kwargs) as writer:
             for i, episode in enumerate(episodes):
-                self._record(writer, episode)
-                writer.set_episode_metadata({"trial": i})
+                self._record(writer, episode, trial=10 * i)
         return episodes
 
-    def _record(self, writer: BackendWriter, episode: list[StepData]) -> None:
+    def _record(
+        self, writer: BackendWriter, episode: list[StepData], trial: int | None = 0
+    ) -> None:
         for step in episode:
             writer.record_step(step, is_new_episode=step.timestep.first())
+        if trial is not None:
+            writer.set_episode_metadata({"trial": trial})
+
+    def _check_episodes(self, numbers: list[list[int]], trials: list[int] | None = None) -> None:
+        with self.make_reader() as reader:
+            self.assertEqual([_numbers(episode) for episode in reader.episodes], numbers)
+            found = [metadata["trial"] for metadata in reader.episode_metadata() if trials]
+            self.assertEqual(found, trials or [])
 
 
 def _episode(begin: int, num_steps: int) -> list[StepData]:
@@ -333,7 +317,3 @@ def _number(step: StepData) -> int:
 
 def _numbers(steps: Sequence[StepData]) -> list[int]:
     return [_number(step) for step in steps]
-
-
-def _numbers_of(reader: BackendReader | Reader) -> list[list[int]]:
-    return [_numbers(episode) for episode in reader.episodes]

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import abc
-import dataclasses
 import itertools
 import threading
-from collections.abc import Iterator
-from typing import ClassVar, NoReturn, cast
-
-from typing_extensions import override
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, NoReturn, cast
 
 from envlogger.backends.riegeli_files.pacing import Pacing
 from envlogger.backends.riegeli_files.shard_sequence import ShardSequence
 from envlogger.errors import UsageError
 
-__all__ = [
-    "BackgroundWriter",
-    "BeginEpisode",
-    "DiscardEpisode",
-    "Flush",
-    "Job",
-    "Push",
-    "SetEpisodeMetadata",
-    "WritingError",
-]
+__all__ = ["BackgroundWriter", "Job", "WritingError"]
 
 
 class WritingError(Exception):
@@ -40,63 +27,21 @@ class WritingError(Exception):
         self.num_lost_steps = num_lost_steps
 
 
-@dataclasses.dataclass(frozen=True)
-class Job(abc.ABC):
-    """Something that is done with the shards.
+class Job(NamedTuple):
+    """Something to do with the shards.
 
     Attributes:
-      content: What is written, serialized.
+      do: Does it; raises `OSError` if it cannot be done.
+      num_bytes: How much it writes.
       num_steps: How many steps are lost if it is not done.
     """
 
-    content: bytes = b""
-    num_steps: ClassVar[int] = 0
-
-    @abc.abstractmethod
-    def do(self, shards: ShardSequence) -> None:
-        """Does it; raises `OSError` if it cannot be done."""
+    do: Callable[[ShardSequence], None]
+    num_bytes: int = 0
+    num_steps: int = 0
 
 
-class BeginEpisode(Job):
-    """Begins an episode; the content is its first step."""
-
-    num_steps: ClassVar[int] = 1
-
-    @override
-    def do(self, shards: ShardSequence) -> None:
-        shards.begin_episode(self.content)
-
-
-class SetEpisodeMetadata(Job):
-    """Sets the metadata of the running episode; they are the content."""
-
-    @override
-    def do(self, shards: ShardSequence) -> None:
-        shards.set_episode_metadata(self.content)
-
-
-class DiscardEpisode(Job):
-    """Forgets the running episode."""
-
-    @override
-    def do(self, shards: ShardSequence) -> None:
-        shards.discard_episode()
-
-
-class Push(Job):
-    """Hands all steps to the system."""
-
-    @override
-    def do(self, shards: ShardSequence) -> None:
-        shards.push()
-
-
-class Flush(Job):
-    """Brings everything to the files."""
-
-    @override
-    def do(self, shards: ShardSequence) -> None:
-        shards.flush()
+_PUSH = Job(lambda shards: shards.push())
 
 
 class _Batch:
@@ -191,7 +136,7 @@ class BackgroundWriter:
         Raises:
           WritingError: It will not be done.
         """
-        self._put(job, len(job.content))
+        self._put(job, job.num_bytes)
 
     def _put(self, job: bytes | Job, num_bytes: int) -> None:
         if self._ending:
@@ -236,10 +181,10 @@ class BackgroundWriter:
           WritingError: Not all could be written.
         """
         if not self._is_resting or self._ending:
-            self.finish(Push())
+            self.finish(_PUSH)
             return
         batch = self._taken = self._new
-        batch.jobs.append(Push())
+        batch.jobs.append(_PUSH)
         batch.is_awaited = True
         self._new = _Batch()
         self._is_dirty = True

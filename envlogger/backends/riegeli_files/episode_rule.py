@@ -6,14 +6,11 @@ unless its mark says otherwise; see `Data.EpisodeMark` in storage.proto.
 
 from __future__ import annotations
 
-import contextlib
 from typing import NamedTuple
 
 import dm_env
 from google.protobuf.message import DecodeError
 
-from envlogger.converters import codec
-from envlogger.errors import EnvLoggerError
 from envlogger.proto.storage_pb2 import Data
 
 __all__ = ["StepKind", "kind_of"]
@@ -53,58 +50,16 @@ class StepKind(NamedTuple):
         return is_after_last or bool(self.step_type == dm_env.StepType.FIRST)
 
 
-# A step is a tuple (timestep, action, custom data), and the timestep a tuple that begins with the
-# type. These are the tags in front of that, each followed by a length.
-_TAGS = bytes((0x1A, 0x0A, 0x1A, 0x0A, 0x0A))
-_MAX_SHIFT = 63  # In what is a length, all bits lie below that.
-_TYPES = {codec.encode(int(t)).datum.SerializeToString(): int(t) for t in dm_env.StepType}
-_TYPE_SIZE = len(next(iter(_TYPES)))
-_MARK_TAG = Data(episode_mark=Data.BEGINS).SerializeToString()[:-1]
-
-
 def kind_of(record: bytes) -> StepKind:
-    """What a record of a file of steps is; a few bytes of it are enough."""
-    try:
-        return _kind_by_bytes(record) or _kind_by_parsing(record)
-    except IndexError:
-        return _kind_by_parsing(record)
-
-
-def _kind_by_bytes(record: bytes) -> StepKind | None:
-    begin = 0
-    end = 0
-    for depth, tag in enumerate(_TAGS):
-        if record[begin] != tag:
-            return None
-        size = shift = 0
-        while (byte := record[begin + 1]) & 0x80:
-            size |= (byte & 0x7F) << shift
-            shift += 7
-            begin += 1
-            if shift > _MAX_SHIFT:
-                return None
-        size |= byte << shift
-        begin += 2
-        if depth == 0:
-            end = begin + size
-    step_type = _TYPES.get(record[begin : begin + _TYPE_SIZE])
-    if step_type is None:
-        return None
-    if end == len(record):
-        return StepKind(step_type, Data.NONE)
-    if end == len(record) - len(_MARK_TAG) - 1 and record.startswith(_MARK_TAG, end):
-        return StepKind(step_type, record[-1])
-    return None
-
-
-def _kind_by_parsing(record: bytes) -> StepKind:
+    """What a record of a file of steps is."""
     try:
         data = Data.FromString(record)
     except DecodeError:  # EnvLogger's bindings store messages of any type.
         return StepKind(None, Data.NONE)
-    step_type = None
-    if data.tuple.values and data.tuple.values[0].tuple.values:
-        with contextlib.suppress(EnvLoggerError):  # It shows when the step is read.
-            value = codec.decode(data.tuple.values[0].tuple.values[0])
-            step_type = value if isinstance(value, int) else None
+    # A step is a tuple (timestep, action, custom data), and the timestep a tuple that begins with
+    # the step type, an integer. `codec.decode` would take most of the time.
+    step = data.tuple.values
+    timestep = step[0].tuple.values if step else ()
+    integers = timestep[0].datum.values.bigint_values if timestep else ()
+    step_type = int.from_bytes(integers[0], "big", signed=True) if integers else None
     return StepKind(step_type, data.episode_mark)

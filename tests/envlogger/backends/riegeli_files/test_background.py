@@ -6,15 +6,7 @@ import time
 
 import pytest
 
-from envlogger.backends.riegeli_files.background import (
-    BackgroundWriter,
-    BeginEpisode,
-    DiscardEpisode,
-    Flush,
-    Push,
-    SetEpisodeMetadata,
-    WritingError,
-)
+from envlogger.backends.riegeli_files.background import BackgroundWriter, Job, WritingError
 from envlogger.errors import UsageError
 
 PATIENCE = 30
@@ -69,6 +61,13 @@ def make(shards, flush_interval=None, max_pending_bytes=1 << 20):
     return BackgroundWriter(shards, flush_interval, max_pending_bytes)
 
 
+def wait_until(condition):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def in_thread(function):
     """Calls a function in a thread; returns one that waits for it and says what it raised."""
     raised = []
@@ -95,13 +94,14 @@ def locked(background, function, *args, **kwargs):
         return function(*args, **kwargs)
 
 
+FLUSH = Job(lambda shards: shards.flush())
 JOBS = {
-    "begin": BeginEpisode(b"first"),
+    "begin": Job(lambda shards: shards.begin_episode(b"first"), 5, num_steps=1),
     "step": b"next",
-    "metadata": SetEpisodeMetadata(b"who"),
-    "discard": DiscardEpisode(),
-    "flush": Flush(),
-    "push": Push(),
+    "metadata": Job(lambda shards: shards.set_episode_metadata(b"who"), 3),
+    "discard": Job(lambda shards: shards.discard_episode()),
+    "flush": FLUSH,
+    "push": Job(lambda shards: shards.push()),
 }
 
 
@@ -115,20 +115,10 @@ def hand_over(background, *names):
 def test_jobs_are_done_in_their_order():
     shards = Shards()
     background = make(shards)
-    names = [
-        "begin",
-        *["step"] * 5,
-        "metadata",
-        "push",
-        "step",
-        "begin",
-        "begin",
-        "discard",
-        "begin",
-    ]
+    names = ["begin", *["step"] * 5, "metadata", "push", "step", "begin", "begin", "discard"]
     for count in range(1, len(names) + 1):  # Some in one batch, others in several.
         hand_over(background, *names[:count])
-        locked(background, background.finish, *[Flush()] * (count % 2 == 0))
+        locked(background, background.finish, *[FLUSH] * (count % 2 == 0))
     background.close()
     expected = []
     for count in range(1, len(names) + 1):
@@ -146,7 +136,7 @@ def test_threads_do_not_lose_the_jobs_of_one_another():
         for i in range(300):
             locked(background, background.add_step, b"%d %d" % (number, i))
             if i % 50 == 0:
-                locked(background, background.finish, Flush())
+                locked(background, background.finish, FLUSH)
 
     results = [in_thread(lambda number=number: add(number)) for number in range(4)]
     assert [result() for result in results] == [None] * 4
@@ -184,10 +174,7 @@ def test_steps_are_flushed_in_time_and_only_once():
     background = make(shards, flush_interval=0.05)
     for count in (1, 2):
         hand_over(background, "begin")
-        deadline = time.monotonic() + PATIENCE
-        while sum(name == "flush" for name, _ in shards.done) < count:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        wait_until(lambda count=count: shards.done.count(("flush", None)) == count)
         time.sleep(0.2)
     background.close()
     assert [name for name, _ in shards.done] == ["begin", "flush", "begin", "flush", "close"]
@@ -204,7 +191,7 @@ def test_whatever_fails_nobody_waits_for_the_thread(fails_at, error):
     waiting = [
         in_thread(lambda: locked(background, background.push)),
         in_thread(lambda: locked(background, background.finish)),
-        in_thread(lambda: locked(background, background.finish, Flush())),
+        in_thread(lambda: locked(background, background.finish, FLUSH)),
     ]
     shards.may_go_on.set()
     if fails_at == "close":
@@ -219,8 +206,8 @@ def test_whatever_fails_nobody_waits_for_the_thread(fails_at, error):
         background.close()
     for call in (
         lambda: locked(background, background.add_step, b"more"),
-        lambda: locked(background, background.put, Flush()),
-        lambda: locked(background, background.finish, Flush()),
+        lambda: locked(background, background.put, FLUSH),
+        lambda: locked(background, background.finish, FLUSH),
         lambda: locked(background, background.push),
         background.close,
     ):
@@ -234,10 +221,7 @@ def test_whatever_fails_nobody_waits_for_the_thread(fails_at, error):
 def resting(shards, **arguments):
     """A writer whose thread rests."""
     background = make(shards, **arguments)
-    deadline = time.monotonic() + PATIENCE
-    while not locked(background, lambda: background._is_resting):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    wait_until(lambda: locked(background, lambda: background._is_resting))
     return background
 
 
@@ -250,10 +234,7 @@ def test_while_the_thread_rests_a_push_is_done_here():
         hand_over(background, "begin")
         locked(background, background.push)
     assert threading.current_thread() in threads
-    deadline = time.monotonic() + PATIENCE
-    while ("flush", None) not in shards.done:  # By the thread, although it had no jobs.
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    wait_until(lambda: ("flush", None) in shards.done)  # By the thread, which had no jobs.
     background.close()
     assert [name for name, _ in shards.done if name == "begin"] == ["begin"] * 3
 
@@ -281,10 +262,7 @@ def test_a_step_that_waits_for_room_does_not_wait_for_a_dead_thread(salvage_erro
     results = [
         in_thread(lambda: locked(background, background.add_step, bytes(90))) for _ in range(3)
     ]
-    deadline = time.monotonic() + PATIENCE
-    while len(background._new.jobs) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    wait_until(lambda: len(background._new.jobs) == 3)
     shards.may_go_on.set()
     assert [result() for result in results] == [None] * 3  # They were accepted before.
     with pytest.raises(WritingError) as failure:
@@ -292,27 +270,19 @@ def test_a_step_that_waits_for_room_does_not_wait_for_a_dead_thread(salvage_erro
     assert failure.value.num_lost_steps == (104 if salvage_error is None else None)
 
 
-def test_trouble_ends_the_recording_when_all_is_written():
-    shards = Shards()
-    background = make(shards)
-    shards.trouble = OSError("the disk is almost full")
-    hand_over(background, "begin", "step")
-    with pytest.raises(WritingError) as failure:
-        locked(background, background.finish, Flush())
-    assert failure.value.cause is shards.trouble
-    assert failure.value.num_lost_steps == 0
-    assert [name for name, _ in shards.done] == ["begin", "step", "flush", "close"]
-
-
-def test_trouble_ends_the_recording_when_all_is_pushed():
+@pytest.mark.parametrize("is_pushed", [False, True])
+def test_trouble_ends_the_recording_when_all_is_written(is_pushed):
     shards = Shards()
     background = resting(shards)
     shards.trouble = OSError("the disk is almost full")
     hand_over(background, "begin", "step")
     with pytest.raises(WritingError) as failure:
-        locked(background, background.push)
+        locked(background, background.push) if is_pushed else hand_over(background, "flush")
+        locked(background, background.finish)
     assert failure.value.cause is shards.trouble
-    assert [name for name, _ in shards.done] == ["begin", "step", "push", "close"]
+    assert failure.value.num_lost_steps == 0
+    last = "push" if is_pushed else "flush"
+    assert [name for name, _ in shards.done] == ["begin", "step", last, "close"]
 
 
 def test_a_closed_one_says_so():
