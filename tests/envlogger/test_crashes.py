@@ -129,21 +129,6 @@ def test_sigterm_ends_a_process_while_it_is_forked(tmp_path):
     assert lengths(tmp_path) == [10, 10]
 
 
-def test_a_daemon_thread_holds_the_recorder(tmp_path):
-    code = """
-        def hold():
-            logger = begin()
-            done.set()
-            time.sleep(60)
-        done = threading.Event()
-        threading.Thread(target=hold, daemon=True).start()
-        done.wait()
-    """
-    ended = run(tmp_path, code)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert lengths(tmp_path) == [10]
-
-
 def test_a_daemon_thread_goes_on_recording_to_the_end(tmp_path):
     code = """
         def go_on():
@@ -364,28 +349,6 @@ def test_two_processes_record_to_one_directory(tmp_path):
         list(range(first + begin, first + begin + 5))
         for first in (0, 1000)
         for begin in range(0, 500, 5)
-    ]
-
-
-def test_threads_with_recorders_of_their_own(tmp_path):
-    def go(number):
-        with RiegeliBackendWriter(tmp_path, max_episodes_per_file=3, flush_interval=0.02) as writer:
-            for episode in range(20):
-                record(writer, *[1000 * number + 10 * episode + i for i in range(5)])
-
-    threads = [threading.Thread(target=go, args=(number,)) for number in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    with envlogger.Reader(tmp_path) as reader:
-        found = sorted(
-            [step.timestep.observation for step in episode] for episode in reader.episodes
-        )
-    assert found == [
-        [1000 * number + 10 * episode + i for i in range(5)]
-        for number in range(5)
-        for episode in range(20)
     ]
 
 

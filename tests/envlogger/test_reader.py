@@ -14,7 +14,7 @@ import envlogger
 from envlogger import BackendType, Reader
 from envlogger.backends.in_memory_backend import InMemoryBackendReader, InMemoryBackendWriter
 from envlogger.converters.rlds_episode import to_rlds_episode, to_rlds_episodes
-from envlogger.errors import StorageError, UsageError
+from envlogger.errors import UsageError
 from envlogger.testing.catch_env import Catch
 
 
@@ -23,17 +23,6 @@ def record(env, **kwargs):
         timestep = logger.reset()
         while not timestep.last():
             timestep = logger.step(1)
-
-
-def test_reads_from_a_directory(tmp_path):
-    record(Catch(), data_directory=tmp_path, metadata={"robot": "none"})
-    for reader in (Reader(tmp_path), Reader(data_directory=tmp_path)):
-        with reader:
-            assert (len(reader.steps), len(reader.episodes)) == (10, 1)
-            assert reader.steps[0].timestep.first()
-            assert reader.episodes[0][-1].timestep.last()
-            assert list(reader.episode_metadata()) == [None]
-            assert reader.metadata()["robot"] == "none"
 
 
 def test_what_is_asked_for_in_the_wrong_way_is_named(tmp_path):
@@ -74,13 +63,6 @@ def test_specs(tmp_path):
         assert reader.copy().action_spec() == Catch().action_spec()
 
 
-def test_without_specs(tmp_path):
-    envlogger.RiegeliBackendWriter(tmp_path).close()
-    with Reader(tmp_path) as reader:
-        assert reader.observation_spec() is None
-        assert reader.discount_spec() is None
-
-
 class NoActions(Catch):
     def action_spec(self):
         return {}
@@ -103,40 +85,10 @@ def test_unusual_specs(tmp_path):
         assert type(reader.observation_spec()["words"]) is specs.StringArray
 
 
-def test_a_copy_lives_on_its_own(tmp_path):
-    record(Catch(), data_directory=tmp_path)
-    with Reader(tmp_path) as reader:
-        other = reader.copy()
-    assert len(list(other.steps)) == 10
-    other.close()
-
-
-def test_the_metadata_dict_is_the_same_each_time(tmp_path):
-    record(Catch(), data_directory=tmp_path, metadata={"a": 1})
-    with Reader(tmp_path) as reader:
-        del reader.metadata()["environment_specs"]
-        assert reader.metadata() == {"a": 1}
-        assert reader.observation_spec() == Catch().observation_spec()
-
-
-def test_wrong_backends(tmp_path):
-    with pytest.raises(TypeError, match="backend must be a BackendType or a BackendReader, got 'r"):
-        Reader(tmp_path, backend="riegeli")
-    with pytest.raises(TypeError, match="data_directory"):
-        Reader()
-
-
 def test_arguments_for_a_backend_that_is_made_already_are_ignored():
     backend = InMemoryBackendReader(InMemoryBackendWriter())
     with pytest.warns(UserWarning, match=r"'d', shard ignored, because the backend is made al"):
         assert len(Reader("d", shard=1, backend=backend).steps) == 0
-
-
-def test_missing_directory(tmp_path):
-    with pytest.raises(StorageError, match="does not exist"):
-        Reader(tmp_path / "nowhere")
-    with pytest.raises(RuntimeError):  # As upstream.
-        Reader(str(tmp_path / "nowhere"))
 
 
 # --- Columns.
@@ -183,13 +135,6 @@ def test_columns_as_rlds_episodes(reader):
             assert columns[field].dtype == expected[field].dtype
 
 
-def test_columns_of_episodes_by_negative_numbers(reader):
-    assert reader.columns(-1)["action"].tolist() == [0, 2]
-    for number in (2, -3):
-        with pytest.raises(IndexError):
-            reader.columns(number)
-
-
 def test_columns_of_several_episodes(reader):
     both, each = reader.recorded_columns(0, 2), [reader.columns(0), reader.columns(1)]
     assert both.keys() == each[0].keys()
@@ -212,18 +157,6 @@ def test_columns_of_no_episodes(reader):
             reader.recorded_columns(begin, end)
     with pytest.raises(ValueError, match="at least one step"):
         reader.recorded_columns(1, 1)
-
-
-def test_columns_of_episodes_in_several_shards(tmp_path):
-    with envlogger.EnvLogger(Catch(), data_directory=tmp_path, max_episodes_per_file=2) as env:
-        for _ in range(5):
-            timestep = env.reset()
-            while not timestep.last():
-                timestep = env.step(np.int32(1))
-    with Reader(tmp_path) as reader:
-        observation = reader.recorded_columns(1, 4)["observation"]
-        expected = np.concatenate([reader.columns(i)["observation"] for i in (1, 2, 3)])
-        np.testing.assert_array_equal(observation, expected)
 
 
 def test_columns_of_an_episode_of_one_step_take_the_specs(tmp_path):

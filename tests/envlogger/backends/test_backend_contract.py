@@ -39,9 +39,17 @@ class RiegeliTest(OnDisk, unittest.TestCase):
         return envlogger.Reader(self.directory)
 
 
-class RiegeliTwoEpisodesPerFileTest(RiegeliTest):
+class RiegeliInSmallPiecesTest(RiegeliTest):
     def make_writer(self, **kwargs):
-        return envlogger.RiegeliBackendWriter(self.directory, max_episodes_per_file=2, **kwargs)
+        options = "transpose,chunk_size:300,parallelism:3"
+        return envlogger.RiegeliBackendWriter(self.directory, 2, options, **kwargs)
+
+
+class RiegeliFlushingTest(RiegeliTest):
+    def make_writer(self, **kwargs):
+        return envlogger.RiegeliBackendWriter(
+            self.directory, max_episodes_per_file=0, flush_scheduler=lambda step: True, **kwargs
+        )
 
 
 def feature(spec):

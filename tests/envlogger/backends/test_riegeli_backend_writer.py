@@ -8,10 +8,7 @@ import pathlib
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
-import textwrap
 import threading
 import time
 import types
@@ -32,7 +29,6 @@ from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from envlogger.backends.riegeli_files.shard_reader import load_shards
 from envlogger.backends.riegeli_files.shard_writer import ShardWriter
 from envlogger.errors import (
-    DamagedDataError,
     StorageError,
     UnsupportedTypeError,
     UnsupportedValueError,
@@ -70,28 +66,6 @@ def episodes(directory):
         return found
 
 
-def run(code, *args):
-    """Runs a script in another process."""
-    prelude = """
-        import os, sys
-        import dm_env
-        import numpy as np
-        import envlogger
-        import envlogger.errors
-        from envlogger import RiegeliBackendWriter, StepData
-        from envlogger.backends import schedulers
-
-        def record(writer, *observations):
-            for i, observation in enumerate(observations):
-                writer.record_step(StepData(dm_env.restart(observation), None), i == 0)
-        """
-    script = textwrap.dedent(prelude) + textwrap.dedent(code).lstrip()
-    root = pathlib.Path(envlogger.__file__).parents[1]
-    return subprocess.run(
-        [sys.executable, "-c", script, *map(str, args)], capture_output=True, text=True, cwd=root
-    )
-
-
 # --- What is on the disk.
 
 
@@ -117,30 +91,6 @@ def test_shards_take_a_number_of_episodes(max_episodes_per_file, expected, tmp_p
             record(writer, i, 10 * i)
     assert len(shards(tmp_path)) == expected
     assert episodes(tmp_path) == [[i, 10 * i] for i in range(5)]
-
-
-@pytest.mark.parametrize("kind", [str, pathlib.Path, epath.Path])
-def test_paths(kind, tmp_path):
-    with RiegeliBackendWriter(data_directory=kind(tmp_path)) as writer:
-        record(writer, 1)
-    with envlogger.Reader(data_directory=kind(tmp_path)) as reader:
-        assert len(reader.steps) == 1
-
-
-def test_recording_to_the_same_directory_adds_a_shard(tmp_path):
-    for i in range(3):
-        with RiegeliBackendWriter(tmp_path) as writer:
-            record(writer, i)
-    assert len(shards(tmp_path)) == 3
-    assert episodes(tmp_path) == [[0], [1], [2]]
-
-
-def test_two_writers_at_once(tmp_path):
-    with RiegeliBackendWriter(tmp_path) as one, RiegeliBackendWriter(tmp_path) as other:
-        for i in range(3):
-            record(one, i)
-            record(other, 10 + i)
-    assert episodes(tmp_path) == [[0], [1], [2], [10], [11], [12]]
 
 
 @pytest.fixture
@@ -175,17 +125,6 @@ def test_shards_stay_in_order_when_the_clock_is_set_back(tmp_path, clock):
             record(writer, i)
             clock.time -= datetime.timedelta(hours=1)
     assert episodes(tmp_path) == [[0], [1], [2]]
-
-
-@pytest.mark.parametrize(
-    "options", ["", "uncompressed", "brotli:1", "zstd:3,chunk_size:100", "chunk_size:1"]
-)
-def test_writer_options(options, tmp_path):
-    given = [[float(i) for i in range(50)], [0.5]]
-    with RiegeliBackendWriter(tmp_path, writer_options=options) as writer:
-        for episode in given:
-            record(writer, *episode)
-    assert episodes(tmp_path) == given
 
 
 def test_threads_may_share_a_writer(tmp_path):
@@ -237,12 +176,6 @@ def test_metadata_appears_completely_or_not_at_all(tmp_path, monkeypatch):
     assert episodes(tmp_path) == [[1]]
 
 
-def test_metadata_that_another_recorder_left_damaged(tmp_path):
-    (tmp_path / "metadata.riegeli").touch()
-    with pytest.raises(DamagedDataError, match=r"metadata\.riegeli is damaged: it has 0 records"):
-        RiegeliBackendWriter(tmp_path, metadata={"a": 1})
-
-
 # --- Flushing.
 
 
@@ -280,15 +213,6 @@ def test_whatever_is_flushed_when(lengths, flushed, max_episodes_per_file, chunk
                 assert seen == given_episodes[: len(seen)]
                 assert len(seen) <= number
         assert episodes(pathlib.Path(directory)) == given_episodes
-
-
-def test_metadata_may_be_set_after_the_last_step_was_flushed(tmp_path):
-    with RiegeliBackendWriter(tmp_path, flush_scheduler=lambda data: True) as writer:
-        for i in range(3):
-            record(writer, i, i)
-            writer.set_episode_metadata(i)
-    with envlogger.Reader(tmp_path) as reader:
-        assert list(reader.episode_metadata()) == [0, 1, 2]
 
 
 def test_the_flush_scheduler_is_asked_once_for_each_recorded_step(tmp_path):
@@ -332,15 +256,6 @@ def test_the_thread_flushes_in_intervals_without_further_steps(tmp_path):
         wait_until(lambda: episodes(tmp_path) == [[0, 1]])
         record(writer, 20)
         wait_until(lambda: episodes(tmp_path) == [[0, 1], [10]])
-
-
-def test_steps_that_are_not_flushed_are_in_memory_only(tmp_path):
-    with RiegeliBackendWriter(tmp_path, flush_interval=None) as writer:
-        record(writer, 0, 1)
-        record(writer, 10)
-        assert episodes(tmp_path) == []
-        writer.flush()
-        assert episodes(tmp_path) == [[0, 1]]
 
 
 def test_pushed_steps_are_with_the_system(tmp_path, monkeypatch):
@@ -414,35 +329,6 @@ def test_a_kill_while_the_disk_is_slow_leaves_an_index_that_fits(tmp_path, monke
     }
 
 
-def test_recording_waits_while_too_much_is_pending(tmp_path, monkeypatch):
-    written = threading.Event()
-    add_steps = ShardWriter.add_steps
-
-    def slow(self, steps):
-        if self.num_episodes:
-            written.wait(60)
-        add_steps(self, steps)
-
-    monkeypatch.setattr(ShardWriter, "add_steps", slow)
-    with RiegeliBackendWriter(tmp_path, max_pending_bytes=100_000) as writer:
-        accepted = []
-
-        def go_on():
-            record(writer, -1)
-            for i in range(100):
-                record(writer, np.full(1000, float(i)), is_new_episode=False)
-                accepted.append(i)
-
-        thread = threading.Thread(target=go_on)
-        thread.start()
-        wait_until(lambda: len(accepted) > 5)
-        thread.join(0.2)
-        assert len(accepted) < 60
-        written.set()
-        thread.join()
-    assert [len(episode) for episode in episodes(tmp_path)] == [101]
-
-
 @pytest.mark.parametrize(
     "arguments", [{"flush_interval": 0}, {"flush_interval": -1.0}, {"max_pending_bytes": 0}]
 )
@@ -479,20 +365,7 @@ def test_a_discarded_episode_is_never_seen(tmp_path, flushed):
         assert list(reader.episode_metadata()) == [None, "kept"]
 
 
-def test_discarding_everything(tmp_path):
-    with RiegeliBackendWriter(tmp_path) as writer:
-        record(writer, 0, 1)
-        writer.discard_episode()
-    assert episodes(tmp_path) == []
-
-
 # --- The end of a process.
-
-
-def test_a_recording_that_is_not_closed_is_complete_after_a_normal_exit(tmp_path):
-    ended = run("writer = RiegeliBackendWriter(sys.argv[1]); record(writer, 1, 2)", tmp_path)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert episodes(tmp_path) == [[1, 2]]
 
 
 def test_a_recording_that_is_forgotten_is_complete(tmp_path):
@@ -501,46 +374,7 @@ def test_a_recording_that_is_forgotten_is_complete(tmp_path):
     assert episodes(tmp_path) == [[1, 2]]
 
 
-def test_finished_episodes_that_were_flushed_survive_a_killed_process(tmp_path):
-    code = """
-        writer = RiegeliBackendWriter(sys.argv[1], flush_scheduler=lambda data: True)
-        record(writer, 0, 1, 2)
-        record(writer, 10, 11)
-        record(writer, 20, 21)
-        os._exit(3)
-    """
-    assert run(code, tmp_path).returncode == 3
-    assert episodes(tmp_path) == [[0, 1, 2], [10, 11]]
-
-
-def test_a_forked_process_does_not_write_to_the_files_of_its_parent(tmp_path):
-    code = """
-        writer = RiegeliBackendWriter(sys.argv[1])
-        record(writer, 0, 1)
-        child = os.fork()
-        if child == 0:
-            del writer
-            sys.exit()
-        os.waitpid(child, 0)
-        record(writer, 10, 11)
-        writer.close()
-    """
-    assert run(code, tmp_path).returncode == 0
-    assert episodes(tmp_path) == [[0, 1], [10, 11]]
-
-
 # --- Bad input.
-
-
-def test_an_empty_name_of_a_directory():
-    with pytest.raises(StorageError, match="data_directory is empty"):
-        RiegeliBackendWriter("")
-
-
-def test_not_a_directory(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match=r"data_directory .*file is not a directory"):
-        RiegeliBackendWriter(tmp_path / "file")
 
 
 def test_unwritable_directory(tmp_path):
@@ -562,17 +396,6 @@ def test_bad_writer_options(options, tmp_path):
         RiegeliBackendWriter(tmp_path, writer_options=options)
     assert isinstance(caught.value.__cause__, riegeli.RiegeliError)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_constructor_that_fails_is_silent_afterwards(tmp_path):
-    # What destructors raise would be a warning, hence an error in these tests.
-    (tmp_path / "file").touch()
-    for directory in (tmp_path / "file", ""):
-        with pytest.raises(StorageError):
-            RiegeliBackendWriter(directory)
-    with pytest.raises(TypeError):
-        RiegeliBackendWriter()
-    gc.collect()
 
 
 def test_a_refused_step_leaves_no_trace(tmp_path):

@@ -13,14 +13,13 @@ import tensorflow_datasets as tfds
 
 import envlogger
 from envlogger import StepData
-from envlogger.backends import rlds_utils, schedulers, tfds_backend_testlib
+from envlogger.backends import rlds_utils, tfds_backend_testlib
 from envlogger.backends.tfds_backend_writer import DatasetConfig, Episode, TFDSBackendWriter
 from envlogger.errors import (
     InvalidStepError,
     StorageError,
     UnsupportedTypeError,
     UnsupportedValueError,
-    UsageError,
 )
 from envlogger.testing.catch_env import Catch
 from rlds_ecosystem.columns import stack_values
@@ -125,13 +124,6 @@ def test_float64_is_rounded_if_that_is_asked_for_and_kept_with_a_warning(tmp_pat
     assert warned[0].filename == __file__
 
 
-def test_steps_are_read_one_by_one(tmp_path):
-    with TFDSBackendWriter(tmp_path, CONFIG) as writer:
-        record_episode(writer, 10)
-    (episode,) = tfds.builder_from_directory(tmp_path).as_dataset(split="train")
-    assert [step["observation"]["count"].numpy() for step in episode["steps"]] == [10, 11, 12]
-
-
 def test_an_episode_that_is_cut_by_a_reset(tmp_path):
     with TFDSBackendWriter(tmp_path, CONFIG) as writer:
         writer.record_step(first(0), is_new_episode=True)
@@ -166,31 +158,11 @@ def test_shards(tmp_path, max_episodes, lengths):
     assert files(tmp_path) == [*shards, "dataset_info.json", "features.json"]
 
 
-def test_flush_makes_finished_episodes_visible(tmp_path):
-    with TFDSBackendWriter(tmp_path, CONFIG) as writer:
-        for begin in (0, 10, 20):
-            record_episode(writer, begin)
-        writer.flush()
-        writer.flush()
-        assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12]]
-    assert shard_lengths(tmp_path) == [2, 1]
-
-
 def test_flush_interval(tmp_path):
     with TFDSBackendWriter(tmp_path, CONFIG, flush_interval=1e-9) as writer:
         for begin in (0, 10, 20):
             record_episode(writer, begin)
         assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12]]
-
-
-def test_values_are_copied(tmp_path):
-    buffer = observation(0)
-    buffer["exact"] = np.array(1.0)
-    with TFDSBackendWriter(tmp_path, CONFIG) as writer:
-        writer.record_step(StepData(dm_env.restart(buffer), None), is_new_episode=True)
-        buffer["exact"][()] = 2.0
-        writer.record_step(StepData(dm_env.termination(0.0, buffer), 1), is_new_episode=False)
-    assert load(tmp_path)[0]["steps"]["observation"]["exact"].tolist() == [1.0, 2.0]
 
 
 def test_strings_images_and_labels(tmp_path):
@@ -270,6 +242,7 @@ def test_metadata_that_does_not_fit_is_refused_at_once(tmp_path):
         (mid(1)._replace(action=1.5), "episode 1, step 1, action: got float64.*expected int32"),
         (mid(1)._replace(action=2**40), "episode 1, step 1, action: got int64"),
         (mid(1)._replace(action=2**70), "episode 1, step 1, action: .* does not fit int64"),
+        (mid(1)._replace(action={1}), "episode 1, step 1, action: "),
         (mid(1)._replace(action=None), "episode 1, step 1, action: got nothing"),
         (mid(1)._replace(custom_data={"extra": 1}), "episode 1, step 1, extra: got a field"),
         (
@@ -285,32 +258,10 @@ def test_a_step_that_does_not_fit_is_refused_at_once(tmp_path, step, message):
     with TFDSBackendWriter(tmp_path, CONFIG) as writer:
         record_episode(writer, 0)
         writer.record_step(first(10), is_new_episode=True)
-        with pytest.raises(InvalidStepError, match=message):
+        with pytest.raises((InvalidStepError, UnsupportedTypeError), match=message):
             writer.record_step(step, is_new_episode=False)
         writer.record_step(last(11), is_new_episode=False)
     assert counts(tmp_path) == [[0, 1, 2], [10, 11]]
-
-
-def test_a_type_that_no_feature_holds(tmp_path):
-    with TFDSBackendWriter(tmp_path, CONFIG) as writer:
-        with pytest.raises(UnsupportedTypeError, match="step 0, observation/count"):
-            writer.record_step(StepData(dm_env.restart({"count": {1}, "exact": 1.0}), None), True)
-
-
-def test_discarded_episodes(tmp_path):
-    with TFDSBackendWriter(tmp_path, CONFIG) as writer:
-        for begin in (0, 10, 20):
-            record_episode(writer, begin)
-            if begin == 10:
-                writer.discard_episode()
-    assert counts(tmp_path) == [[0, 1, 2], [20, 21, 22]]
-
-
-def test_a_scheduler_that_drops_first_steps_fuses_no_episodes(tmp_path):
-    with TFDSBackendWriter(tmp_path, CONFIG, scheduler=schedulers.NStepScheduler(2)) as writer:
-        for begin in (0, 10):
-            record_episode(writer, begin, num_steps=5)
-    assert counts(tmp_path) == [[0, 2, 4], [11, 13]]
 
 
 def test_nothing_recorded(tmp_path):
@@ -318,14 +269,6 @@ def test_nothing_recorded(tmp_path):
         pass
     assert files(tmp_path) == ["dataset_info.json", "features.json"]
     assert shard_lengths(tmp_path) == []
-
-
-def test_after_close(tmp_path):
-    writer = TFDSBackendWriter(tmp_path, CONFIG)
-    writer.close()
-    writer.close()
-    with pytest.raises(UsageError, match="is closed"):
-        writer.record_step(first(0), is_new_episode=True)
 
 
 def test_metadata_of_the_dataset(tmp_path):
@@ -342,17 +285,13 @@ def test_metadata_of_the_dataset(tmp_path):
     assert len(counts(tmp_path)) == 2
 
 
-def test_metadata_is_not_stored_unless_asked_for(tmp_path):
-    TFDSBackendWriter(tmp_path, CONFIG, metadata={"agent": object()}).close()
-    assert not tfds.builder_from_directory(tmp_path).info.metadata
-
-
 @pytest.mark.parametrize("metadata", [{"agent": object()}, {"agent": b"\xff"}])
 def test_metadata_that_json_cannot_hold(tmp_path, metadata):
     with pytest.raises(
         ValueError if metadata["agent"] == b"\xff" else TypeError, match="metadata/"
     ):
         TFDSBackendWriter(tmp_path, CONFIG, metadata=metadata, store_ds_metadata=True)
+    TFDSBackendWriter(tmp_path, CONFIG, metadata=metadata).close()  # Which does not store it.
 
 
 def test_wrong_arguments(tmp_path):
