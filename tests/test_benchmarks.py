@@ -124,7 +124,13 @@ def feed_data(run: ModuleType) -> ModuleType:
     return importlib.import_module("feed_data")
 
 
-@pytest.mark.parametrize(("kind", "field"), [("numbers", "next_observation"), ("cameras", "image")])
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        ("numbers", "next_observation"),
+        pytest.param("cameras", "image", marks=pytest.mark.slow),
+    ],
+)
 def test_batches_for_training_are_compared_with_what_belongs_in_them(
     feed_data: ModuleType, kind: str, field: str
 ) -> None:

@@ -62,6 +62,7 @@ def test_the_compiled_cores_are_left_out(project: Path) -> None:
     assert not list((project / "out").rglob("*.so"))
 
 
+@pytest.mark.slow
 def test_the_environment_insists_on_the_compiled_cores(project: Path) -> None:
     done = build_without_compiler(project, RIEGELI_IMPLEMENTATION="cython")
 

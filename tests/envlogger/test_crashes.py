@@ -200,7 +200,7 @@ def test_ends_at_once(tmp_path, end):
     assert (report.num_episodes_before, report.num_episodes) == (1, 2)
 
 
-@pytest.mark.parametrize("seed", [1, 3])
+@pytest.mark.parametrize("seed", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_killed(seed):
     check_kill(seed, seconds=0.6, flush_interval=0.4)
 

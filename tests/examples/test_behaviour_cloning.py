@@ -42,6 +42,7 @@ def run(name, *arguments):
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["jax", "torch"])
 def test_a_policy_is_cloned(name, logs):
     if importlib.util.find_spec(name) is None:

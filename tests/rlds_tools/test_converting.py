@@ -172,6 +172,7 @@ def test_options_of_beam_have_values():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
 def test_pipeline_options(raw, tmp_path, capsys):
     beam = ("--runner=DirectRunner", "--direct_running_mode=in_memory")

@@ -45,7 +45,6 @@ OPEN_X = {
 NAMES = [name for name in tfds.list_builders() if name.startswith(FAMILIES)]
 # One of each kind; the others take minutes, and are alike.
 QUICK = {
-    "d4rl_antmaze",
     "fractal20220817_data",
     "rlu_atari",
 }

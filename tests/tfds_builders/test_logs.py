@@ -336,6 +336,7 @@ def test_metadata_that_some_episodes_lack_is_marked(tmp_path):
     assert options["map"].tolist() == [[0, 0]] * 4
 
 
+@pytest.mark.slow
 def test_a_mark_in_the_config_is_filled_in_whether_or_not_something_is_missing(tmp_path):
     config = rlds_base.DatasetConfig(
         name="marked", episode_metadata_info={"score": np.float32, "score_known": np.bool_}
@@ -402,6 +403,7 @@ def test_episode_metadata_that_changes_is_refused(second, words):
         build_from_logs(log, name="numbers")
 
 
+@pytest.mark.slow
 def test_names_of_episode_metadata_that_the_dataset_needs_itself(tmp_path):
     log = numbered(1, 2, episode_metadata=[{"episode_id": "x"}, {"episode_id": "x"}])
     one, two = read(build_from_logs(log, name="numbers", data_dir=tmp_path))

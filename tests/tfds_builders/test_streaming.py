@@ -263,6 +263,7 @@ def test_shuffled_by_episode(tmp_path):
     assert numbers(fixed) == numbers(fixed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_hosts_share_the_episodes_of_each_pass(tmp_path, shuffle):
     record(tmp_path, episodes=10)
@@ -455,6 +456,7 @@ def test_a_split_of_a_source(tmp_path):
         episodes_from_source(source)
 
 
+@pytest.mark.slow
 def test_more_logs_than_are_kept_open(tmp_path):
     for number in range(20):
         record(tmp_path / f"{number:02}", episodes=1, first=number)

@@ -541,7 +541,7 @@ def test_no_damage_of_an_index_leads_out_of_the_file(folder):
     shard, used = index.path, 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for position in range(len(content)):
+        for position in range(0, len(content), 3):
             damaged = bytearray(content)
             damaged[position] ^= 1 << position % 8
             if position % 4 == 0:
@@ -556,7 +556,7 @@ def test_no_damage_of_an_index_leads_out_of_the_file(folder):
         for size in range(0, len(content), 40):
             path.write_bytes(content[:size])
             assert index_files.load(shard, sequence, layouts) is None
-    assert used > 100  # Of numbers that are wrong but lead nowhere, such as the last flags.
+    assert used > 30  # Of numbers that are wrong but lead nowhere, such as the last flags.
     (again,) = tfds_files.open_indexes(split)
     assert (again.starts == index.starts).all()
     assert path.read_bytes() == content

@@ -241,6 +241,7 @@ def test_the_flags_come_along(tmp_path):
         assert (int(reward.count), float(reward.mean)) == (5, 12 / 5)
 
 
+@pytest.mark.slow
 def test_what_is_not_decoded(directory):
     fields = ["observation/png", "observation/bytes"]
     encoded = load(directory, fields=fields, decode=False).element_spec["steps"]["observation"]

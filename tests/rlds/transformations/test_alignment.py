@@ -181,6 +181,7 @@ def test_alignment_is_written_into_the_step() -> None:
         add_alignment_to_step(step, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", one_in(2, [dict, nested]))
 def test_alignment_of_many_steps(layout: Callable[[Any], Any]) -> None:
     aligned = map_steps(

@@ -102,6 +102,7 @@ def test_no_steps(layout: Callable[[Any], Any]) -> None:
     assert values(concatenate(layout({"b": [1.0]}), none)) == {"a": [0], "b": [1.0]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", one_in(2, [nested, dict]))
 def test_concatenate_in_graphs(layout: Callable[[Any], Any]) -> None:
     def extend(steps: Any) -> Any:
@@ -145,6 +146,7 @@ def absorbing(layout: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return make
 
 
+@pytest.mark.slow
 @both_layouts
 @pytest.mark.parametrize("is_terminal", one_in(2, [True, False]))
 def test_extra_steps_may_have_fields_of_their_own(

@@ -49,6 +49,7 @@ def test_as_numpy_would(nested: bool, batch_size: int) -> None:
             np.testing.assert_allclose(result, expected, rtol=1e-13, atol=1e-15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nested", one_in(2, [True, False]))
 def test_far_from_zero(nested: bool) -> None:
     """Sums in float32 are wrong by many standard deviations here."""

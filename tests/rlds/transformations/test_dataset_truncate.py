@@ -139,6 +139,7 @@ def test_bad_conditions_are_named(layout: Callable[[Any], Any]) -> None:
         truncate_after_condition(layout({"x": [1]}), lambda step: True, set_is_last=True)
 
 
+@pytest.mark.slow
 @one_kind
 def test_in_graphs(layout: Callable[[Any], Any]) -> None:
     def cut(steps: Any) -> Any:

@@ -123,6 +123,7 @@ def test_a_length_that_is_not_known_stays_so(
     assert as_lists(windows.take(3)) == [[0, 1], [1, 2], [2, 3]]
 
 
+@pytest.mark.slow
 def test_inside_map_and_flat_map() -> None:
     episodes = numbers(4).map(lambda n: {"steps": tf.data.Dataset.range(n)})
 

@@ -113,6 +113,7 @@ def test_python_control_flow_on_the_step() -> None:
         assert rewards.tolist() == [-1.0, -1.0, 1.0, -1.0]
 
 
+@pytest.mark.slow
 def test_a_part_of_the_observation_may_be_the_goal() -> None:
     columns = episode_columns(4)
     made = relabel_goals(

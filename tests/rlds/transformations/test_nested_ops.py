@@ -249,6 +249,7 @@ def test_work_in_parallel_keeps_the_order():
         assert [as_lists(episode["steps"]) for episode in result] == [[*range(20)]] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [map_steps, episode_length, final_step, sum_dataset])
 def test_in_a_tf_function(function):
     arguments = [lambda step: step["reward"]] if function in (map_steps, sum_dataset) else []
@@ -328,6 +329,7 @@ def test_sum_inside_map():
         assert float(episode["return"]) == 5.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 3, -1])
 def test_sums_and_last_steps_of_a_graph_join_many_chunks(batch_size):
     # A thousand sums at batch size 1; and the number of steps is not known.

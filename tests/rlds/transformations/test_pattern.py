@@ -225,6 +225,7 @@ def test_iterators_can_be_saved_and_restored(
     assert plain(iterator) == rest
 
 
+@pytest.mark.slow
 @LAYOUTS
 def test_infinite_episodes(layout: Callable[..., Any]) -> None:
     outputs = pattern.pattern_map(layout(numbered(3)).repeat(), [PAIRS])
@@ -237,6 +238,7 @@ def test_infinite_episodes(layout: Callable[..., Any]) -> None:
     assert plain(outputs.take(1)) == [[1, 1]]
 
 
+@pytest.mark.slow
 def test_steps_of_an_agent_that_plays_are_not_read_long_before_their_outputs() -> None:
     num_read = 0
 
@@ -257,6 +259,7 @@ def test_steps_of_an_agent_that_plays_are_not_read_long_before_their_outputs() -
         PatternDataset(stream, [PAIRS], True, lambda step: step["is_last"], chunk_size=0)
 
 
+@pytest.mark.slow
 @ONE_LAYOUT
 def test_inside_map_and_flat_map(layout: Callable[..., Any]) -> None:
     def windows(episode: dict[str, Any]) -> Any:
@@ -353,6 +356,7 @@ def test_batched_episodes_of_varying_shape() -> None:
     assert [window.shape.as_list() for window in windows] == [[2, 1, 2]] * 2 + [[2, 4, 2]] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype", one_in(3, ["int8", "uint8", "int32", "uint64", "uint32", "int64"])
 )

@@ -64,6 +64,7 @@ def test_the_reward_of_the_last_step_is_a_placeholder() -> None:
         assert episode_return(layout).dtype == tf.float32
 
 
+@pytest.mark.slow
 def test_a_long_episode_is_exact() -> None:
     """Added in float32, the sum would stop at 2^24."""
     rewards = np.ones(2**24 + 1001, np.float32)

@@ -102,6 +102,7 @@ def test_sizes_of_batches() -> None:
     assert [len(batch["x"]) for batch in batches] == [8, 8, 8, 8]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", [0, 1])
 def test_iterators_can_be_restored(layout: int, tmp_path: Any) -> None:
     data = in_both_layouts(*[episode_columns(n, seed=n) for n in range(12)])[layout]

@@ -82,6 +82,7 @@ def test_as_numpy_would_in_both_layouts(
             )
 
 
+@pytest.mark.slow
 def test_as_mean_and_std_has_it() -> None:
     columns = episode_columns(50)
     columns["observation"] = columns["observation"]["state"]

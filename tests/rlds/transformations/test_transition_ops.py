@@ -127,6 +127,7 @@ def test_rewards_of_several_agents_and_integers() -> None:
     assert made["reward"].numpy().tolist() == [[2.0, 20.0], [2.0, 20.0]]
 
 
+@pytest.mark.slow
 def test_lengths_are_known_where_they_can_be() -> None:
     columns = episode_columns(5)
     static = tf.data.Dataset.from_tensors({"steps": columns})

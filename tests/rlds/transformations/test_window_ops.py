@@ -104,6 +104,7 @@ def test_no_steps_make_no_windows() -> None:
         assert as_columns(episode["steps"])["action"].shape[0] == 0
 
 
+@pytest.mark.slow
 def test_a_long_episode_streams() -> None:
     """An episode without end: windows come while it is read."""
     steps = tf.data.Dataset.range(10**12).map(lambda i: {"observation": i, "action": i})

@@ -97,6 +97,7 @@ def test_damage_is_the_same_error(raw, tmp_path):
     assert not (tmp_path / "toy" / "1.0.0").exists()
 
 
+@pytest.mark.slow
 def test_more_files_than_units_of_work(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(beam, "_MAX_WRITERS", 3)
     many = convert(
@@ -109,6 +110,7 @@ def test_more_files_than_units_of_work(raw, tmp_path, monkeypatch):
     assert len(many.as_dataset(split="train")) == 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [pytest.param(PROCESSES, marks=pytest.mark.slow), IN_MEMORY],

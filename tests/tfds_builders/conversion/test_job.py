@@ -244,7 +244,9 @@ def remote(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
-@pytest.mark.parametrize("options", [{}, ON_BEAM], ids=["serial", "beam"])
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param(ON_BEAM, marks=pytest.mark.slow)], ids=["serial", "beam"]
+)
 def test_object_store(raw, tmp_path, remote, monkeypatch, options):
     monkeypatch.setattr(indexing, "_LEAST_SIZE", 0)  # Indexes stay here.
     monkeypatch.setattr(staging.tempfile, "tempdir", str(tmp_path / "here"))

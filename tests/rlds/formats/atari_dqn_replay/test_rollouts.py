@@ -11,6 +11,7 @@ from rlds.tfds import load
 from tfds_builders import convert
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("game", "time_limit", "seeds"),
     [("breakout", 150, (0, 3)), pytest.param("pong", 900, (0, 1), marks=pytest.mark.slow)],

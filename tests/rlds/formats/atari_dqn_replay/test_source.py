@@ -263,6 +263,7 @@ def test_without_stacks_there_is_no_padding(tmp_path):
 # --- Runs, keys, resumption ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_conversion(tmp_path):
     for run, lengths in (("1", (5, -9, 6)), ("2", (300, 4))):
         rows = raw.record(played(*lengths))

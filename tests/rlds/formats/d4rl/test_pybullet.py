@@ -79,6 +79,7 @@ def test_other_fields_than_a_damaged_one_can_be_read(tmp_path):
             reading.read_steps(source, "train", index, ["observation"])
 
 
+@pytest.mark.slow
 def test_conversion(tmp_path):
     path = write_pybullet(tmp_path / "hopper-bullet-mixed-v0.hdf5", [4, 1000, 3], cut=True)
     builder = check_conversion(

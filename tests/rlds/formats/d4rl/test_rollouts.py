@@ -64,6 +64,7 @@ def check_flags(episode, terminated):
     assert episode["steps"]["is_terminal"].tolist() == [False] * last + [terminated]
 
 
+@pytest.mark.slow
 def test_version_2(tmp_path, hopper):
     """Observations in float32 with the next ones; the state of the simulator as it is."""
     rows = rows_of(hopper, dtype="f4", state_dtype="f8")

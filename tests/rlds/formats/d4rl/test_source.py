@@ -518,6 +518,7 @@ def test_numbers_that_are_not_finite(tmp_path, name):
 # --- Datasets ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "config"),
     [

@@ -18,6 +18,7 @@ from tfds_builders import convert
 TIME_LIMIT = 18
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data_format", one_in(3, ["hdf5", "arrow", "parquet"]))
 def test_hopper(tmp_path, monkeypatch, data_format):
     import gymnasium

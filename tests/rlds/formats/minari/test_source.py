@@ -301,6 +301,7 @@ def test_minari_is_not_needed_to_read():
 # --- Conversions ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_conversion_of_a_recorded_dataset(tmp_path):
     directory = raw_minari.record_cart_pole("cart/pole-v0")
     check_conversion(

@@ -79,6 +79,7 @@ def test_a_folder_in_a_store(tmp_path):
         check_folder(path, tmp_path / "here")
 
 
+@pytest.mark.slow
 def test_a_conversion(tmp_path):
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
     builder = conversions.check_conversion(lambda: NpzSource(path), tmp_path)
@@ -231,6 +232,7 @@ def _npy_header(dtype, length):
     return header.getvalue()
 
 
+@pytest.mark.slow
 def test_many_names_take_no_longer_each(tmp_path, monkeypatch):
     """Paths are not compared with all others."""
     names = [f"x{number}" for number in range(3000)]

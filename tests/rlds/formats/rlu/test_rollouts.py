@@ -95,6 +95,7 @@ def test_position_and_velocity(tmp_path, source, separator, max_steps):
     check_steps(episode, timesteps, actions, observed)
 
 
+@pytest.mark.slow
 def test_humanoid_runs(tmp_path):
     """The task `humanoid_walls`, without its camera, for which OpenGL would be needed."""
     composer = pytest.importorskip("dm_control.composer")
@@ -122,6 +123,7 @@ def test_humanoid_runs(tmp_path):
     check_steps(episode, timesteps, actions, observed)
 
 
+@pytest.mark.slow
 def test_breakout(tmp_path):
     pytest.importorskip("ale_py")
     games = rollouts.of_atari("breakout", 2, max_steps=150)

@@ -71,6 +71,7 @@ def suite(directory, episodes=None, **kwargs):
 # --- Conversion ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("product", one_in(3, PRODUCTS))
 def test_conversion(tmp_path, product):
     make_source, builder, make_episodes = PRODUCTS[product]
