@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 from collections.abc import Sequence
 
 from etils import epath
@@ -48,13 +49,17 @@ class ShardSequence:
     ) -> None:
         self._directory = directory
         self._max_episodes_per_file = max_episodes_per_file
-        self._options = options
         # In a store, nothing is there before it is synced, and then it is written as a whole: so a
         # shard ends with the first episode after a flush, and no byte is written often.
         self._is_local = stores.is_local(directory)
-        self._sync = sync or not self._is_local
+        self._open_shard = functools.partial(
+            ShardWriter,
+            options=options,
+            reserve=reserve,
+            compression=compression,
+            sync=sync or not self._is_local,
+        )
         self._reserve = reserve
-        self._compression = compression
         self._shard: ShardWriter | None = None
         self._no_new_shard: OSError | None = None
         self._last_shard_time = datetime.datetime.min.replace(tzinfo=datetime.UTC)
@@ -76,7 +81,7 @@ class ShardSequence:
             self._no_new_shard = e
             return
         try:
-            old.close(sync=self._sync)
+            old.close()
         except BaseException:
             new.salvage()
             raise
@@ -97,7 +102,7 @@ class ShardSequence:
     def flush(self) -> None:
         """Brings all steps to the files, and makes all episodes but the running one visible."""
         if self._shard is not None:
-            self._shard.flush(sync=self._sync)
+            self._shard.flush()
 
     def push(self) -> None:
         """Hands all steps to the system."""
@@ -107,7 +112,7 @@ class ShardSequence:
     def close(self) -> None:
         """Ends the running episode, makes it visible, and closes the files."""
         if self._shard is not None:
-            self._shard.close(sync=self._sync)
+            self._shard.close()
             self._shard = None
 
     def salvage(self) -> int:
@@ -132,7 +137,7 @@ class ShardSequence:
     def _make_shard(self) -> ShardWriter:
         path = self._make_shard_directory()
         try:
-            return ShardWriter(path, self._options, self._reserve, self._compression)
+            return self._open_shard(path)
         except BaseException:
             with contextlib.suppress(Exception):  # Nothing was recorded to it.
                 path.rmtree()

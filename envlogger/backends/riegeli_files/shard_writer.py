@@ -43,6 +43,8 @@ class ShardWriter:
       options: How the files are written, see `riegeli.RecordWriter`.
       reserve: Space to use when the disk is full.
       compression: Chooses how the chunks of steps are compressed; None leaves it to the options.
+      sync: Whether what is flushed also survives a failure of power, not just the death of the
+        process.
 
     Attributes:
       num_episodes: How many episodes were begun in it.
@@ -59,6 +61,8 @@ class ShardWriter:
         options: str,
         reserve: DiskReserve | None = None,
         compression: ChunkCompression | None = None,
+        *,
+        sync: bool = True,
     ) -> None:
         with contextlib.ExitStack() as on_error:
 
@@ -73,6 +77,7 @@ class ShardWriter:
             self._episode_metadata = open_file(layout.EPISODE_METADATA_FILE)
             self._steps = open_file(layout.STEPS_FILE, compression)
             self._files = on_error.pop_all()
+        self._sync = sync
         self.num_episodes = 0
         self.was_flushed = False
         self._num_steps = 0
@@ -116,12 +121,8 @@ class ShardWriter:
         if self._pending_episodes:
             self._note_metadata(self._pending_episodes[-1])
 
-    def flush(self, *, sync: bool) -> None:
-        """Brings all steps to the files, and makes all episodes but the running one visible.
-
-        Args:
-          sync: Whether it also survives a failure of power, not just the death of the process.
-        """
+    def flush(self) -> None:
+        """Brings all steps to the files, and makes all episodes but the running one visible."""
         self.was_flushed = True
         self._steps.push()
         finished: list[_Episode] = []
@@ -130,13 +131,14 @@ class ShardWriter:
             *finished, running = self._pending_episodes
             num_steps = running.start - self._num_indexed_steps
             self._note_metadata(running)
-        self._index(finished, num_steps, [self._steps] if sync else None)
+        self._sync_if_enabled(self._steps)
+        self._index(finished, num_steps)
 
-    def close(self, *, sync: bool) -> None:
+    def close(self) -> None:
         """Ends the running episode, makes it visible, and closes the files."""
         self._steps.push()
-        num_steps = len(self._steps.positions)
-        self._index(list(self._pending_episodes), num_steps, [self._steps] if sync else None)
+        self._sync_if_enabled(self._steps)
+        self._index(list(self._pending_episodes), len(self._steps.positions))
         self._files.close()
 
     def salvage(self) -> int:
@@ -157,7 +159,7 @@ class ShardWriter:
             if not self._is_indexing:
                 end_step = self._num_indexed_steps + num_steps
                 episodes = [e for e in self._pending_episodes if e.start < end_step]
-                self._index(episodes, num_steps, to_sync=[])
+                self._index(episodes, num_steps)
         for file in others:
             file.salvage()
         return self._num_steps - self._num_indexed_steps
@@ -174,48 +176,37 @@ class ShardWriter:
         self._steps.push()
         self._steps.positions.pop()
 
-    def _index(
-        self, episodes: list[_Episode], num_steps: int, to_sync: list[GrowingFile] | None
-    ) -> None:
-        """Makes the first pending episodes, which have the first `num_steps` steps, visible.
-
-        Args:
-          episodes: The episodes.
-          num_steps: How many steps they have.
-          to_sync: What to bring to the disk before the index refers to it; None if the index is
-            not brought there either.
-        """
-        metadata_offsets: list[int] = []
-        if num_steps:
-            self._is_indexing = True
-            metadata_offsets = self._write_metadata(episodes)
-            if to_sync is not None:
-                to_sync = [*to_sync, self._episode_metadata]
+    def _index(self, episodes: list[_Episode], num_steps: int) -> None:
+        """Makes the first pending episodes, which have the first `num_steps` steps, visible."""
+        if not num_steps:
+            return
+        self._is_indexing = True
+        metadata_offsets = self._write_metadata(episodes)
         # Disks take their time. A kill between index and offsets leaves episodes without steps,
         # which the published EnvLogger cannot read; so as little as possible is between the two.
-        for file in to_sync or []:
+        self._sync_if_enabled(self._episode_metadata)
+        if episodes:
+            starts = [episode.start for episode in episodes]
+            rows = _array(list(zip(starts, metadata_offsets)))
+            self._episode_index.write([rows.SerializeToString()])
+            self._episode_index.push()
+        del self._pending_episodes[: len(episodes)]
+        self._sync_if_enabled(self._episode_index)
+        # The offsets come last: readers ignore episodes without steps, but not steps without
+        # episodes.
+        positions = self._steps.positions[:num_steps]
+        offsets = _array([position.numeric for position in positions])
+        offsets.num_episodes = self.num_episodes - len(self._pending_episodes)
+        self._step_offsets.write([offsets.SerializeToString()])
+        self._step_offsets.push()
+        del self._steps.positions[:num_steps]
+        self._num_indexed_steps += num_steps
+        self._sync_if_enabled(self._step_offsets)
+        self._is_indexing = False
+
+    def _sync_if_enabled(self, file: GrowingFile) -> None:
+        if self._sync:
             file.sync()
-        if num_steps:
-            if episodes:
-                starts = [episode.start for episode in episodes]
-                rows = _array(list(zip(starts, metadata_offsets)))
-                self._episode_index.write([rows.SerializeToString()])
-                self._episode_index.push()
-            del self._pending_episodes[: len(episodes)]
-            if to_sync is not None:
-                self._episode_index.sync()
-            # The offsets come last: readers ignore episodes without steps, but not steps without
-            # episodes.
-            positions = self._steps.positions[:num_steps]
-            offsets = _array([position.numeric for position in positions])
-            offsets.num_episodes = self.num_episodes - len(self._pending_episodes)
-            self._step_offsets.write([offsets.SerializeToString()])
-            self._step_offsets.push()
-            del self._steps.positions[:num_steps]
-            self._num_indexed_steps += num_steps
-            if to_sync is not None:
-                self._step_offsets.sync()
-            self._is_indexing = False
 
     def _write_metadata(self, episodes: list[_Episode]) -> list[int]:
         file = self._episode_metadata
