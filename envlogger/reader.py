@@ -157,7 +157,7 @@ class Reader:
     def pick(
         self, i: int, steps: Iterable[int], fields: Sequence[tuple[Any, ...]]
     ) -> Iterator[list[Any]]:
-        """Reads some values of some steps of an episode; nothing else is decoded.
+        """Reads some values of some steps of an episode.
 
         Args:
           i: The index of the episode; negative indices count from the end.

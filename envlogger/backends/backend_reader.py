@@ -5,14 +5,13 @@ from __future__ import annotations
 import abc
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from envlogger.backends.python.episode_info import EpisodeInfo
 from envlogger.converters import codec
 from envlogger.converters.columns import as_fields, stacked_columns
-from envlogger.converters.picking import value_at
 from envlogger.converters.rlds_episode import to_rlds_episode
 from envlogger.damage import Damage
 from envlogger.step_data import StepData
@@ -128,8 +127,8 @@ class BackendReader(abc.ABC):
         """Some values of some steps of episode `i`; see `Reader.pick`."""
         episode = self.episodes[i]
         for step in steps:
-            columns = as_fields(episode[step])
-            yield [value_at(columns, keys) for keys in fields]
+            fields_of_step = as_fields(episode[step])
+            yield [_value_at(fields_of_step, keys) for keys in fields]
 
     @abc.abstractmethod
     def metadata(self) -> dict[str, Any]:
@@ -193,3 +192,15 @@ class BackendReader(abc.ABC):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _value_at(value: Any, keys: Iterable[Any]) -> Any:
+    """What some keys lead to in nested dicts, lists and tuples; None if there is nothing."""
+    for key in keys:
+        if isinstance(value, Mapping):
+            value = value.get(key)
+        elif isinstance(value, list | tuple) and isinstance(key, int) and 0 <= key < len(value):
+            value = value[key]
+        else:
+            return None
+    return value

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -35,7 +35,6 @@ from envlogger.converters.columns import (
     recorded_columns,
     rlds_columns,
 )
-from envlogger.converters.picking import picked
 from envlogger.converters.step_decoder import StepDecoder
 from envlogger.damage import Damage
 from envlogger.errors import DamagedDataError, StorageError, UsageError
@@ -142,15 +141,12 @@ class RiegeliBackendReader(BackendReader):
         return self._episode_ends[-1] if self._episode_ends else 0
 
     def _get_nth_step(self, i: int) -> StepData:
-        return self._decode_nth_step(i, self._decoder.decode)
-
-    def _decode_nth_step(self, i: int, decode: Callable[[bytes], T]) -> T:
         number, j = _locate(self._step_ends, i)
         shard = self._shards[number]
         position = int(shard.step_offsets[j])
         try:
             [record] = self._read(shard, layout.STEPS_FILE, position, 1, RandomAccessFile.read_run)
-            return decode(record)
+            return self._decoder.decode(record)
         except DamagedDataError as e:
             path = shard.directory / layout.STEPS_FILE
             raise DamagedDataError(
@@ -194,15 +190,6 @@ class RiegeliBackendReader(BackendReader):
         if rlds:
             return rlds_columns(records, self._decoder, **specs)
         return as_fields(recorded_columns(records, self._decoder))
-
-    def pick(
-        self, i: int, steps: Iterable[int], fields: Sequence[tuple[Any, ...]]
-    ) -> Iterator[list[Any]]:
-        """Some values of some steps of episode `i`; see `Reader.pick`."""
-        episode = self._get_nth_episode_info(i)
-        numbers = range(episode.start, episode.start + episode.num_steps)
-        for step in steps:
-            yield self._decode_nth_step(numbers[step], lambda record: picked(record, fields))
 
     def recorded_columns(self, begin: int, end: int) -> dict[str, Any]:
         """The steps of episodes `begin` to `end`; see `Reader.recorded_columns`."""
