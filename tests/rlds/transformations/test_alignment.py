@@ -131,6 +131,7 @@ def test_a_small_batch_size_is_named_in_the_error(layout: Callable[[Any], Any]) 
         shift_keys(layout(columns(4)), ["action"], -3, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", one_in(2, [nested, dict]))
 def test_in_graphs(layout: Callable[[Any], Any]) -> None:
     steps = layout(columns(4))

@@ -123,6 +123,7 @@ def test_masks_may_go_down_to_the_elements(nested: bool) -> None:
     assert mean["x"]["b"] == 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nested", one_in(2, [True, False]))
 def test_in_graphs(nested: bool) -> None:
     """Square roots by NumPy cannot be part of a graph."""

@@ -48,6 +48,7 @@ def test_up_to_and_including_the_first_that_fits(layout: Callable[[Any], Any]) -
     assert kept(truncate_after_condition(layout(columns(0)), lambda step: True)) == []
 
 
+@pytest.mark.slow
 @one_kind
 def test_conditions_of_any_form(layout: Callable[[Any], Any]) -> None:
     def with_if(step: dict[str, Any]) -> Any:

@@ -63,6 +63,7 @@ def distances(strategy: str, **options: Any) -> collections.Counter[int]:
     )
 
 
+@pytest.mark.slow
 def test_distributions() -> None:
     uniform = distances("uniform")
     assert set(uniform) == {1, 2, 3, 4, 5}

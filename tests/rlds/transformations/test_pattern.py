@@ -167,6 +167,7 @@ LAYOUTS = pytest.mark.parametrize(
 ONE_LAYOUT = pytest.mark.parametrize("layout", one_in(2, [nest, lambda episodes: episodes]))
 
 
+@pytest.mark.slow
 @ONE_LAYOUT
 def test_the_boundary_of_an_episode_ends_it_if_asked_to(layout: Callable[..., Any]) -> None:
     unflagged = layout(numbered(2, 0, 1, 3, flag=False))
