@@ -45,7 +45,6 @@ _FLUSH_INTERVAL = 5.0
 _FLUSH_INTERVAL_IN_STORE = 300.0
 
 _FLUSH = Job(lambda shards: shards.flush())
-_PUSH = Job(lambda shards: shards.push())
 
 
 class RiegeliBackendWriter(BackendWriter):
@@ -154,7 +153,7 @@ class RiegeliBackendWriter(BackendWriter):
                 if is_new_episode:
                     self._begin_episode(step)
                 else:
-                    self._background.put(step)
+                    self._background.add_step(step)
                 scheduler = self._flush_scheduler
                 if (
                     scheduler is not None
@@ -205,15 +204,16 @@ class RiegeliBackendWriter(BackendWriter):
         """Hands all steps to the system, without waiting for the disk.
 
         They survive the death of the process then: `envlogger.recover` finds them. Not so in an
-        object store. This costs little enough to call it after each step of a person or a robot;
-        readers see nothing of it before the next flush.
+        object store. This costs little enough to call it after each step, because it happens here,
+        not in the thread; readers see nothing of it before the next flush. An exception that comes
+        from outside, such as `KeyboardInterrupt`, ends the recording if it interrupts this.
 
         Raises:
           StorageError: Not all could be written.
           UsageError: The writer is closed.
         """
         self._check_open()
-        self._in_turn(self._background.finish, _PUSH)
+        self._in_turn(self._background.push)
 
     def close(self) -> None:
         """Ends the running episode and brings everything to the disk; further calls do nothing.

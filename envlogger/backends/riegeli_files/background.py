@@ -41,6 +41,9 @@ class Job(NamedTuple):
     num_steps: int = 0
 
 
+_PUSH = Job(lambda shards: shards.push())
+
+
 class _Batch:
     """Jobs that the thread takes together.
 
@@ -86,7 +89,7 @@ class BackgroundWriter:
     raised by the next call, as `WritingError`, and by all calls after it.
 
     Attributes:
-      lock: To be held while `put` and `finish` are called.
+      lock: To be held while `add_step`, `put`, `finish` and `push` are called.
 
     Args:
       shards: Where to write; nobody else uses it from now on.
@@ -110,27 +113,37 @@ class BackgroundWriter:
         self._taken = _Batch()
         self._ending = False
         self._ended = False
+        self._is_resting = False
         self._is_dirty = False
+        self._error: BaseException | None = None  # Of `push`.
         self._failure: WritingError | None = None
 
         # A thread that is no daemon would be waited for before recorders are closed at exit.
         self._thread = threading.Thread(target=self._run, name="envlogger", daemon=True)
         self._thread.start()
 
-    def put(self, job: bytes | Job) -> None:
-        """Has a job done, after all that was handed over before; waits while too much is pending.
+    def add_step(self, step: bytes) -> None:
+        """Has a step of the running episode written; waits while too much is pending.
 
-        Args:
-          job: The job; or a step of the running episode, to be written.
+        Raises:
+          WritingError: It will not be written.
+        """
+        self._put(step, len(step))
+
+    def put(self, job: Job) -> None:
+        """Has a job done, after all that was handed over before; waits while too much is pending.
 
         Raises:
           WritingError: It will not be done.
         """
+        self._put(job, job.num_bytes)
+
+    def _put(self, job: bytes | Job, num_bytes: int) -> None:
         if self._ending:
             self._raise_failure()
         new, pacing = self._new, self._pacing
         new.jobs.append(job)
-        new.num_bytes += len(job) if isinstance(job, bytes) else job.num_bytes
+        new.num_bytes += num_bytes
         if new.num_bytes >= pacing.wake_bytes or len(new.jobs) > pacing.wake_jobs:
             self._work.notify()
             while (
@@ -158,6 +171,33 @@ class BackgroundWriter:
             self._progress.wait()
         if self._ending:
             self._raise_failure()
+
+    def push(self) -> None:
+        """Waits until all jobs are done, and handed to the system.
+
+        While the thread rests, they are done here: to wake it would take longer than what it does.
+
+        Raises:
+          WritingError: Not all could be written.
+        """
+        if not self._is_resting or self._ending:
+            self.finish(_PUSH)
+            return
+        batch = self._taken = self._new
+        batch.jobs.append(_PUSH)
+        batch.is_awaited = True
+        self._new = _Batch()
+        self._is_dirty = True
+        try:
+            batch.do(self._shards)
+        except BaseException as e:
+            self._error = e  # The thread ends with it, as with one of its own.
+            self._ending = True
+            self._work.notify()
+            self._raise_failure()
+        self._taken = _Batch()
+        if self._shards.trouble is not None:
+            self.finish()
 
     def has_time(self) -> bool:
         """Whether the thread may take longer: it rests a third of the time, nobody waits for it.
@@ -244,7 +284,11 @@ class BackgroundWriter:
                 seconds = pacing.seconds_to_flush()
                 if seconds <= 0:
                     break
+                self._is_resting = True
                 self._work.wait(seconds)
+                self._is_resting = False
+            if self._error is not None:
+                raise self._error
             self._taken, self._new = self._new, _Batch()
             self._is_dirty = self._is_dirty or bool(self._taken.jobs)
             return self._ending

@@ -230,9 +230,9 @@ def flushes(monkeypatch):
     seen = []
     flush = ShardWriter.flush
 
-    def counting(self):
+    def counting(self, **kwargs):
         seen.append(self)
-        flush(self)
+        flush(self, **kwargs)
 
     monkeypatch.setattr(ShardWriter, "flush", counting)
     return seen
@@ -642,12 +642,12 @@ def test_an_interrupt_while_waiting_does_no_harm(tmp_path, monkeypatch):
     flush = ShardWriter.flush
     waiting = threading.Event()
 
-    def slow(self):
+    def slow(self, **kwargs):
         if not waiting.is_set():
             time.sleep(0.1)  # Python does not notice a signal just before it begins to wait.
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
             waiting.wait(10)
-        flush(self)
+        flush(self, **kwargs)
 
     monkeypatch.setattr(ShardWriter, "flush", slow)
     writer = RiegeliBackendWriter(tmp_path)

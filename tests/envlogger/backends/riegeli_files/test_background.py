@@ -109,7 +109,7 @@ def hand_over(background, *names):
     with background.lock:
         for name in names:
             job = JOBS[name]
-            background.put(job)
+            background.add_step(job) if isinstance(job, bytes) else background.put(job)
 
 
 def test_jobs_are_done_in_their_order():
@@ -134,7 +134,7 @@ def test_threads_do_not_lose_the_jobs_of_one_another():
 
     def add(number):
         for i in range(300):
-            locked(background, background.put, b"%d %d" % (number, i))
+            locked(background, background.add_step, b"%d %d" % (number, i))
             if i % 50 == 0:
                 locked(background, background.finish, FLUSH)
 
@@ -152,13 +152,13 @@ def test_steps_wait_while_too_much_is_pending():
     shards = Shards()
     background = make(shards, max_pending_bytes=100)
     shards.may_go_on.clear()
-    locked(background, background.put, bytes(60))
+    locked(background, background.add_step, bytes(60))
     assert shards.is_held.wait(PATIENCE)
-    locked(background, background.put, bytes(40))
+    locked(background, background.add_step, bytes(40))
     is_added = threading.Event()
 
     def add():
-        locked(background, background.put, b"1")
+        locked(background, background.add_step, b"1")
         is_added.set()
 
     result = in_thread(add)
@@ -189,7 +189,7 @@ def test_whatever_fails_nobody_waits_for_the_thread(fails_at, error):
     shards.may_go_on.clear()
     hand_over(background, *names)
     waiting = [
-        in_thread(lambda: locked(background, background.finish, JOBS["push"])),
+        in_thread(lambda: locked(background, background.push)),
         in_thread(lambda: locked(background, background.finish)),
         in_thread(lambda: locked(background, background.finish, FLUSH)),
     ]
@@ -205,9 +205,10 @@ def test_whatever_fails_nobody_waits_for_the_thread(fails_at, error):
     with pytest.raises(WritingError) as first_failure:
         background.close()
     for call in (
-        lambda: locked(background, background.put, b"more"),
+        lambda: locked(background, background.add_step, b"more"),
         lambda: locked(background, background.put, FLUSH),
         lambda: locked(background, background.finish, FLUSH),
+        lambda: locked(background, background.push),
         background.close,
     ):
         with pytest.raises(WritingError) as failure:
@@ -217,14 +218,50 @@ def test_whatever_fails_nobody_waits_for_the_thread(fails_at, error):
     assert not background._thread.is_alive()
 
 
+def resting(shards, **arguments):
+    """A writer whose thread rests."""
+    background = make(shards, **arguments)
+    wait_until(lambda: locked(background, lambda: background._is_resting))
+    return background
+
+
+def test_while_the_thread_rests_a_push_is_done_here():
+    shards = Shards()
+    background = resting(shards, flush_interval=0.05)
+    threads = []
+    shards.push = lambda: threads.append(threading.current_thread())
+    for _ in range(3):
+        hand_over(background, "begin")
+        locked(background, background.push)
+    assert threading.current_thread() in threads
+    wait_until(lambda: ("flush", None) in shards.done)  # By the thread, which had no jobs.
+    background.close()
+    assert [name for name, _ in shards.done if name == "begin"] == ["begin"] * 3
+
+
+@pytest.mark.parametrize("error", [DISK_ERROR, ValueError("a bug"), KeyboardInterrupt()])
+@pytest.mark.parametrize("fails_at", ["step", "push"])
+def test_a_push_that_fails_here_ends_the_thread(fails_at, error):
+    background = resting(Shards(fails_at, error))
+    hand_over(background, "begin", "step", "step")
+    for call in (lambda: locked(background, background.push), background.close):
+        with pytest.raises(WritingError) as failure:
+            call()
+        assert failure.value.cause is error
+        assert failure.value.num_lost_steps == 100 + 2 * (fails_at == "step")
+    assert not background._thread.is_alive()
+
+
 @pytest.mark.parametrize("salvage_error", [None, RuntimeError("worse"), SystemExit(3)])
 def test_a_step_that_waits_for_room_does_not_wait_for_a_dead_thread(salvage_error):
     shards = Shards("step", salvage_error=salvage_error)
     background = make(shards, max_pending_bytes=100)
     shards.may_go_on.clear()
-    locked(background, background.put, bytes(60))
+    locked(background, background.add_step, bytes(60))
     assert shards.is_held.wait(PATIENCE)
-    results = [in_thread(lambda: locked(background, background.put, bytes(90))) for _ in range(3)]
+    results = [
+        in_thread(lambda: locked(background, background.add_step, bytes(90))) for _ in range(3)
+    ]
     wait_until(lambda: len(background._new.jobs) == 3)
     shards.may_go_on.set()
     assert [result() for result in results] == [None] * 3  # They were accepted before.
@@ -233,16 +270,19 @@ def test_a_step_that_waits_for_room_does_not_wait_for_a_dead_thread(salvage_erro
     assert failure.value.num_lost_steps == (104 if salvage_error is None else None)
 
 
-def test_trouble_ends_the_recording_when_all_is_written():
+@pytest.mark.parametrize("is_pushed", [False, True])
+def test_trouble_ends_the_recording_when_all_is_written(is_pushed):
     shards = Shards()
-    background = make(shards)
+    background = resting(shards)
     shards.trouble = OSError("the disk is almost full")
     hand_over(background, "begin", "step")
     with pytest.raises(WritingError) as failure:
-        locked(background, background.finish, FLUSH)
+        locked(background, background.push) if is_pushed else hand_over(background, "flush")
+        locked(background, background.finish)
     assert failure.value.cause is shards.trouble
     assert failure.value.num_lost_steps == 0
-    assert [name for name, _ in shards.done] == ["begin", "step", "flush", "close"]
+    last = "push" if is_pushed else "flush"
+    assert [name for name, _ in shards.done] == ["begin", "step", last, "close"]
 
 
 def test_a_closed_one_says_so():

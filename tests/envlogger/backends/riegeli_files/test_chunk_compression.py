@@ -99,12 +99,12 @@ def test_the_thread_has_time_when_it_rests_enough(tmp_path):
     shards.may_go_on.clear()
     shards.is_held.clear()
     with background.lock:
-        background.put(step)
-        background.put(step)
+        background.add_step(step)
+        background.add_step(step)
     assert shards.is_held.wait(30)
     with background.lock:
         for pending in (1500, 2000, 2500):
-            background.put(step)
+            background.add_step(step)
             assert background.has_time() == (pending <= 2000)
     time.sleep(0.3)  # It works all the time.
     shards.may_go_on.set()
@@ -115,7 +115,7 @@ def test_the_thread_has_time_when_it_rests_enough(tmp_path):
     wait_until(rest)
     shards.may_go_on.clear()
     with background.lock:
-        background.put(step)
+        background.add_step(step)
     closing = threading.Thread(target=background.close)
     closing.start()
     wait_until(lambda: not background.has_time())
