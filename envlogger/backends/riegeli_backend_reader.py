@@ -29,7 +29,6 @@ from envlogger.backends.riegeli_files.shard_reader import (
 from envlogger.backends.riegeli_files.shard_rebuilder import damage_of
 from envlogger.converters import codec
 from envlogger.converters.columns import (
-    Room,
     StoredRecords,
     as_fields,
     recorded_columns,
@@ -204,12 +203,12 @@ class RiegeliBackendReader(BackendReader):
             begin = spans.pop()[0] if spans and spans[-1][1] == start else start
             spans.append((begin, start + episode.num_steps))
 
-        def read(room: Room) -> Iterator[riegeli.JoinedRecords]:
+        def read(records: StoredRecords) -> Iterator[riegeli.JoinedRecords]:
             def read_run(
                 file: RandomAccessFile, position: int, count: int
             ) -> list[riegeli.JoinedRecords]:
                 return file.read_joined_run(
-                    position, count, into=room.remaining(), record_size=room.record_size
+                    position, count, into=records.remaining(), record_size=records.record_size
                 )
 
             for begin, end in spans:

@@ -23,7 +23,6 @@ from riegeli import JoinedRecords
 from rlds_ecosystem.columns import dtype_and_shape, map_columns, stack_values, zeros_like
 
 __all__ = [
-    "Room",
     "StoredRecords",
     "as_fields",
     "recorded_columns",
@@ -43,83 +42,37 @@ _OF_TRANSITIONS = ("reward", "discount", "action")
 _FIRST = int(dm_env.StepType.FIRST)
 
 
-class Room:
-    """Memory for all records of an episode that are little else than an array of bytes each.
-
-    They are decompressed into it, and stay there: the column of the arrays is a view of them.
-
-    Args:
-      num_records: How many records there are.
-
-    Attributes:
-      record_size: The number of bytes of each record that can be put there.
-      num_read: How many of all records were read.
-    """
-
-    def __init__(self, num_records: int) -> None:
-        self.record_size = 0
-        self.num_read = 0
-        self._num_records = num_records
-        self._main: ByteArray | None = None
-        self._records = np.empty((0, 0), np.uint8)
-        self._bytes = memoryview(b"")
-
-    def make(self, template: Template) -> None:
-        """Makes the memory for records of this form if they are such, and there is none yet."""
-        if self._main is None and template.main is not None:
-            self._main = template.main
-            self.record_size = template.size
-            memory = np.empty(self._num_records * template.size, np.uint8)
-            self._records = memory.reshape(-1, template.size)
-            self._bytes = memory.data
-
-    def remaining(self) -> memoryview | None:
-        """The part for the records that were not read yet, if there is memory."""
-        return None if self._main is None else self._bytes[self.num_read * self.record_size :]
-
-    def take(self, joined: JoinedRecords) -> bool:
-        """Takes the records that were read last, if they fit; whether they are here now."""
-        if self._main is None or joined.sizes != [self.record_size] * len(joined.sizes):
-            return False
-        if getattr(joined.values, "obj", None) is not self._bytes.obj:
-            begin = (self.num_read - len(joined.sizes)) * self.record_size
-            self._bytes[begin : begin + len(joined.values)] = joined.values
-        return True
-
-    def between(self, begin: int, end: int) -> JoinedRecords:
-        """The records from `begin` to `end`, which are here."""
-        values = self._bytes[begin * self.record_size : end * self.record_size]
-        return JoinedRecords([self.record_size] * (end - begin), values)
-
-    def column(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray | None:
-        """The column of the arrays, if they are of this dtype and shape."""
-        if self._main is None or (self._main.dtype, self._main.shape) != (dtype, shape):
-            return None
-        begin = self._main.begin
-        arrays = self._records[:, begin : begin + math.prod(shape)]
-        return arrays.view(dtype).reshape(-1, *shape)
-
-
 class StoredRecords:
     """The serialized steps of one or several episodes, which are read when they are needed.
 
+    Records that are little else than an array of bytes each, such as an image, are put into memory
+    for all of them, and stay there: the column of the arrays is a view of it.
+
     Args:
       num_records: How many they are.
-      read: Reads them, some at a time, and may put them into the room that it is given; it is
-        called again where they need a closer look.
+      read: Reads them, some at a time, and may decompress them into `remaining`; it is called again
+        where they need a closer look.
       name: What they are, in messages.
 
     Attributes:
-      room: Where they may be put.
+      record_size: The number of bytes of each record for which there is memory; 0 if there is none.
     """
 
     def __init__(
-        self, num_records: int, read: Callable[[Room], Iterable[JoinedRecords]], *, name: str = ""
+        self,
+        num_records: int,
+        read: Callable[[StoredRecords], Iterable[JoinedRecords]],
+        *,
+        name: str = "",
     ) -> None:
-        self.room = Room(num_records)
+        self.record_size = 0
         self._num_records = num_records
         self._name = name
         self._read = read
+        self._num_read = 0
+        self._main: ByteArray | None = None
+        self._memory = np.empty((0, 0), np.uint8)
+        self._bytes = memoryview(b"")
 
     @classmethod
     def of(cls, records: StoredRecords | Sequence[bytes]) -> StoredRecords:
@@ -139,21 +92,54 @@ class StoredRecords:
 
     def read(self) -> Iterator[JoinedRecords]:
         """Reads them, some at a time."""
-        room = self.room
-        room.num_read = 0
-        num_given = 0
-        for joined in self._read(room):
-            num_before = room.num_read
-            room.num_read += len(joined.sizes)
-            if room.take(joined):
+        self._num_read = num_given = 0
+        for joined in self._read(self):
+            num_before = self._num_read
+            self._num_read += len(joined.sizes)
+            if self._take(joined):
                 continue  # They are given together with those that follow them there.
             if num_given < num_before:
-                yield room.between(num_given, num_before)
+                yield self._between(num_given, num_before)
             yield joined
             del joined
-            num_given = room.num_read
-        if num_given < room.num_read:
-            yield room.between(num_given, room.num_read)
+            num_given = self._num_read
+        if num_given < self._num_read:
+            yield self._between(num_given, self._num_read)
+
+    def make_memory(self, template: Template) -> None:
+        """Makes the memory, if records of this form are for it and there is none yet."""
+        if self._main is None and template.main is not None:
+            self._main = template.main
+            self.record_size = template.size
+            memory = np.empty(self._num_records * template.size, np.uint8)
+            self._memory = memory.reshape(-1, template.size)
+            self._bytes = memory.data
+
+    def remaining(self) -> memoryview | None:
+        """The part of the memory for the records that were not read yet, if there is any."""
+        return None if self._main is None else self._bytes[self._num_read * self.record_size :]
+
+    def column(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray | None:
+        """The column of the arrays in the memory, if they are of this dtype and shape."""
+        if self._main is None or (self._main.dtype, self._main.shape) != (dtype, shape):
+            return None
+        begin = self._main.begin
+        arrays = self._memory[:, begin : begin + math.prod(shape)]
+        return arrays.view(dtype).reshape(-1, *shape)
+
+    def _take(self, joined: JoinedRecords) -> bool:
+        """Puts the records that were read last into the memory, if they fit; whether they do."""
+        if self._main is None or joined.sizes != [self.record_size] * len(joined.sizes):
+            return False
+        if getattr(joined.values, "obj", None) is not self._bytes.obj:
+            begin = (self._num_read - len(joined.sizes)) * self.record_size
+            self._bytes[begin : begin + len(joined.values)] = joined.values
+        return True
+
+    def _between(self, begin: int, end: int) -> JoinedRecords:
+        """The records from `begin` to `end`, which are in the memory."""
+        values = self._bytes[begin * self.record_size : end * self.record_size]
+        return JoinedRecords([self.record_size] * (end - begin), values)
 
 
 def recorded_columns(records: StoredRecords | Sequence[bytes], decoder: StepDecoder) -> StepData:
@@ -300,14 +286,13 @@ class _Run:
     Attributes:
       sizes: The number of bytes of each.
       num_before: How many come before them.
-      place: How to call the record with some number among all, in messages.
+      records: All records.
     """
 
     def __init__(self, joined: JoinedRecords, num_before: int, records: StoredRecords) -> None:
         self.sizes = np.array(joined.sizes)
         self.num_before = num_before
-        self.place = records.place
-        self.room = records.room
+        self.records = records
         self._ends = np.cumsum(self.sizes)
         self._values = memoryview(joined.values)
 
@@ -402,7 +387,7 @@ def _parts_of_run(run: _Run, decoder: StepDecoder) -> list[_Part]:
                 others.append(matching)
                 continue
             if run.num_before + int(matching[-1]):  # The first one is not like the others.
-                run.room.make(template)
+                run.records.make_memory(template)
     if others:
         parts += _stacked_parts(run, np.sort(np.concatenate(others)), decoder)
     return sorted(parts, key=lambda part: int(part.steps[0]))
@@ -431,7 +416,7 @@ def _decoded(run: _Run, numbers: Iterable[int], decoder: StepDecoder) -> Iterato
         try:
             yield decoder.decode(run.record(number))
         except DamagedDataError as e:
-            place = run.place(run.num_before + number)
+            place = run.records.place(run.num_before + number)
             raise DamagedDataError(f"{place} is damaged: {e}") from e
 
 
@@ -447,9 +432,7 @@ def _merged_fields(records: StoredRecords, decoder: StepDecoder) -> dict[str, An
     """Decodes all steps to columns; what arrived has a row of placeholders after the last."""
     num_steps = len(records)
     merged = {
-        field: _Merged(num_steps + 1)
-        if field in _OF_TRANSITIONS
-        else _Merged(num_steps, records.room)
+        field: _Merged(num_steps + 1) if field in _OF_TRANSITIONS else _Merged(num_steps, records)
         for field in _FIELDS
     }
     missing: dict[str, list[tuple[slice | np.ndarray, Any, int]]] = {field: [] for field in _FIELDS}
@@ -495,9 +478,9 @@ class _Leaf:
 class _Merged:
     """Columns of all steps, into which those of some are put; where there are none, zeros."""
 
-    def __init__(self, num_steps: int, room: Room | None = None) -> None:
+    def __init__(self, num_steps: int, records: StoredRecords | None = None) -> None:
         self._num_steps = num_steps
-        self._room = room
+        self._records = records
         self._num_there = 0
         self._rows_there: list[slice | np.ndarray] = []
         self._root: Any = None
@@ -514,12 +497,20 @@ class _Merged:
           _DifferError: They differ in dtype, shape or structure.
         """
         if self._root is None:
-            self._root = map_columns(
-                lambda column: _leaf(column, self._num_steps, self._room), columns
-            )
+            self._root = map_columns(self._leaf, columns)
         self._num_there += num_rows
         self._rows_there.append(rows)
         _put(self._root, rows, columns)
+
+    def _leaf(self, column: np.ndarray) -> _Leaf:
+        head = column[:1]
+        array = None
+        if self._records is not None:
+            array = self._records.column(head.dtype, head.shape[1:])
+        if array is None:
+            array = np.empty((self._num_steps, *head.shape[1:]), head.dtype.newbyteorder("="))
+        zero = zeros_like(head) if head.dtype == object else 0
+        return _Leaf(array, _native(dtype_and_shape(head)), zero)
 
     def columns(self) -> Any:
         """The columns as they are now."""
@@ -540,15 +531,6 @@ class _Merged:
 def _rows(steps: np.ndarray) -> slice | np.ndarray:
     """An index of the steps; a slice, which is faster, if they follow each other."""
     return slice(int(steps[0]), int(steps[-1]) + 1) if _is_run(steps) else steps
-
-
-def _leaf(column: np.ndarray, num_steps: int, room: Room | None) -> _Leaf:
-    head = column[:1]
-    array = None if room is None else room.column(head.dtype, head.shape[1:])
-    if array is None:
-        array = np.empty((num_steps, *head.shape[1:]), head.dtype.newbyteorder("="))
-    zero = zeros_like(head) if head.dtype == object else 0
-    return _Leaf(array, _native(dtype_and_shape(head)), zero)
 
 
 def _put(node: Any, rows: slice | np.ndarray, columns: Any) -> None:

@@ -31,14 +31,14 @@ def records_of(steps):
 
 
 def in_runs(records, length):
-    """The records as chunks of some length give them, which are not joined, but put in the room."""
+    """The records as chunks of some length give them: decompressed into the memory for them."""
 
-    def read(room):
+    def read(stored):
         for begin in range(0, len(records), length):
             run = records[begin : begin + length]
             sizes, values = list(map(len, run)), memoryview(b"".join(run))
-            into = room.remaining()
-            if into is not None and set(sizes) == {room.record_size}:
+            into = stored.remaining()
+            if into is not None and set(sizes) == {stored.record_size}:
                 into[: len(values)] = values
                 values = into[: len(values)]
             yield JoinedRecords(sizes, values)
