@@ -358,13 +358,16 @@ writer.flush()
         ),
         min_size=1,
         max_size=6,
-    )
+    ),
+    max_episodes=st.integers(0, 4),
+    chunk_size=st.sampled_from([1, 300, 1 << 20]),
 )
-def test_whatever_is_recorded(given_episodes, tmp_path_factory):
+def test_whatever_is_recorded(given_episodes, max_episodes, chunk_size, tmp_path_factory):
     directory = tmp_path_factory.mktemp("recording")
     kept = []
     number = 0
-    writer = RiegeliBackendWriter(directory, flush_interval=None, sync=False)
+    options = f"uncompressed,chunk_size:{chunk_size}"
+    writer = RiegeliBackendWriter(directory, max_episodes, options, flush_interval=None, sync=False)
     for types, is_discarded, is_flushed in given_episodes:
         numbers = list(range(number, number + len(types)))
         number += len(types)

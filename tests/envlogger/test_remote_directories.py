@@ -80,19 +80,13 @@ def test_recordings_in_an_object_store(tmp_path):
             assert list(reader.episode_metadata()) == [{"done": True}] * 4
             assert reader.columns(3)["action"].tolist() == [0] + [1] * 9
             assert reader.damage() == []
-        """,
-        tmp_path,
-    )
 
-
-def test_a_second_recording_adds_shards(tmp_path):
-    run(
-        """
-        for _ in range(2):
-            with envlogger.EnvLogger(Catch(), data_directory="s3://bucket/logs") as env:
-                play(env, 1)
+        with envlogger.EnvLogger(
+            Catch(), data_directory="s3://bucket/logs", metadata={"robot": "a"}
+        ) as env:
+            play(env, 1)
         with envlogger.Reader("s3://bucket/logs") as reader:
-            assert len(reader.episodes) == 2
+            assert len(reader.episodes) == 5
         with pytest.raises(StorageError, match="s3://bucket/nothing holds no recording"):
             envlogger.Reader("s3://bucket/nothing")
         """,

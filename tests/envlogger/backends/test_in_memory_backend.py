@@ -24,15 +24,6 @@ def test_what_is_recorded_can_be_looked_at():
     assert writer.episode_metadata == {1: "second"}
 
 
-def test_metadata_of_episodes_is_counted_from_0():
-    writer = InMemoryBackendWriter()
-    record(writer, 1)
-    writer.set_episode_metadata({"ep": 0})
-    record(writer, 2)
-    writer.set_episode_metadata({"ep": 1})
-    assert list(InMemoryBackendReader(writer).episode_metadata()) == [{"ep": 0}, {"ep": 1}]
-
-
 def test_a_reader_sees_what_was_recorded_before_it_was_made():
     writer = InMemoryBackendWriter()
     record(writer, 1, 2)
@@ -45,12 +36,6 @@ def test_a_reader_sees_what_was_recorded_before_it_was_made():
     assert list(reader.episode_metadata()) == [None]
     later = InMemoryBackendReader(writer)
     assert [len(episode) for episode in later.episodes] == [3, 1]
-
-
-def test_any_value_can_be_recorded():
-    writer = InMemoryBackendWriter()
-    record(writer, {1, 2})
-    assert InMemoryBackendReader(writer).steps[0].timestep.observation == {1, 2}
 
 
 def test_columns_of_named_tuples():
@@ -75,15 +60,6 @@ def test_a_value_that_cannot_be_copied_leaves_no_trace():
         record(writer, (i for i in range(3)))
     assert len(writer.steps) == 1
     assert writer.episode_start_indices == [0]
-
-
-def test_metadata_can_be_added():
-    writer = InMemoryBackendWriter()
-    assert writer.metadata() is None
-    specs = {"specs": [1]}
-    writer.update_metadata(specs)
-    specs["specs"].append(2)
-    assert InMemoryBackendReader(writer).metadata() == {"specs": [1]}
 
 
 def test_writers_can_be_pickled():

@@ -8,7 +8,6 @@ import pathlib
 import re
 import shutil
 import signal
-import tempfile
 import threading
 import time
 import types
@@ -17,8 +16,6 @@ import dm_env
 import numpy as np
 import pytest
 from etils import epath
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import envlogger
 import riegeli
@@ -188,31 +185,6 @@ def test_readers_never_see_episodes_run_together(tmp_path):
                 record(writer, observation, is_new_episode=i == 0)
                 assert episodes(tmp_path) == given[:number]
     assert episodes(tmp_path) == given
-
-
-@settings(max_examples=20)
-@given(
-    lengths=st.lists(st.integers(1, 6), max_size=8),
-    flushed=st.sets(st.integers(0, 48)),
-    max_episodes_per_file=st.integers(0, 4),
-    chunk_size=st.sampled_from([1, 300, 1 << 20]),
-)
-def test_whatever_is_flushed_when(lengths, flushed, max_episodes_per_file, chunk_size):
-    steps = iter(range(100))
-    given_episodes = [[next(steps) for _ in range(length)] for length in lengths]
-    with tempfile.TemporaryDirectory() as directory:
-        with RiegeliBackendWriter(
-            directory,
-            max_episodes_per_file=max_episodes_per_file,
-            writer_options=f"uncompressed,chunk_size:{chunk_size}",
-            flush_scheduler=lambda data: data.timestep.observation in flushed,
-        ) as writer:
-            for number, episode in enumerate(given_episodes):
-                record(writer, *episode)
-                seen = episodes(pathlib.Path(directory))
-                assert seen == given_episodes[: len(seen)]
-                assert len(seen) <= number
-        assert episodes(pathlib.Path(directory)) == given_episodes
 
 
 def test_the_flush_scheduler_is_asked_once_for_each_recorded_step(tmp_path):
@@ -600,24 +572,16 @@ def test_no_error_of_any_kind_leaves_anybody_waiting(tmp_path, monkeypatch, fail
         assert len(episode) == 10
 
 
-@pytest.mark.parametrize("error", [None, errno.EMFILE])
-def test_steps_go_to_the_old_shard_when_no_new_one_can_be_made(tmp_path, monkeypatch, error):
+def test_steps_go_to_the_old_shard_when_no_new_one_can_be_made(tmp_path):
     directory = tmp_path / "data"
     directory.mkdir()
     writer = RiegeliBackendWriter(directory, max_episodes_per_file=1)
     record(writer, 0, 1)
-    if error is None:
-        directory.rename(tmp_path / "moved")
-    else:
-
-        def fail(*_, **__):
-            raise OSError(error, os.strerror(error))
-
-        monkeypatch.setattr(growing_file, "open", fail, raising=False)
+    directory.rename(tmp_path / "moved")
     record(writer, 10, 11)
     record(writer, 20)
     with pytest.raises(
-        StorageError, match=r"cannot write to .*data, recording stops here: .*(No su|Too many)"
+        StorageError, match=r"cannot write to .*data, recording stops here: .*No such"
     ) as caught:
         writer.flush()
     assert "all steps that were recorded are readable" in str(caught.value)

@@ -2,7 +2,6 @@
 
 import collections
 import enum
-import math
 import re
 
 import dm_env
@@ -79,18 +78,6 @@ def test_values_come_back_as_they_were(value):
     assert_same(through_bytes(value), value)
 
 
-@given(st.lists(st.integers()))
-def test_lists_come_back_as_they_were(value):
-    assert_same(through_bytes(value), value)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (0, 3), (3, 0, 2)])
-def test_arrays_keep_dtype_and_shape(dtype, shape):
-    array = np.arange(math.prod(shape)).reshape(shape).astype(dtype)
-    assert_same(through_bytes(array), array)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_extreme_numbers(dtype):
     limits = {"b": lambda t: [False, True], "f": lambda t: [np.finfo(t).min, np.nan, -0.0, np.inf]}
@@ -100,12 +87,6 @@ def test_extreme_numbers(dtype):
     if dtype != "bool":
         for scalar in array:
             assert_same(through_bytes(scalar), scalar)
-
-
-@pytest.mark.parametrize("size", [1, 127, 128, 16384, 100_000])
-def test_long_arrays(size):
-    array = np.random.default_rng(0).random(size, np.float32)
-    assert_same(through_bytes(array), array)
 
 
 def test_memory_layout_does_not_matter():
@@ -120,11 +101,6 @@ def test_decoded_arrays_are_writable_and_new():
         data = codec.encode(np.ones(3, dtype))
         codec.decode(data)[:] = 0
         assert_same(codec.decode(data), np.ones(3, dtype))
-
-
-@pytest.mark.parametrize("value", [[], (), {}, {"a": []}, ([], {}, ()), [[], []], [{}, {}]])
-def test_empty_containers_come_back_as_they_were(value):
-    assert_same(through_bytes(value), value)
 
 
 def test_python_numbers():
@@ -166,20 +142,9 @@ def test_arrays_of_strings_become_arrays_of_objects(dtype):
     assert_same(through_bytes(np.empty((0, 2), dtype)), np.empty((0, 2), object))
 
 
-def test_what_was_decoded_can_be_encoded_again():
-    decoded = through_bytes(np.array(["a", "b"]))
-    assert_same(through_bytes(decoded), decoded)
-
-
 def test_trailing_zeros_of_objects_are_kept():
     array = np.array([b"a\0", b"\0"], dtype=object)
     assert_same(through_bytes(array), array)
-
-
-def test_the_value_is_not_changed():
-    value = {"a": [np.arange(3)], "b": ()}
-    codec.encode(value)
-    assert_same(value, {"a": [np.arange(3)], "b": ()})
 
 
 # --- On the wire, as published versions of EnvLogger have it.
@@ -274,11 +239,6 @@ def test_where_several_fields_are_filled_the_same_one_counts_as_upstream():
     assert_same(codec.decode_datum(Datum(values=values)), np.array("s", object))
 
 
-def test_decode_none():
-    assert codec.decode(None) is None
-    assert codec.decode(Data()) is None
-
-
 # --- Refused.
 
 
@@ -293,11 +253,6 @@ def test_an_unsupported_value_is_named_with_its_place_in_the_step():
     assert "cannot store step.timestep.observation['camera'][2]: builtins.set is not" in message
     assert "supported are None, bool, int" in message
     assert isinstance(caught.value, TypeError)
-
-
-def test_an_unsupported_key_is_named():
-    with pytest.raises(UnsupportedTypeError, match=r"cannot store value\[frozenset\(\{1\}\)\]: "):
-        codec.encode({frozenset({1}): "x"})
 
 
 @pytest.mark.parametrize(
@@ -347,10 +302,6 @@ def test_lists_hold_items_of_one_type(items):
         codec.encode({"a": items})
 
 
-def test_items_of_subclasses_are_fine_in_a_list():
-    assert_same(through_bytes([1, True]), [1, True])
-
-
 def nested_list(levels):
     value = None
     for _ in range(levels):
@@ -373,13 +324,6 @@ def test_whatever_is_accepted_can_be_read_back(wrap):
         while True:
             assert codec.decode(Data.FromString(codec.encode(value).SerializeToString()))
             value = wrap(value)
-
-
-def test_a_list_that_contains_itself_is_refused():
-    endless = []
-    endless.append(endless)
-    with pytest.raises(UnsupportedValueError, match="nested too deeply"):
-        codec.encode(endless)
 
 
 @pytest.mark.parametrize("value", ["\ud800", {"\ud800": 1}, np.array(["\ud800"], object)])

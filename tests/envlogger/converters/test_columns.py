@@ -195,12 +195,6 @@ def test_what_was_recorded_with_a_first_step_is_kept(by_slices):
     assert timestep.reward.tolist() == [0.5, 0.0, 1.5]
 
 
-def test_a_first_step_alone_has_columns_of_none():
-    timestep, action, _ = recorded_columns(records_of([step(FIRST, 1)]), StepDecoder())
-    assert action.tolist() == timestep.reward.tolist() == [None]
-    assert timestep.observation.tolist() == [1]
-
-
 def test_a_single_step_takes_specs():
     records = records_of([step(FIRST, 1)])
     given_specs = {
@@ -240,17 +234,6 @@ def test_errors_name_the_step_as_recorded():
     steps = [step(FIRST, 1), step(MID, 1, 0), step(FIRST, 1), step(MID, 1, 0), step(MID, 1, "a")]
     with pytest.raises(ValueError, match=r"^action: step 4 holds str of .*, step 1 holds int64"):
         recorded_columns(records_of(steps), StepDecoder())
-
-
-def test_an_action_may_be_missing_in_a_first_step_only():
-    steps = [step(FIRST, 1), step(MID, 1, 0), step(MID, 1)]
-    with pytest.raises(ValueError, match=r"^action: step 2 holds None"):
-        recorded_columns(records_of(steps), StepDecoder())
-
-
-def test_no_records_are_refused():
-    with pytest.raises(ValueError, match="at least one step"):
-        recorded_columns([], StepDecoder())
 
 
 @pytest.mark.parametrize("function", [recorded_columns, rlds_columns])

@@ -1,7 +1,6 @@
 """Whether steps are encoded to the bytes that the codec gives, whatever comes and in what order."""
 
 import collections
-import copy
 import pickle
 import threading
 
@@ -198,7 +197,7 @@ def test_steps_too_large_for_protobuf_are_refused_with_the_name_of_what_is_large
     ],
     ids=lambda value: type(value).__name__,
 )
-@pytest.mark.parametrize("before", [1, "a", np.zeros(2), np.array(["a"], object), {"a": 1}, [1, 2]])
+@pytest.mark.parametrize("before", [1, np.array(["a"], object)])
 def test_what_the_codec_refuses_is_refused_in_the_same_words(value, before):
     encoder = StepEncoder()
     encoder.encode(mid({"x": before}))
@@ -209,15 +208,6 @@ def test_what_the_codec_refuses_is_refused_in_the_same_words(value, before):
             encoder.encode(mid({"x": value}))
         assert str(caught.value) == str(expected.value)
     assert_encodes(encoder, mid({"x": before}))
-
-
-def test_nesting_too_deep_is_refused():
-    value = 1
-    for _ in range(60):
-        value = (value,)
-    for _ in range(2):
-        with pytest.raises(ValueError, match="nested too deeply"):
-            StepEncoder().encode(mid(value))
 
 
 def test_steps_and_records_share_no_memory():
@@ -251,10 +241,3 @@ def test_threads_may_share_an_encoder():
     for thread in threads:
         thread.join()
     assert not failures
-
-
-def test_copies_are_new_encoders():
-    encoder = StepEncoder()
-    encoder.encode(mid(1))
-    for other in (copy.deepcopy(encoder), pickle.loads(pickle.dumps(encoder))):
-        assert_encodes(other, mid(2))

@@ -32,11 +32,6 @@ def follow_the_ball(board):
     return 1 + (ball > paddle) - (ball < paddle)
 
 
-def test_an_episode_has_a_step_for_each_row():
-    assert len(play(Catch(), lambda board: 1)) == 10
-    assert len(play(Catch(rows=4, columns=7), lambda board: 1)) == 4
-
-
 def test_catching_the_ball_is_rewarded_at_the_end():
     rewards = [timestep.reward for timestep in play(Catch(), follow_the_ball)]
     assert rewards == [None, *[0.0] * 8, 1.0]
@@ -56,11 +51,3 @@ def test_the_seed_determines_the_balls():
 
     np.testing.assert_array_equal(first_boards(3), first_boards(3))
     assert (first_boards(3) != first_boards(4)).any()
-
-
-def test_observations_are_not_reused():
-    env = Catch()
-    before = env.reset().observation
-    copy = before.copy()
-    env.step(0)
-    np.testing.assert_array_equal(before, copy)

@@ -46,6 +46,8 @@ def test_episodes(tmp_path, max_episodes_per_shard):
     assert [(info.start, info.num_steps) for info in infos] == [(0, 3), (3, 1), (4, 2), (6, 1)]
     assert [codec.decode(info.metadata) for info in infos] == [3, 1, 2, 1]
     assert reader.episode(0).metadata is None
+    for index in (-1, 7):
+        assert reader.step(index) is reader.serialized_step(index) is reader.episode(index) is None
 
 
 def test_steps_of_no_episode(tmp_path):
@@ -54,6 +56,8 @@ def test_steps_of_no_episode(tmp_path):
     writer.add_step(codec.encode(0))
     writer.set_episode_metadata(codec.encode("there is no episode"))
     writer.add_step(codec.encode(1), is_new_episode=True)
+    writer.flush()
+    assert numbers(opened(tmp_path)) == [0]
     writer.close()
     reader = opened(tmp_path)
     assert numbers(reader) == [0, 1]
@@ -70,24 +74,6 @@ def test_messages_of_other_types(tmp_path):
     assert reader.step(0, Datum.Shape.Dim).size == 7
     assert reader.step(0, Datum.Shape.Dim()).size == 7
     assert reader.serialized_step(0) == Datum.Shape.Dim(size=7).SerializeToString()
-
-
-def test_no_such_index(tmp_path):
-    write(tmp_path, [[0]])
-    reader = opened(tmp_path)
-    for index in (-1, 1):
-        assert reader.step(index) is reader.serialized_step(index) is reader.episode(index) is None
-
-
-def test_finished_episodes_are_visible_after_a_flush(tmp_path):
-    writer = RiegeliDatasetWriter()
-    writer.init(tmp_path)
-    for number in range(3):
-        writer.add_step(codec.encode(number), is_new_episode=number != 1)
-    writer.flush()
-    assert numbers(opened(tmp_path)) == [0, 1]
-    writer.close()
-    assert numbers(opened(tmp_path)) == [0, 1, 2]
 
 
 def test_metadata_is_that_of_the_first_writer(tmp_path):

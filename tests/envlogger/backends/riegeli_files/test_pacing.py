@@ -87,14 +87,6 @@ def test_a_slow_thread_gets_fewer_jobs_at_once_and_a_fast_one_more_by_and_by():
     assert pacing.wake_jobs == pacing.max_jobs / 2
 
 
-def test_jobs_take_as_long_as_with_the_last_flush():
-    clock, pacing = make(flush_interval=4.0)
-    clock.now += 2
-    assert do_round(clock, pacing, num_jobs=10, flush=0.5)
-    assert not do_round(clock, pacing, num_jobs=1000, seconds=1e-3)
-    assert pacing.max_jobs == pytest.approx(20)
-
-
 def test_a_flush_that_takes_long_begins_earlier():
     clock, pacing = make(flush_interval=4.0)
     assert pacing.seconds_to_flush() == 2
