@@ -183,7 +183,7 @@ def recover(
 
 def _new_directory(path: str | os.PathLike[str], source: epath.Path) -> epath.Path:
     directory = stores.as_path(path)
-    inside, outside = (os.path.join(os.path.realpath(place), "") for place in (directory, source))
+    inside, outside = (os.path.join(os.path.realpath(path), "") for path in (directory, source))
     if inside.startswith(outside):
         # Whoever looks for recordings in `source` and below it would find the same steps twice.
         raise ValueError(
@@ -217,12 +217,12 @@ def _recover_shard(
 ) -> ShardReport:
     steps_path = shard.directory / layout.STEPS_FILE
 
-    def tell(position: int) -> None:
+    def report(position: int) -> None:
         if on_progress is not None:
             on_progress(os.fspath(steps_path), position, shard.steps_size)
 
-    rebuilt = rebuild(shard, on_progress=tell)
-    tell(shard.steps_size)
+    rebuilt = rebuild(shard, on_progress=report)
+    report(shard.steps_size)
     old_metadata = _metadata_positions(shard)
     num_lost_metadata = 0
     for episode in rebuilt.episodes:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any, Self
 
+from typing_extensions import override
+
 from envlogger.backends.backend_reader import BackendReader
 from envlogger.backends.backend_writer import BackendWriter
 from envlogger.backends.python.episode_info import EpisodeInfo
@@ -78,8 +80,8 @@ class InMemoryBackendReader(BackendReader):
         self._episode_metadata = dict(in_memory_backend_writer.episode_metadata)
         self._metadata = copy.deepcopy(in_memory_backend_writer.metadata() or {})
 
+    @override
     def metadata(self) -> dict[str, Any]:
-        """What was stored about the whole dataset."""
         return self._metadata
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self, TypeVar
 
 import numpy as np
+from typing_extensions import override
 
 import riegeli
 from envlogger.backends.backend_reader import BackendReader, checked_index
@@ -124,8 +125,8 @@ class RiegeliBackendReader(BackendReader):
         if not _is_finalizing():  # Then modules are being taken apart, and the system closes files.
             self.close()
 
+    @override
     def metadata(self) -> dict[str, Any]:
-        """What was stored about the whole dataset."""
         return self._metadata
 
     def damage(self) -> list[Damage]:
@@ -182,16 +183,16 @@ class RiegeliBackendReader(BackendReader):
                 del records
                 begin += count
 
+    @override
     def columns(self, i: int, *, rlds: bool = False, **specs: Any) -> dict[str, Any]:
-        """Episode `i` as columns; see `Reader.columns`, which passes the specs."""
         i = checked_index(i, self._get_num_episodes(), "episodes")
         records = self._stored_records([self._get_nth_episode_info(i)], f"episode {i}")
         if rlds:
             return rlds_columns(records, self._decoder, **specs)
         return as_fields(recorded_columns(records, self._decoder))
 
+    @override
     def recorded_columns(self, begin: int, end: int) -> dict[str, Any]:
-        """The steps of episodes `begin` to `end`; see `Reader.recorded_columns`."""
         episodes = [self._get_nth_episode_info(i) for i in range(begin, end)]
         records = self._stored_records(episodes, f"episodes {begin} to {end}")
         return as_fields(recorded_columns(records, self._decoder))

@@ -113,7 +113,7 @@ class RiegeliBackendWriter(BackendWriter):
             raise ValueError(f"flush_interval must be positive, got {flush_interval}")
         if not max_pending_bytes > 0:
             raise ValueError(f"max_pending_bytes must be positive, got {max_pending_bytes}")
-        self._failure_was_told = False
+        self._failure_was_reported = False
         self._encode_step = StepEncoder().encode
         self._has_shard = False
         self._is_after_last = False
@@ -219,7 +219,7 @@ class RiegeliBackendWriter(BackendWriter):
         """Ends the running episode and brings everything to the disk; further calls do nothing.
 
         Raises:
-          StorageError: The rest cannot be written, and no call has said so yet.
+          StorageError: The rest cannot be written, and no call has reported it yet.
         """
         if self._is_of_parent:
             return
@@ -227,20 +227,20 @@ class RiegeliBackendWriter(BackendWriter):
         try:
             self._background.close()
         except WritingError as e:
-            if not self._failure_was_told:
+            if not self._failure_was_reported:
                 raise self._failure_of(e) from e.cause
         finally:
             if self._reserve is not None:
                 self._reserve.close()
 
     def _failure_of(self, failed: WritingError) -> StorageError:
-        """What to raise; says everything once."""
-        if self._failure_was_told:
+        """What to raise; reports everything once."""
+        if self._failure_was_reported:
             return StorageError(
                 f"recording to {self._directory} has stopped after an earlier failure; what was "
                 "written before it is readable, make a new recorder to go on"
             )
-        self._failure_was_told = True
+        self._failure_was_reported = True
         kept = "all steps that were recorded are readable"
         if failed.num_lost_steps is None:
             kept = "how many of the last steps are lost is not known"

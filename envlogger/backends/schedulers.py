@@ -109,7 +109,7 @@ class ListStepScheduler:
 class TimeScheduler:
     """Says yes when `interval` has passed since the last yes, or at first since construction.
 
-    However late it is asked, the next interval begins then: missed intervals are not made up for.
+    However late it is called, the next interval begins then: missed intervals are not made up for.
 
     Args:
       interval: A positive time, as `datetime.timedelta` or in seconds.
@@ -141,7 +141,7 @@ class TimeScheduler:
 
 
 class EpisodeScheduler(abc.ABC):
-    """Says yes or no to whole episodes: chooses at the first step of each.
+    """Says yes or no to episodes: chooses at the first step of each.
 
     Episodes are counted by their first steps, so those that are cut short by a reset count too.
     Used as `flush_scheduler`, a yes flushes once, at the first step of the chosen episode; all

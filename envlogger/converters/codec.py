@@ -172,8 +172,8 @@ def _encode_items(
         try:
             _encode_into(values.add(), item, depth)
         except _Refusal as refusal:
-            place = f"[{index}]" if names is None else f".{names[index]}"
-            refusal.path = place + refusal.path
+            path = f"[{index}]" if names is None else f".{names[index]}"
+            refusal.path = path + refusal.path
             raise
 
 

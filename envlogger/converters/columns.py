@@ -85,8 +85,8 @@ class StoredRecords:
     def __len__(self) -> int:
         return self._num_records
 
-    def place(self, number: int) -> str:
-        """How to call a record in messages."""
+    def describe(self, number: int) -> str:
+        """The name of a record in messages."""
         prefix = f"{self._name}: " if self._name else ""
         return f"{prefix}step {number} of {self._num_records}"
 
@@ -416,8 +416,8 @@ def _decoded(run: _Run, numbers: Iterable[int], decoder: StepDecoder) -> Iterato
         try:
             yield decoder.decode(run.record(number))
         except DamagedDataError as e:
-            place = run.records.place(run.num_before + number)
-            raise DamagedDataError(f"{place} is damaged: {e}") from e
+            name = run.records.describe(run.num_before + number)
+            raise DamagedDataError(f"{name} is damaged: {e}") from e
 
 
 def _all_decoded(records: StoredRecords, decoder: StepDecoder) -> Iterator[StepData]:
@@ -549,8 +549,8 @@ def _put(node: Any, rows: slice | np.ndarray, columns: Any) -> None:
 
 
 def _is_at(column: np.ndarray, array: np.ndarray, rows: slice | np.ndarray) -> bool:
-    place = array[rows].__array_interface__
-    return all(column.__array_interface__[key] == place[key] for key in ("data", "strides"))
+    there = array[rows].__array_interface__
+    return all(column.__array_interface__[key] == there[key] for key in ("data", "strides"))
 
 
 def _is_like(column: np.ndarray, leaf: _Leaf) -> bool:

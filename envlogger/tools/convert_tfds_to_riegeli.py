@@ -21,6 +21,7 @@ import tree
 from absl import app, flags
 from dm_env import specs
 from etils import epath
+from typing_extensions import override
 
 from envlogger.environment_logger import EnvLogger
 
@@ -94,20 +95,20 @@ class ReplayEnvironment(dm_env.Environment):  # type: ignore[misc]  # dm_env is 
         """The custom data of the timestep that was returned last."""
         return self._custom_data[self._index] if self._custom_data else {}
 
+    @override
     def observation_spec(self) -> Any:
-        """See the class."""
         return self._observation_spec
 
+    @override
     def reward_spec(self) -> Any:
-        """See the class."""
         return self._reward_spec
 
+    @override
     def discount_spec(self) -> Any:
-        """See the class."""
         return self._discount_spec
 
+    @override
     def action_spec(self) -> Any:
-        """See the class."""
         return self._action_spec
 
 
@@ -193,7 +194,7 @@ def convert_tf_dataset_to_riegeli(
       episodes_dataset: A `tf.data.Dataset` of episodes, with nested `steps`.
       output_dir: The directory to record to; made if it does not exist.
       max_episode_steps: How many steps of an episode to read at a time. Longer episodes are
-        recorded whole, too.
+        recorded completely, too.
       metadata: What to store about the whole dataset.
 
     Raises:

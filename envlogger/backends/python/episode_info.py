@@ -16,7 +16,7 @@ class EpisodeInfo:
     Attributes:
       start: The index of its first step.
       num_steps: How many steps it has.
-      metadata: Its metadata as stored; None if it has none or if it was not asked for.
+      metadata: Its metadata as stored; None if it has none or if it was not requested.
 
     >>> EpisodeInfo(start=10, num_steps=5)
     EpisodeInfo(start=10, num_steps=5, metadata=None)

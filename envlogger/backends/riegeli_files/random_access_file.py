@@ -91,6 +91,6 @@ class RandomAccessFile:
 
     def close(self) -> None:
         """Closes the file."""
-        # That the file is damaged or cut off was said where a record of that part was requested.
+        # Damage was reported where a record of that part was requested.
         with contextlib.suppress(riegeli.RiegeliError):
             self._reader.close()

@@ -37,7 +37,7 @@ __all__ = [
 
 M = TypeVar("M", bound=Message)
 
-_RECOVER = "envlogger.recover makes it whole as far as possible"
+_RECOVER = "envlogger.recover repairs it as far as possible"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -158,22 +158,22 @@ def _load_shard(directory: epath.Path) -> Shard | None:
 
     damage = []
 
-    def tell(path: str, problem: str, num_steps: int | None = None) -> None:
+    def report(path: str, problem: str, num_steps: int | None = None) -> None:
         damage.append(Damage(path, problem, num_steps, advice=_RECOVER))
 
     if content is None:
-        tell(offsets_path, "is missing")
+        report(offsets_path, "is missing")
     offsets, last_offsets, problem = _read_arrays(content or b"", ())
     if problem is None and not _is_increasing(offsets):
         problem = "the offsets do not increase"
         offsets = _increasing_part(offsets)
     if problem:
-        tell(offsets_path, f"is damaged: {problem}")
+        report(offsets_path, f"is damaged: {problem}")
     is_cut = problem is not None
     if len(offsets) and offsets[-1] >= (steps_size or 0):
         num_steps = int(np.searchsorted(offsets, steps_size or 0))
         cut = "is missing" if steps_size is None else "was cut off"
-        tell(steps_path, cut, len(offsets) - num_steps)
+        report(steps_path, cut, len(offsets) - num_steps)
         offsets = offsets[:num_steps]
         is_cut = True
 
@@ -184,9 +184,9 @@ def _load_shard(directory: epath.Path) -> Shard | None:
         problem = "the starts of episodes do not increase"
         rows = rows[: len(_increasing_part(rows[:, 0]))]
     if content is None and len(offsets):
-        tell(index_path, "is missing")
+        report(index_path, "is missing")
     elif problem:
-        tell(index_path, f"is damaged: {problem}")
+        report(index_path, f"is damaged: {problem}")
 
     # A recorder that is killed in a flush may leave episodes whose steps have no offsets yet.
     num_episodes = int(np.searchsorted(rows[:, 0], len(offsets)))

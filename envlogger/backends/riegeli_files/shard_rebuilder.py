@@ -31,12 +31,12 @@ class Episode:
       start: The number of its first step.
       metadata: Its metadata: the position in the file of metadata, the serialized `Data` where they
         are not there yet, or -1.
-      is_told_by_index: Whether its first step alone would not tell that it begins there.
+      is_from_index: Whether only the index says that it begins there, not its first step.
     """
 
     start: int
     metadata: int | bytes = layout.NO_METADATA
-    is_told_by_index: bool = False
+    is_from_index: bool = False
 
 
 class RebuiltShard:
@@ -142,11 +142,11 @@ class RebuiltShard:
             if self._numbers_are_known and self._row >= 0:
                 start, offset = self._rows[self._row]
                 metadata = int(offset) if start == self._number else metadata
-            self._begin(metadata, is_told_by_index=not begins)
+            self._begin(metadata, is_from_index=not begins)
         self._take(position, kind)
 
-    def _begin(self, metadata: int, *, is_told_by_index: bool = False) -> None:
-        self.episodes.append(Episode(len(self.positions), metadata, is_told_by_index))
+    def _begin(self, metadata: int, *, is_from_index: bool = False) -> None:
+        self.episodes.append(Episode(len(self.positions), metadata, is_from_index))
         self._in_episode = True
 
     def _take(self, position: int, kind: StepKind) -> None:
@@ -158,7 +158,7 @@ class RebuiltShard:
     def _discard(self) -> None:
         if self._in_episode and not self._has_hole:
             # The index is about the steps that came in place of these.
-            while (episode := self.episodes.pop()).is_told_by_index:
+            while (episode := self.episodes.pop()).is_from_index:
                 pass
             self._number -= len(self.positions) - episode.start
             del self.positions[episode.start :]
