@@ -1,6 +1,7 @@
 """Episodes that are recorded as a TFDS dataset: what is read back, also after an accident."""
 
 import dataclasses
+import pathlib
 import shutil
 import signal
 import textwrap
@@ -32,13 +33,8 @@ CONFIG = DatasetConfig(
     reward_info=FLOAT64,
     discount_info=FLOAT64,
 )
-WITH_METADATA = DatasetConfig(
-    name="counting",
-    observation_info={"count": np.int64, "exact": FLOAT64},
-    action_info=np.int32,
-    reward_info=FLOAT64,
-    discount_info=FLOAT64,
-    episode_metadata_info={"operator": tfds.features.Text(), "trial": np.int64},
+WITH_METADATA = dataclasses.replace(
+    CONFIG, episode_metadata_info={"operator": tfds.features.Text(), "trial": np.int64}
 )
 
 
@@ -318,33 +314,15 @@ def test_a_directory_that_is_gone(tmp_path):
     writer.close()
 
 
-RECORDER = """
-    import sys
-    import dm_env
-    import numpy as np
-    from envlogger import StepData
-    from envlogger.backends.tfds_backend_writer import DatasetConfig, TFDSBackendWriter
+RECORDER = f"""
+    import os, sys
+    sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
+    from test_tfds_backend_writer import *
 
-    config = DatasetConfig(
-        name="counting",
-        observation_info={"count": np.int64, "exact": np.float64},
-        action_info=np.int32,
-        reward_info=np.float64,
-        discount_info=np.float64,
-    )
-    writer = TFDSBackendWriter(
-        sys.argv[1], config, max_episodes_per_file=2, float64="bytes"
-    )
+    writer = TFDSBackendWriter(sys.argv[1], CONFIG, max_episodes_per_file=2)
 
-    def record(begin, num_steps=3):
-        for count in range(begin, begin + num_steps):
-            value = {"count": count, "exact": count / 3}
-            timestep = dm_env.transition(0.0, value)
-            if count == begin:
-                timestep = dm_env.restart(value)
-            elif count == begin + 2:
-                timestep = dm_env.termination(0.0, value)
-            writer.record_step(StepData(timestep, count), is_new_episode=count == begin)
+    def record(begin, **kwargs):
+        record_episode(writer, begin, **kwargs)
 """
 
 
@@ -356,7 +334,6 @@ KILLED = """
     for begin in range(0, 50, 10):
         record(begin)
     record(50, num_steps=2)
-    import os, signal
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -400,7 +377,6 @@ def test_a_forked_process_does_not_write_for_its_parent(tmp_path):
     result = run_recorder(
         tmp_path,
         """
-        import os
         record(0)
         record(10)
         child = os.fork()
@@ -420,10 +396,9 @@ def test_a_full_disk(tmp_path):
         tmp_path,
         """
         import resource
-        from envlogger.errors import StorageError
 
         writer.close()
-        writer = TFDSBackendWriter(sys.argv[1], config, float64="bytes")
+        writer = TFDSBackendWriter(sys.argv[1], CONFIG)
         record(0)
         record(10)
         record(20)
