@@ -270,17 +270,18 @@ class WebdatasetSource(RandomAccessSource):
     def _of_sample(self, shard: Shard, members: Mapping[str, bytes]) -> _Raw:
         """Reads an episode that is a sample."""
         frames: dict[str, list[bytes]] = {}
-        values: dict[str, Any] = {}
         steps: dict[str, np.ndarray] = {}
+        others = {}
         for name, data in members.items():
             match = _FRAME.fullmatch(name)
             if name == STEPS_FIELD:
                 steps |= _arrays(shard.path, name, data)
             elif match is None:
-                values |= self._values(shard.path, name, data)
+                others[name] = data
             elif path := self._names.get(match[1], _image_path(match[1].replace(".", "/"))):
                 frames.setdefault(path, []).append(data)
         steps |= {path: _objects(files) for path, files in frames.items()}
+        values = self._values(shard.path, others)
         lengths = [len(column) for column in steps.values() if column.ndim]
         actions = [value for path, value in values.items() if root_of(path) == rlds.ACTION]
         length = (lengths or [len(value) for value in actions if np.ndim(value)] or [0])[0]
@@ -295,12 +296,12 @@ class WebdatasetSource(RandomAccessSource):
         if not steps:
             raise SourceError("no steps.npz, actions or frames", file=shard.path)
         _check_paths(shard, steps)
-        others = {
+        of_episode = {
             path: value
             for path, value in values.items()
             if path not in steps and root_of(path) not in RESERVED
         }
-        return _Raw(steps, others, len(members))
+        return _Raw(steps, of_episode, len(members))
 
     def _of_samples(self, rows: range) -> _Raw:
         """Reads an episode whose steps are samples."""
@@ -310,9 +311,8 @@ class WebdatasetSource(RandomAccessSource):
         for shard, sample in (self._samples[row] for row in rows):
             members = shard.read(sample)
             num_members += len(members)
-            for name, data in members.items():
-                for path, value in self._values(shard.path, name, data).items():
-                    columns.setdefault(path, []).append(value)
+            for path, value in self._values(shard.path, members).items():
+                columns.setdefault(path, []).append(value)
         shard, steps = self._samples[rows[0]][0], {}
         for path, values in columns.items():
             if len(values) != len(rows):
@@ -337,8 +337,18 @@ class WebdatasetSource(RandomAccessSource):
                     what += f", with which {before.name} ends: is a shard missing between the two?"
                 raise SourceError(what, file=file, row=row)
 
-    def _values(self, file: epath.Path, name: str, data: bytes) -> dict[str, Any]:
-        """Returns what a field of a sample holds, by path."""
+    def _values(self, file: epath.Path, members: Mapping[str, bytes]) -> dict[str, Any]:
+        """Returns what fields of a sample hold, by path."""
+        values: dict[str, Any] = {}
+        for name, data in members.items():
+            for path, value in self._value(file, name, data).items():
+                if path in values:
+                    what = f"another field is {path!r}, too: name one of them in `fields`"
+                    raise SourceError(what, file=file, field=name)
+                values[path] = value
+        return values
+
+    def _value(self, file: epath.Path, name: str, data: bytes) -> dict[str, Any]:
         path, ending = self._names.get(name), name.rpartition(".")[2]
         if path == "" or name == SIDECAR_FIELD:
             return {}

@@ -187,16 +187,19 @@ def test_damaged_samples(tmp_path):
             ("d.steps.npz", raw_webdataset.npz(action=np.zeros((2, 5)))),
             ("d.action.npy", b"no array"),
             ("e.steps.npz", raw_webdataset.npz(action=np.zeros((2, 2), "f4"))),
+            *(*raw_webdataset.episode("f", 2), ("f.goal.txt", b"another goal")),
         ],
     )
     episodes = rlds.sources.open(path)
     assert episodes[0].num_steps == 2
+    assert rlds.sources.open(path, fields={"goal.txt": ""})[5].num_steps == 2
     for index, message in enumerate(
         (
             "two members for the field 'steps.npz'",
             "pickled objects",
             "action.npy",
             "missing",
+            "field 'goal.txt': another field is 'goal', too",
         ),
         1,
     ):
