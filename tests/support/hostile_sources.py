@@ -71,10 +71,11 @@ from rlds.formats.droid.source import DroidSource
 from rlds.formats.imitation.source import ImitationSource
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.formats.maniskill.source import ManiSkillSource
-from rlds.formats.minari.formats import open_writer
+from rlds.formats.minari.hdf5_files import hdf5_writer
 from rlds.formats.minari.source import MinariSource
 from rlds.formats.minari.spaces import box, merged, parse_space
 from rlds.formats.minari.storage import Column, RawEpisode
+from rlds.formats.minari.tables import write_table
 from rlds.formats.npz.source import NpzSource
 from rlds.formats.ogbench.source import OGBenchSource
 from rlds.formats.robomimic.source import RobomimicSource
@@ -139,7 +140,9 @@ def _minari(directory: Path, *, data_format: str) -> None:
         parse_space(spaces[f"{group}_space"], f"{group}s") for group in ("observation", "action")
     )
     rng = np.random.default_rng(0)
-    with open_writer(data_format, data, parsed) as writer:
+    table_writer = functools.partial(write_table, data, parsed, data_format)
+    is_hdf5 = data_format == "hdf5"
+    with hdf5_writer(data) if is_hdf5 else contextlib.nullcontext(table_writer) as write:
         for index, steps in enumerate((2, 3)):
             flags = np.zeros(steps, bool)
             columns = {
@@ -153,7 +156,7 @@ def _minari(directory: Path, *, data_format: str) -> None:
             }
             attributes = {"id": index, "total_steps": steps, "seed": 7, "options/x": "y"}
             kinds = {"observations/text": "text"}
-            writer.add(
+            write(
                 index,
                 RawEpisode(
                     {path: Column(kinds.get(path, "numbers"), it) for path, it in columns.items()},

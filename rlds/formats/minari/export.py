@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
 import string
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -22,7 +24,7 @@ from rlds.formats.minari.attributes import (
     absent_infos,
     attributes_of,
 )
-from rlds.formats.minari.formats import FORMATS, open_writer
+from rlds.formats.minari.hdf5_files import hdf5_writer
 from rlds.formats.minari.places import SIDECAR, identifier_at, make_namespaces
 from rlds.formats.minari.source import METADATA_KEY, field_path
 from rlds.formats.minari.spaces import (
@@ -35,6 +37,7 @@ from rlds.formats.minari.spaces import (
 )
 from rlds.formats.minari.storage import (
     ACTIONS,
+    FORMATS,
     INFOS,
     OBSERVATIONS,
     REWARDS,
@@ -43,7 +46,9 @@ from rlds.formats.minari.storage import (
     TRUNCATIONS,
     Column,
     RawEpisode,
+    Writer,
 )
+from rlds.formats.minari.tables import write_table
 from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.jpeg_images import jpeg_shape
@@ -292,12 +297,15 @@ class MinariExport(Export):
     def write(self, path: pathlib.Path) -> None:
         data = path / "data"
         data.mkdir(parents=True)
-        if self._sidecar is None:
-            numbers = self._write_episodes(data, None)
-        else:
-            (data / SIDECAR).mkdir()
-            with SidecarWriter(data / SIDECAR, self._sidecar) as sidecar:
-                numbers = self._write_episodes(data, sidecar)
+        with contextlib.ExitStack() as stack:
+            keep: Callable[[SourceEpisode], None] | None = None
+            if self._sidecar is not None:
+                (data / SIDECAR).mkdir()
+                keep = stack.enter_context(SidecarWriter(data / SIDECAR, self._sidecar)).add
+            write: Writer = functools.partial(write_table, data, self._spaces, self._data_format)
+            if self._data_format == "hdf5":
+                write = stack.enter_context(hdf5_writer(data))
+            numbers = self._write_episodes(write, keep)
         described = {
             **self._described(),
             **numbers,
@@ -308,20 +316,21 @@ class MinariExport(Export):
         described["dataset_size"] = _size_in_megabytes(data)
         (data / "metadata.json").write_text(json.dumps(described))
 
-    def _write_episodes(self, data: pathlib.Path, sidecar: SidecarWriter | None) -> dict[str, int]:
+    def _write_episodes(
+        self, write: Writer, keep: Callable[[SourceEpisode], None] | None
+    ) -> dict[str, int]:
         number = total_steps = 0
         order = self._recorded_order() if self._recorded else None
-        with open_writer(self._data_format, data, self._spaces) as writer:
-            for episode in self.each(order):
-                made = self._episode(episode, number)
-                try:
-                    writer.add(number, made)
-                except ValueError as error:
-                    raise ValueError(f"episode {number}: {error}") from error
-                if sidecar is not None:
-                    sidecar.add(episode)
-                total_steps += len(made.columns[REWARDS].values)
-                number += 1
+        for episode in self.each(order):
+            made = self._episode(episode, number)
+            try:
+                write(number, made)
+            except ValueError as error:
+                raise ValueError(f"episode {number}: {error}") from error
+            if keep is not None:
+                keep(episode)
+            total_steps += len(made.columns[REWARDS].values)
+            number += 1
         return {"total_episodes": number, "total_steps": total_steps}
 
     def _recorded_order(self) -> list[int]:

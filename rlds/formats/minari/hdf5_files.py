@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pathlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from rlds.formats.minari.storage import (
     Kind,
     RawEpisode,
     Storage,
-    StorageWriter,
+    Writer,
     objects,
 )
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
@@ -29,7 +30,7 @@ from rlds.sources.source import require_files
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.nests import has
 
-__all__ = ["Hdf5Storage", "Hdf5Writer"]
+__all__ = ["Hdf5Storage", "hdf5_writer"]
 
 _FILE = "main_data.hdf5"
 _EPISODE = "episode_"
@@ -57,11 +58,10 @@ class Hdf5Storage(Storage):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_known": {}}
 
-    def __enter__(self) -> Hdf5Storage:
+    def __enter__(self) -> None:
         self._file.__enter__()
-        return self
 
-    def __exit__(self, *args: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.__exit__(None, None, None)
 
     @override
@@ -69,7 +69,7 @@ class Hdf5Storage(Storage):
         return list(self._file.inputs())
 
     @override
-    def place(self, index: int) -> str:
+    def path(self, index: int) -> str:
         return f"data/{_FILE}/{_EPISODE}{index}"
 
     @override
@@ -95,10 +95,7 @@ class Hdf5Storage(Storage):
     @override
     def read(self, index: int, wanted: Collection[str] | None, rows: slice) -> RawEpisode:
         columns = {}
-
-        def where() -> str:
-            return self._path(index)
-
+        where = functools.partial(self._where, index)
         with self._opened(index) as group:
             stored, attributes = self._look(group, index)
             for path in stored:
@@ -113,14 +110,17 @@ class Hdf5Storage(Storage):
     @contextlib.contextmanager
     def _opened(self, index: int) -> Iterator[Any]:
         name = f"{_EPISODE}{index}"
-        with self._file.read() as file, source_errors(lambda: self._path(index), episode=index):
-            group = self._file.open(file.id, name.encode(), self.place(index))
+        with (
+            self._file.read() as file,
+            source_errors(functools.partial(self._where, index), episode=index),
+        ):
+            group = self._file.open(file.id, name.encode(), self.path(index))
             if is_array(group):
                 raise self.error("an array, expected a group", index)
             yield group
 
-    def _path(self, index: int) -> str:
-        return os.fspath(self._directory.parent / self.place(index))
+    def _where(self, index: int) -> str:
+        return os.fspath(self._directory.parent / self.path(index))
 
     def _look(self, group: Any, index: int) -> tuple[Mapping[str, StoredArray], Mapping[str, Any]]:
         """Returns the arrays of an episode, checked, and its attributes."""
@@ -169,47 +169,39 @@ class Hdf5Storage(Storage):
         return self._column(path, array, np.empty((0, *array.shape[1:]), array.dtype))
 
 
-class Hdf5Writer(StorageWriter):
-    """Writes the file."""
+@contextlib.contextmanager
+def hdf5_writer(directory: pathlib.Path) -> Iterator[Writer]:
+    """Makes the file; returns what writes an episode to it."""
+    with import_extra("h5py").File(directory / _FILE, "w", track_order=True) as file:
+        yield functools.partial(_write_episode, file)
 
-    def __init__(self, directory: pathlib.Path) -> None:
-        self._file = import_extra("h5py").File(directory / _FILE, "w", track_order=True)
 
-    def __exit__(self, *args: object) -> None:
-        self._file.close()
+def _write_episode(file: Any, index: int, episode: RawEpisode) -> None:
+    group = file.create_group(f"{_EPISODE}{index}")
+    for name, value in _flat_options(episode.attributes).items():
+        try:
+            group.attrs[name] = value
+        except (TypeError, OSError) as error:
+            raise ValueError(f"HDF5 cannot hold the attribute {name!r}: {error}") from error
+    if not has(episode.columns, INFOS):
+        group.create_group(INFOS)
+    for path, column in episode.columns.items():
+        _write_column(group, path, column)
 
-    @override
-    def add(self, index: int, episode: RawEpisode) -> None:
-        group = self._file.create_group(f"{_EPISODE}{index}")
-        for name, value in _flat_options(episode.attributes).items():
-            try:
-                group.attrs[name] = value
-            except (TypeError, OSError) as error:
-                raise ValueError(f"HDF5 cannot hold the attribute {name!r}: {error}") from error
-        if not has(episode.columns, INFOS):
-            group.create_group(INFOS)
-        for path, column in episode.columns.items():
-            self._add_column(group, path, column)
 
-    def _add_column(self, group: Any, path: str, column: Column) -> None:
-        h5py = import_extra("h5py")
-        values = column.values
-        if column.kind == "jpeg":
-            images = [np.frombuffer(image, np.uint8) for image in values]
-            if len({len(image) for image in images}) == 1:
-                group.create_dataset(path, data=np.stack(images), chunks=True)
-            else:
-                dtype = h5py.vlen_dtype(np.uint8)
-                group.create_dataset(path, data=objects(images), dtype=dtype, chunks=True)
-            return
-        dtype = values.dtype
-        if column.kind == "text":
-            dtype = h5py.string_dtype(encoding="utf-8")
-        elif dtype.kind == "O":
-            dtype = h5py.string_dtype(encoding="ascii")
-        group.create_dataset(
-            path, data=values, dtype=dtype, chunks=True, maxshape=(None, *values.shape[1:])
-        )
+def _write_column(group: Any, path: str, column: Column) -> None:
+    h5py = import_extra("h5py")
+    values, dtype = column.values, column.values.dtype
+    maxshape: tuple[int | None, ...] | None = (None, *values.shape[1:])
+    if column.kind == "jpeg":
+        values = objects([np.frombuffer(image, np.uint8) for image in values])
+        dtype, maxshape = h5py.vlen_dtype(np.uint8), None
+        if len({len(image) for image in values}) == 1:
+            values, dtype = np.stack([*values]), np.dtype(np.uint8)
+    elif dtype.kind == "O":
+        encoding = "utf-8" if column.kind == "text" else "ascii"
+        dtype = h5py.string_dtype(encoding=encoding)
+    group.create_dataset(path, data=values, dtype=dtype, chunks=True, maxshape=maxshape)
 
 
 def _nested_options(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,14 +217,9 @@ def _nested_options(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _flat_options(attributes: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
-
-    def add(name: str, value: Any) -> None:
+    for name, value in attributes.items():
         if isinstance(value, Mapping):
-            for key, child in value.items():
-                add(f"{name}/{key}", child)
+            flat |= {f"{name}/{key}": child for key, child in _flat_options(value).items()}
         else:
             flat[name] = value
-
-    for name, value in attributes.items():
-        add(name, value)
     return flat

@@ -31,11 +31,12 @@ from rlds.formats.minari.attributes import (
     common_attributes,
     metadata_of,
 )
-from rlds.formats.minari.formats import FORMATS, open_storage
+from rlds.formats.minari.hdf5_files import Hdf5Storage
 from rlds.formats.minari.places import SIDECAR, dataset_directory
 from rlds.formats.minari.spaces import Leaf, Spaces, merged, parse_space
 from rlds.formats.minari.storage import (
     ACTIONS,
+    FORMATS,
     INFOS,
     OBSERVATIONS,
     REWARDS,
@@ -46,6 +47,7 @@ from rlds.formats.minari.storage import (
     Column,
     Storage,
 )
+from rlds.formats.minari.tables import TableStorage
 from rlds.raw_files.jpeg_images import black_jpeg, jpeg_shape
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.sidecar import StoredSidecar
@@ -142,9 +144,10 @@ class MinariSource(RandomAccessSource):
                 file=self._metadata_file,
                 field="data_format",
             )
-        return open_storage(
-            data_format, self._directory / "data", self._spaces, follow_links=self._follow_links
-        )
+        data = self._directory / "data"
+        if data_format == "hdf5":
+            return Hdf5Storage(data, self._spaces, follow_links=self._follow_links)
+        return TableStorage(data, self._spaces, data_format)
 
     def _check_indices(self) -> range:
         number = self._metadata["total_episodes"]
@@ -331,7 +334,7 @@ class MinariSource(RandomAccessSource):
         return SourceEpisode(
             key=self.key(split, index),
             steps=nest(steps),
-            origin=Origin(self._storage.place(index), 0, number + 1),
+            origin=Origin(self._storage.path(index), 0, number + 1),
             truncated=not terminated,
             complete=terminated or truncated,
             metadata=metadata_of(raw.attributes, self._attributes, absent, index)
@@ -393,14 +396,8 @@ class MinariSource(RandomAccessSource):
             changed = ~_equal(converted.astype(values.dtype), values)
             if changed.any():
                 row = int(np.argwhere(changed)[0][0])
-                raise SourceError(
-                    f"{values.dtype} {values[row]}, which {converted.dtype}, the dtype for all "
-                    "episodes, cannot hold",
-                    file=self._directory / self._storage.place(index),
-                    episode=index,
-                    row=first + row,
-                    field=path,
-                )
+                what = f"{values.dtype} {values[row]}, which {converted.dtype}, the dtype for all "
+                raise self._storage.error(f"{what}episodes, cannot hold", index, path, first + row)
             values = converted
         return values
 
@@ -412,13 +409,7 @@ class MinariSource(RandomAccessSource):
                 if shape != leaf.shape:
                     raise ValueError(f"an image of shape {shape}, expected {leaf.shape}")
             except ValueError as error:
-                raise SourceError(
-                    str(error),
-                    file=self._directory / self._storage.place(index),
-                    episode=index,
-                    row=first + row,
-                    field=path,
-                ) from error
+                raise self._storage.error(str(error), index, path, first + row) from error
 
     def _check_lengths(self, columns: Mapping[str, np.ndarray], index: int, rows: slice) -> int:
         """Returns how many transitions there are."""

@@ -11,9 +11,10 @@ loss; its attributes go through a conversion each; and both need all of Gymnasiu
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -23,6 +24,7 @@ from rlds.sources.source import SourceError
 
 __all__ = [
     "ACTIONS",
+    "FORMATS",
     "INFOS",
     "OBSERVATIONS",
     "REWARDS",
@@ -34,9 +36,12 @@ __all__ = [
     "Kind",
     "RawEpisode",
     "Storage",
-    "StorageWriter",
+    "Writer",
     "objects",
 ]
+
+# The formats of files: see `hdf5_files` and `tables`.
+FORMATS = ("hdf5", "arrow", "parquet")
 
 # The columns of an episode. OBSERVATIONS and INFOS have a row more than the others.
 OBSERVATIONS, ACTIONS, REWARDS, INFOS = "observations", "actions", "rewards", "infos"
@@ -68,14 +73,18 @@ class RawEpisode:
 
     Attributes:
       columns: The columns by their paths; maybe only some.
-      attributes: What is said of the episode as a whole. Options are nested, as they were given.
+      attributes: The attributes of the episode. Options are nested, as they were given.
     """
 
     columns: Mapping[str, Column]
     attributes: Mapping[str, Any]
 
 
-class Storage(abc.ABC):
+# Writes the episode of an index; raises ValueError if the format cannot hold it.
+Writer: TypeAlias = Callable[[int, RawEpisode], None]
+
+
+class Storage(contextlib.AbstractContextManager[None]):
     """Reads the episodes of a directory. Can be pickled. A context manager that keeps files open.
 
     Args:
@@ -87,10 +96,10 @@ class Storage(abc.ABC):
         self._directory = directory
         self._spaces = spaces
 
-    def __enter__(self) -> Storage:
-        return self
+    def __enter__(self) -> None:
+        return None
 
-    def __exit__(self, *args: object) -> None:
+    def __exit__(self, *_: object) -> None:
         return None
 
     @abc.abstractmethod
@@ -102,11 +111,11 @@ class Storage(abc.ABC):
         """Returns which episodes there are, in order.
 
         Raises:
-          SourceError: The files are damaged as a whole.
+          SourceError: The file that has all of them is damaged.
         """
 
     @abc.abstractmethod
-    def place(self, index: int) -> str:
+    def path(self, index: int) -> str:
         """Returns where an episode is, as a path below the dataset."""
 
     @abc.abstractmethod
@@ -120,39 +129,20 @@ class Storage(abc.ABC):
         Args:
           index: Which one.
           wanted: The paths of the columns that are needed; all if None.
-          rows: Which rows are needed of those that are not in `SCALARS`; these are read as a whole.
+          rows: Which rows are needed. Of the columns in `SCALARS`, all are read.
 
         Raises:
           SourceError: It cannot be read.
         """
 
-    def error(self, what: str, index: int, field: str | None = None) -> SourceError:
+    def error(
+        self, what: str, index: int, field: str | None = None, row: int | None = None
+    ) -> SourceError:
         """Returns the error of an episode."""
-        file = self._directory.parent / self.place(index)
-        return SourceError(what, file=file, episode=index, field=field)
-
-
-class StorageWriter(abc.ABC):
-    """Writes episodes to a directory; a context manager."""
-
-    @abc.abstractmethod
-    def add(self, index: int, episode: RawEpisode) -> None:
-        """Writes an episode.
-
-        Raises:
-          ValueError: The format cannot hold it.
-        """
-
-    def __enter__(self) -> StorageWriter:
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        return None
+        file = self._directory.parent / self.path(index)
+        return SourceError(what, file=file, episode=index, row=row, field=field)
 
 
 def objects(items: Sequence[Any]) -> np.ndarray:
     """An array of objects, also of those that NumPy would make a matrix of."""
-    array = np.empty(len(items), object)
-    for index, item in enumerate(items):
-        array[index] = item
-    return array
+    return np.array([*items, None], object)[:-1]

@@ -20,17 +20,13 @@ from rlds.formats.minari.storage import (
     Column,
     RawEpisode,
     Storage,
-    StorageWriter,
     objects,
 )
 from rlds.raw_files.untrusted import SourceError, check_is_file
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.nests import nest, root_of
 
-__all__ = ["TABLES", "TableStorage", "TableWriter"]
-
-# The formats, and the ends of the names of their files.
-TABLES = ("arrow", "parquet")
+__all__ = ["TableStorage", "write_table"]
 
 _METADATA = "metadata.json"
 # Columns of which the last row is only there because all have the same length in a table.
@@ -51,7 +47,7 @@ class TableStorage(Storage):
         return [*tables, *(path / _METADATA for path in directories)]
 
     @override
-    def place(self, index: int) -> str:
+    def path(self, index: int) -> str:
         return f"data/{index}/part-0.{self._format}"
 
     @override
@@ -70,7 +66,7 @@ class TableStorage(Storage):
     @override
     def read(self, index: int, wanted: Collection[str] | None, rows: slice) -> RawEpisode:
         arrow = import_extra("pyarrow")
-        file = self._directory.parent / self.place(index)
+        file = self._directory.parent / self.path(index)
         for path in (file, file.parent / _METADATA):
             if path.exists():  # Otherwise opening it says so.
                 check_is_file(path)
@@ -149,8 +145,7 @@ class TableStorage(Storage):
     def _check_no_null(self, array: Any, width: int, index: int, path: str) -> None:
         if array.null_count:
             row = array.is_null().to_pylist().index(True) // width
-            file = self._directory.parent / self.place(index)
-            raise SourceError("no value", file=file, episode=index, row=row, field=path)
+            raise self.error("no value", index, path, row)
 
 
 def _is_number(arrow_type: Any) -> bool:
@@ -167,73 +162,69 @@ def _row_shape(size: int, leaf: Leaf | None, field: Any) -> tuple[int, ...]:
     return tuple(int(length) for length in shape.split(b",") if length)
 
 
-class TableWriter(StorageWriter):
-    """Writes the files."""
+# In Parquet files, Minari reads no more rows of an episode than these.
+_MAX_PARQUET_ROWS = 131_072
 
-    # In Parquet files, Minari reads no more rows of an episode than these.
-    _MAX_PARQUET_ROWS = 131_072
 
-    def __init__(self, directory: pathlib.Path, spaces: Spaces, data_format: str) -> None:
-        self._directory = directory
-        self._spaces = spaces
-        self._format = data_format
-
-    @override
-    def add(self, index: int, episode: RawEpisode) -> None:
-        arrow = import_extra("pyarrow")
-        columns = nest(episode.columns)
-        fields = [self._field(name, child, name) for name, child in columns.items()]
-        table = arrow.Table.from_arrays(
-            [array for array, _ in fields], schema=arrow.schema([field for _, field in fields])
-        )
-        directory = self._directory / str(index)
-        directory.mkdir()
-        file = directory / f"part-0.{self._format}"
-        if self._format == "parquet":
-            if len(table) > self._MAX_PARQUET_ROWS:
-                raise ValueError(
-                    f"Minari reads no episodes of more than {self._MAX_PARQUET_ROWS} rows from "
-                    f"Parquet files, this one has {len(table)}; use another data_format"
-                )
-            import_extra("pyarrow.parquet").write_table(table, file)
-        else:
-            with import_extra("pyarrow.ipc").new_file(file, table.schema) as writer:
-                writer.write_table(table)
-        (directory / _METADATA).write_text(json.dumps(episode.attributes, default=_to_json))
-
-    def _field(self, name: str, node: Any, path: str) -> tuple[Any, Any]:
-        """Returns a column, or a dict of columns, as an Arrow array with its field."""
-        arrow = import_extra("pyarrow")
-        if path.rpartition("/")[0] in self._spaces.tuples:
-            name = name.removeprefix(tuple_name(""))
-        if isinstance(node, Mapping):
-            children = [self._field(key, child, f"{path}/{key}") for key, child in node.items()]
-            fields = [field for _, field in children]
-            array = arrow.StructArray.from_arrays([array for array, _ in children], fields=fields)
-            return array, arrow.field(name, array.type)
-        pad = root_of(path) in _PADDED
-        values = node.values
-        if node.kind != "numbers":
-            array = arrow.array(
-                [*values.tolist(), *([None] * pad)],
-                type=arrow.string() if node.kind == "text" else arrow.binary(),
+def write_table(
+    directory: pathlib.Path, spaces: Spaces, data_format: str, index: int, episode: RawEpisode
+) -> None:
+    """Writes an episode; see `Writer`."""
+    arrow = import_extra("pyarrow")
+    columns = nest(episode.columns)
+    fields = [_field(name, child, name, spaces) for name, child in columns.items()]
+    table = arrow.Table.from_arrays(
+        [array for array, _ in fields], schema=arrow.schema([field for _, field in fields])
+    )
+    folder = directory / str(index)
+    folder.mkdir()
+    file = folder / f"part-0.{data_format}"
+    if data_format == "parquet":
+        if len(table) > _MAX_PARQUET_ROWS:
+            raise ValueError(
+                f"Minari reads no episodes of more than {_MAX_PARQUET_ROWS} rows from "
+                f"Parquet files, this one has {len(table)}; use another data_format"
             )
-            return array, arrow.field(name, array.type)
-        try:
-            element = arrow.from_numpy_dtype(values.dtype)
-        except arrow.ArrowNotImplementedError as error:
-            raise ValueError(f"{path}: Arrow cannot hold {values.dtype}") from error
-        values = np.pad(values, [(0, pad), *([(0, 0)] * (values.ndim - 1))])
-        leaf = self._spaces.leaves.get(path)
-        if values.ndim == 1 and (leaf is None or leaf.kind == "Discrete"):
-            array = arrow.array(values, type=element)
-            return array, arrow.field(name, array.type)
-        size = int(np.prod(values.shape[1:], dtype=int))
-        array = arrow.FixedSizeListArray.from_arrays(
-            arrow.array(values.reshape(-1)), type=arrow.list_(element, size)
+        import_extra("pyarrow.parquet").write_table(table, file)
+    else:
+        with import_extra("pyarrow.ipc").new_file(file, table.schema) as writer:
+            writer.write_table(table)
+    (folder / _METADATA).write_text(json.dumps(episode.attributes, default=_to_json))
+
+
+def _field(name: str, node: Any, path: str, spaces: Spaces) -> tuple[Any, Any]:
+    """Returns a column, or a dict of columns, as an Arrow array with its field."""
+    arrow = import_extra("pyarrow")
+    if path.rpartition("/")[0] in spaces.tuples:
+        name = name.removeprefix(tuple_name(""))
+    if isinstance(node, Mapping):
+        children = [_field(key, child, f"{path}/{key}", spaces) for key, child in node.items()]
+        fields = [field for _, field in children]
+        array = arrow.StructArray.from_arrays([array for array, _ in children], fields=fields)
+        return array, arrow.field(name, array.type)
+    pad = root_of(path) in _PADDED
+    values = node.values
+    if node.kind != "numbers":
+        array = arrow.array(
+            [*values.tolist(), *([None] * pad)],
+            type=arrow.string() if node.kind == "text" else arrow.binary(),
         )
-        metadata = {"shape": ",".join(map(str, values.shape[1:]))} if leaf is None else None
-        return array, arrow.field(name, array.type, metadata=metadata)
+        return array, arrow.field(name, array.type)
+    try:
+        element = arrow.from_numpy_dtype(values.dtype)
+    except arrow.ArrowNotImplementedError as error:
+        raise ValueError(f"{path}: Arrow cannot hold {values.dtype}") from error
+    values = np.pad(values, [(0, pad), *([(0, 0)] * (values.ndim - 1))])
+    leaf = spaces.leaves.get(path)
+    if values.ndim == 1 and (leaf is None or leaf.kind == "Discrete"):
+        array = arrow.array(values, type=element)
+        return array, arrow.field(name, array.type)
+    size = int(np.prod(values.shape[1:], dtype=int))
+    array = arrow.FixedSizeListArray.from_arrays(
+        arrow.array(values.reshape(-1)), type=arrow.list_(element, size)
+    )
+    metadata = {"shape": ",".join(map(str, values.shape[1:]))} if leaf is None else None
+    return array, arrow.field(name, array.type, metadata=metadata)
 
 
 def _to_json(value: Any) -> Any:
