@@ -87,6 +87,7 @@ from rlds.formats.zarr_buffers.source import ZarrSource
 from rlds.sources import reading
 from rlds.sources.registry import formats
 from rlds.sources.source import DamagedEpisode, Source, SourceError, StoredEpisode
+from rlds_ecosystem.fields import Field
 from tfds_builders.conversion.encoder import EpisodeEncoder
 from tfds_builders.features import features_of
 
@@ -155,11 +156,12 @@ def _minari(directory: Path, *, data_format: str) -> None:
                 "infos/state/qpos": rng.random((steps + 1, 2)),
             }
             attributes = {"id": index, "total_steps": steps, "seed": 7, "options/x": "y"}
-            kinds = {"observations/text": "text"}
+            fields = {path: Field(it.dtype, it.shape[1:]) for path, it in columns.items()}
+            fields["observations/text"] = Field(str)
             write(
                 index,
                 RawEpisode(
-                    {path: Column(kinds.get(path, "numbers"), it) for path, it in columns.items()},
+                    {path: Column(fields[path], it) for path, it in columns.items()},
                     attributes,
                 ),
             )

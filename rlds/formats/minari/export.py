@@ -47,6 +47,7 @@ from rlds.formats.minari.storage import (
     Column,
     RawEpisode,
     Writer,
+    objects,
 )
 from rlds.formats.minari.tables import write_table
 from rlds.formats.tfds.source import FolderSource
@@ -383,12 +384,12 @@ class MinariExport(Export):
             except ValueError as error:
                 raise ValueError(f"episode {number}, steps/{path}: {error}") from error
             if root_of(minari_path) not in (OBSERVATIONS, INFOS):
-                column = Column(column.kind, column.values[:transitions])
+                column = Column(column.field, column.values[:transitions])
             if path in self._texts:
                 self._texts[path].add(column.values)
             columns[minari_path] = column
         rewards = steps.get(rlds.REWARD, np.zeros(transitions + 1, np.float32))
-        columns[REWARDS] = Column("numbers", rewards[:-1])
+        columns[REWARDS] = _numbers(rewards[:-1])
         recorded = attributes_of(absent, transitions) if absent else self._attributes(episode)
         return RawEpisode(columns, {**recorded, "id": number, "total_steps": transitions})
 
@@ -398,8 +399,8 @@ class MinariExport(Export):
         truncations = np.zeros(transitions, bool)
         truncations[-1] = not terminations[-1]
         return {
-            TERMINATIONS: Column("numbers", terminations),
-            TRUNCATIONS: Column("numbers", truncations),
+            TERMINATIONS: _numbers(terminations),
+            TRUNCATIONS: _numbers(truncations),
         }
 
     @staticmethod
@@ -455,14 +456,16 @@ def _as_column(
             shape = jpeg_shape(image)
             if shape != field.shape[: len(shape)]:
                 raise ValueError(f"step {row}: a JPEG image of shape {shape}, not {field.shape}")
-        return Column("jpeg", values)
+        return Column(field, values)
     if field.encoding or not field.is_text:
-        return Column("numbers", as_values(values, field))
+        return _numbers(as_values(values, field))
     if field.dtype == str or is_text:
-        texts = np.empty(len(values), object)
-        texts[:] = [_text(value) for value in values]
-        return Column("text", texts)
-    return Column("bytes", values)
+        return Column(Field(str, field.shape), objects([_text(value) for value in values]))
+    return Column(Field(bytes, field.shape), values)
+
+
+def _numbers(values: np.ndarray) -> Column:
+    return Column(Field(values.dtype, values.shape[1:]), values)
 
 
 def _spaces_of(metadata: Mapping[str, Any]) -> Spaces:

@@ -17,9 +17,9 @@ from rlds.formats.minari.storage import (
     INFOS,
     SCALARS,
     Column,
-    Kind,
     RawEpisode,
     Storage,
+    Structure,
     Writer,
     objects,
 )
@@ -28,6 +28,7 @@ from rlds.raw_files.hdf5_arrays import ArrayReader, StoredArray
 from rlds.raw_files.untrusted import SourceChangedError, SourceError, source_errors
 from rlds.sources.source import require_files
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import has
 
 __all__ = ["Hdf5Storage", "hdf5_writer"]
@@ -79,14 +80,14 @@ class Hdf5Storage(Storage):
         return sorted(int(name) for name in names if name.isdecimal())
 
     @override
-    def structures(self, indices: Sequence[int]) -> Iterator[RawEpisode | SourceError]:
+    def structures(self, indices: Sequence[int]) -> Iterator[Structure | SourceError]:
         with self:
             for index in indices:
                 try:
                     with self._opened(index) as group:
                         stored, attributes = self._look(group, index)
-                        columns = {path: self._empty(path, it) for path, it in stored.items()}
-                        yield RawEpisode(columns, attributes)
+                        fields = {path: self._field(path, it) for path, it in stored.items()}
+                        yield fields, attributes
                 except SourceChangedError:
                     raise
                 except SourceError as error:
@@ -104,7 +105,10 @@ class Hdf5Storage(Storage):
                 part = slice(None) if path in SCALARS else rows
                 with source_errors(where, episode=index, field=path):
                     values = self._reader.read(group, path, stored[path], part)
-                    columns[path] = self._column(path, stored[path], values)
+                    field = self._field(path, stored[path])
+                    if field.encoding:
+                        values = objects([bytes(image) for image in values])
+                    columns[path] = Column(field, values)
         return RawEpisode(columns, attributes)
 
     @contextlib.contextmanager
@@ -156,17 +160,15 @@ class Hdf5Storage(Storage):
         leaf = self._spaces.leaves.get(path)
         return leaf is not None and leaf.is_image
 
-    def _column(self, path: str, array: StoredArray, values: np.ndarray) -> Column:
+    def _field(self, path: str, array: StoredArray) -> Field:
+        """Returns what a row of an array holds."""
         # Where all images have as many bytes, they are the rows of a matrix.
         is_matrix = array.dtype == np.uint8 and len(array.shape) == 2
         if self._is_image(path) and (array.kind == "ragged" or is_matrix):
-            return Column("jpeg", objects([bytes(image) for image in values]))
-        kind: Kind = "bytes" if array.kind == "ragged" else array.kind
-        return Column(kind, values)
-
-    def _empty(self, path: str, array: StoredArray) -> Column:
-        """Returns a column without rows."""
-        return self._column(path, array, np.empty((0, *array.shape[1:]), array.dtype))
+            return self._spaces.leaves[path].jpeg
+        if array.kind == "numbers":
+            return Field(array.dtype, array.shape[1:])
+        return Field(str if array.kind == "text" else bytes, array.shape[1:])
 
 
 @contextlib.contextmanager
@@ -193,13 +195,13 @@ def _write_column(group: Any, path: str, column: Column) -> None:
     h5py = import_extra("h5py")
     values, dtype = column.values, column.values.dtype
     maxshape: tuple[int | None, ...] | None = (None, *values.shape[1:])
-    if column.kind == "jpeg":
+    if column.field.encoding:
         values = objects([np.frombuffer(image, np.uint8) for image in values])
         dtype, maxshape = h5py.vlen_dtype(np.uint8), None
         if len({len(image) for image in values}) == 1:
             values, dtype = np.stack([*values]), np.dtype(np.uint8)
     elif dtype.kind == "O":
-        encoding = "utf-8" if column.kind == "text" else "ascii"
+        encoding = "utf-8" if column.field.dtype == str else "ascii"
         dtype = h5py.string_dtype(encoding=encoding)
     group.create_dataset(path, data=values, dtype=dtype, chunks=True, maxshape=maxshape)
 

@@ -9,6 +9,7 @@ no infos, images are JPEG since Minari 0.5.3, and raw arrays before.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -167,24 +168,26 @@ class MinariSource(RandomAccessSource):
 
     # --- What there is, over all episodes.
 
-    def _scan(self) -> tuple[dict[str, Column], dict[str, np.ndarray]]:
-        """Returns the columns of all episodes, without rows, and their common attributes.
+    def _scan(self) -> tuple[dict[str, Field], dict[str, np.ndarray]]:
+        """Returns the fields of all columns, and the common attributes of all episodes.
 
         It passes over damaged episodes: reading them raises the error.
         """
-        found: Paths[Column] = Paths()
+        found: Paths[Field] = Paths()
         attributes: dict[str, np.ndarray] | None = None
         damage: SourceError | None = None
         for structure in self._storage.structures(self._indices):
             if isinstance(structure, SourceError):
                 damage = damage or structure
                 continue
-            for path, column in structure.columns.items():
-                if self._why_wrong(path, column) is None and not conflicts(found, path):
+            fields, attributes_here = structure
+            for path, field in fields.items():
+                if self._why_wrong(path, field) is None and not conflicts(found, path):
                     if path in _FLAGS:  # Some writers store numbers.
-                        column = Column(column.kind, column.values.astype(np.bool_))
-                    found[path] = _merge(found.get(path), column)
-            attributes = common_attributes(attributes, structure.attributes)
+                        found[path] = Field(np.bool_)
+                    else:
+                        found[path] = _merge(found.get(path), field)
+            attributes = common_attributes(attributes, attributes_here)
         missing = [path for path in self._required() if not has(found, path)]
         if missing:
             raise damage or self._storage.error("missing in all episodes", 0, missing[0])
@@ -198,16 +201,15 @@ class MinariSource(RandomAccessSource):
                 yield group
         yield from self._spaces.leaves
 
-    def _why_wrong(self, path: str, column: Column) -> str | None:
-        """Says what is wrong with a column, whatever those of other episodes are like."""
+    def _why_wrong(self, path: str, field: Field) -> str | None:
+        """Says what is wrong with a field, whatever those of other episodes are like."""
         group = root_of(path)
-        dtype, shape = column.values.dtype, column.values.shape[1:]
         if group in SCALARS:
             wanted = "bfiu" if group == REWARDS else "biu"
-            if dtype.kind in wanted and column.kind == "numbers" and not set(shape) - {1}:
+            if field.column_dtype.kind in wanted and not {*field.shape} - {1}:
                 return None
             kind = "number" if group == REWARDS else "bool, or 0 or 1,"
-            return f"{dtype} of shape {shape}, expected a {kind} for each step"
+            return f"{field}, expected a {kind} for each step"
         if group == INFOS:
             return "an array, expected a group" if path == INFOS else None
         if group not in SPACES:
@@ -216,7 +218,7 @@ class MinariSource(RandomAccessSource):
         if leaf is None:
             known = SPACES[group] not in self._metadata
             return None if known else f"the {SPACES[group]} has no such part"
-        return _mismatch(leaf, column)
+        return _mismatch(leaf, field)
 
     # --- What it becomes.
 
@@ -229,7 +231,11 @@ class MinariSource(RandomAccessSource):
 
     def step_fields(self) -> Mapping[str, Any]:
         """Returns the fields of a step, see the class."""
-        nested = nest({path: self._field(path) for path in self._columns})
+        fields = {
+            path: dataclasses.replace(field, shape=()) if path in SCALARS else field
+            for path, field in self._columns.items()
+        }
+        nested = nest(fields)
         return {
             **{field: nested[name] for name, field in _FIELDS.items()},
             rlds.DISCOUNT: np.float32,
@@ -237,17 +243,6 @@ class MinariSource(RandomAccessSource):
             TRUNCATIONS: np.bool_,
             **({INFOS: nested[INFOS]} if INFOS in nested else {}),
         }
-
-    def _field(self, path: str) -> Field:
-        column = self._columns[path]
-        shape = () if path in SCALARS else column.values.shape[1:]
-        if column.kind == "jpeg":
-            shape = self._spaces.leaves[path].shape
-            channels = shape[2:] or (1,)
-            return Field(np.uint8, (*shape[:2], *channels), encoding="jpeg")
-        if column.kind != "numbers":
-            return Field(str if column.kind == "text" else bytes, shape)
-        return Field(column.values.dtype, shape)
 
     def episode_fields(self) -> Mapping[str, Any]:
         """Returns the fields of an episode, see the class."""
@@ -365,34 +360,30 @@ class MinariSource(RandomAccessSource):
                 raise self._storage.error("missing", index, path)
             if len(column) < num_steps:
                 column = with_placeholder(column)
-                if self._columns[path].kind == "jpeg":  # Bytes of no image cannot be decoded.
+                if self._columns[path].encoding:  # Bytes of no image cannot be decoded.
                     column[-1] = black_jpeg(self._spaces.leaves[path].shape)
             steps[field_path(path)] = column
         return steps
 
     def _fit(self, path: str, column: Column, index: int, first: int) -> np.ndarray:
         """Returns the values of a column as the features have them."""
-        what = self._why_wrong(path, column)
+        what = self._why_wrong(path, column.field)
         if what is not None:
             raise self._storage.error(what, index, path)
         values, expected = column.values, self._columns.get(path)
         if expected is None:
             others = [other for other in self._columns if root_of(other) == root_of(path)]
             raise self._storage.error(f"the episodes before have {others} instead", index, path)
-        if column.kind != expected.kind:
-            what = f"{column.kind}, but the episodes before have {expected.kind}"
+        if path in SCALARS:
+            values = values.reshape(len(values))
+        elif not _are_alike(column.field, expected):
+            what = f"{column.field}, but the episodes before have {expected}"
             raise self._storage.error(what, index, path)
-        shape, known = values.shape[1:], expected.values.shape[1:]
-        if path not in SCALARS and shape != known:
-            what = f"shape {shape}, but the episodes before have {known}"
-            raise self._storage.error(what, index, path)
-        if column.kind == "jpeg":
+        if expected.encoding:
             self._check_images(values, index, path, first)
             return values
-        if path in SCALARS and values.ndim > 1:
-            values = values.reshape(len(values))
-        if values.dtype != expected.values.dtype:
-            converted = values.astype(expected.values.dtype)
+        if values.dtype != expected.column_dtype:
+            converted = values.astype(expected.column_dtype)
             changed = ~_equal(converted.astype(values.dtype), values)
             if changed.any():
                 row = int(np.argwhere(changed)[0][0])
@@ -402,12 +393,12 @@ class MinariSource(RandomAccessSource):
         return values
 
     def _check_images(self, images: np.ndarray, index: int, path: str, first: int) -> None:
-        leaf = self._spaces.leaves[path]
+        expected = self._spaces.leaves[path].shape
         for row, image in enumerate(images):
             try:
                 shape = jpeg_shape(image)
-                if shape != leaf.shape:
-                    raise ValueError(f"an image of shape {shape}, expected {leaf.shape}")
+                if shape != expected:
+                    raise ValueError(f"an image of shape {shape}, expected {expected}")
             except ValueError as error:
                 raise self._storage.error(str(error), index, path, first + row) from error
 
@@ -451,35 +442,41 @@ def _discount(number: int, terminated: bool) -> np.ndarray:
     return discount
 
 
-def _mismatch(leaf: Leaf, column: Column) -> str | None:
-    """Says why a column does not hold the values of a space, if so."""
-    if column.kind == "jpeg":
+def _mismatch(leaf: Leaf, field: Field) -> str | None:
+    """Says why a field does not hold the values of a space, if so."""
+    if field.encoding:
         return None
-    dtype, shape = column.values.dtype, column.values.shape[1:]
-    found = f"{column.kind if column.kind != 'numbers' else dtype} of shape {shape}"
-    if leaf.dtype is None:
-        is_right = column.kind == "text"
-    elif column.kind != "numbers":
-        is_right = False
+    expected = leaf.field
+    if expected.is_text or field.is_text:
+        is_right = field.dtype == expected.dtype
     elif leaf.kind == "Box":  # Minari itself does no more than warn of another precision.
-        is_right = np.can_cast(dtype, leaf.dtype, "same_kind")
+        is_right = np.can_cast(field.column_dtype, expected.column_dtype, "same_kind")
     else:
-        is_right = dtype.kind in "biu"
-    if is_right and shape == leaf.shape:
+        is_right = field.column_dtype.kind in "biu"
+    if is_right and field.shape == expected.shape:
         return None
-    name = "text" if leaf.dtype is None else leaf.dtype.name
-    return f"{found}, expected {name} of shape {leaf.shape}: the space is a {leaf.kind}"
+    return f"{field}, expected {expected}: the space is a {leaf.kind}"
 
 
-def _merge(known: Column | None, column: Column) -> Column:
-    """The column, without rows, that holds what two episodes have."""
-    values = column.values[:0]
-    dtype = values.dtype if column.kind == "numbers" else np.dtype(object)
-    if known is None:
-        return Column(column.kind, values.astype(dtype))
-    if column.kind != "numbers" or known.kind != "numbers":
+def _holds_numbers(field: Field) -> bool:
+    return not (field.is_text or field.encoding)
+
+
+def _are_alike(field: Field, expected: Field) -> bool:
+    """Whether two fields are the same, but for the dtype of numbers."""
+    if _holds_numbers(field) and _holds_numbers(expected):
+        return field.shape == expected.shape
+    return field == expected
+
+
+def _merge(known: Field | None, field: Field) -> Field:
+    """The field that holds what two episodes have."""
+    if known is None or known == field:
+        return field
+    if not (_holds_numbers(field) and _holds_numbers(known)):
         return known
-    return Column(known.kind, known.values.astype(np.result_type(known.values, values)))
+    dtype = np.result_type(known.column_dtype, field.column_dtype)
+    return dataclasses.replace(known, dtype=dtype)
 
 
 def _equal(one: np.ndarray, other: np.ndarray) -> Any:
@@ -487,9 +484,7 @@ def _equal(one: np.ndarray, other: np.ndarray) -> Any:
     return (one == other) | is_nan
 
 
-def _stand_in(column: Column, rows: int) -> np.ndarray:
-    """Zeros, or what comes next to them, in the place of values that are not there."""
-    values = np.zeros((rows, *column.values.shape[1:]), column.values.dtype)
-    if column.kind != "numbers":
-        values[:] = "" if column.kind == "text" else b""
-    return values
+def _stand_in(field: Field, rows: int) -> np.ndarray:
+    """Zeros, or empty strings, in the place of values that are not there."""
+    empty = ("" if field.dtype == str else b"") if field.is_text else 0
+    return np.full((rows, *map(int, field.shape)), empty, field.column_dtype)  # type: ignore[arg-type]

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from rlds_ecosystem.fields import Field
+
 __all__ = ["SMALLEST_IMAGE", "Leaf", "Spaces", "box", "merged", "parse_space", "tuple_name"]
 
 # Minari takes a Box of uint8 for images only from this height and width on.
@@ -26,15 +28,24 @@ class Leaf:
 
     Attributes:
       kind: The name of the space, such as "Box".
-      dtype: The dtype of its values; None for `Text`.
-      shape: Their shape.
+      field: What its values are.
       is_image: Whether Minari takes the values for images, and may keep them as JPEG.
     """
 
     kind: str
-    dtype: np.dtype | None
-    shape: tuple[int, ...]
+    field: Field
     is_image: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a value."""
+        return tuple(size or 0 for size in self.field.shape)
+
+    @property
+    def jpeg(self) -> Field:
+        """The field of images that are kept as JPEG: grey ones have a channel, too."""
+        height, width, *channels = self.shape
+        return Field(np.uint8, (height, width, *(channels or [1])), encoding="jpeg")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +71,9 @@ def parse_space(space: str | Mapping[str, Any], path: str) -> Spaces:
     Raises:
       ValueError: It is none of the spaces that Minari writes, or lacks a field.
 
-    >>> parse_space('{"type": "Tuple", "subspaces": [{"type": "Discrete", "n": 2}]}', "x").leaves
-    {'x/_index_0': Leaf(kind='Discrete', dtype=dtype('int64'), shape=(), is_image=False)}
+    >>> spaces = parse_space('{"type": "Tuple", "subspaces": [{"type": "Discrete", "n": 2}]}', "x")
+    >>> {path: str(leaf.field) for path, leaf in spaces.leaves.items()}
+    {'x/_index_0': 'int64 of shape ()'}
     """
     try:
         parsed = json.loads(space) if isinstance(space, str) else space
@@ -126,16 +138,16 @@ def _parse(space: Mapping[str, Any], path: str) -> Spaces:
 def _leaf(kind: str, space: Mapping[str, Any], path: str) -> Leaf:
     if kind == "Box":
         dtype, shape = np.dtype(space["dtype"]), tuple(space["shape"])
-        return Leaf(kind, dtype, shape, _is_image(space, dtype, shape))
+        return Leaf(kind, Field(dtype, shape), _is_image(space, dtype, shape))
     if kind == "Discrete":
-        return Leaf(kind, np.dtype(space.get("dtype", "int64")), ())
+        return Leaf(kind, Field(space.get("dtype", "int64")))
     if kind == "MultiDiscrete":
-        return Leaf(kind, np.dtype(space["dtype"]), np.shape(space["nvec"]))
+        return Leaf(kind, Field(space["dtype"], np.shape(space["nvec"])))
     if kind == "MultiBinary":
         size = space["n"]
-        return Leaf(kind, np.dtype(np.int8), (size,) if isinstance(size, int) else tuple(size))
+        return Leaf(kind, Field(np.int8, (size,) if isinstance(size, int) else tuple(size)))
     if kind == "Text":
-        return Leaf(kind, None, ())
+        return Leaf(kind, Field(str))
     raise ValueError(f"{path}: {kind!r} is not a space that Minari writes")
 
 

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import dataclasses
 import pathlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from rlds.formats.minari.spaces import Spaces
 from rlds.sources.source import SourceError
+from rlds_ecosystem.fields import Field
 
 __all__ = [
     "ACTIONS",
@@ -33,9 +33,9 @@ __all__ = [
     "TERMINATIONS",
     "TRUNCATIONS",
     "Column",
-    "Kind",
     "RawEpisode",
     "Storage",
+    "Structure",
     "Writer",
     "objects",
 ]
@@ -51,24 +51,20 @@ SCALARS = (REWARDS, TERMINATIONS, TRUNCATIONS)
 # Where metadata.json has the spaces of their values.
 SPACES = {OBSERVATIONS: "observation_space", ACTIONS: "action_space"}
 
-Kind: TypeAlias = Literal["numbers", "text", "bytes", "jpeg"]
 
-
-@dataclasses.dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """The values of a field, one for each row.
 
     Attributes:
-      kind: What they are. JPEG images and bytes are `bytes` in an array of objects, text is `str`.
-      values: The values.
+      field: What one of them is: numbers, text, bytes or a JPEG file.
+      values: The values. Files and bytes are `bytes` in an array of objects, text is `str`.
     """
 
-    kind: Kind
+    field: Field
     values: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True)
-class RawEpisode:
+class RawEpisode(NamedTuple):
     """An episode as it is stored.
 
     Attributes:
@@ -79,6 +75,9 @@ class RawEpisode:
     columns: Mapping[str, Column]
     attributes: Mapping[str, Any]
 
+
+# What an episode holds: the fields of its columns by their paths, and its attributes.
+Structure: TypeAlias = tuple[Mapping[str, Field], Mapping[str, Any]]
 
 # Writes the episode of an index; raises ValueError if the format cannot hold it.
 Writer: TypeAlias = Callable[[int, RawEpisode], None]
@@ -119,8 +118,8 @@ class Storage(contextlib.AbstractContextManager[None]):
         """Returns where an episode is, as a path below the dataset."""
 
     @abc.abstractmethod
-    def structures(self, indices: Sequence[int]) -> Iterator[RawEpisode | SourceError]:
-        """Yields episodes, their columns without rows, or what is wrong with one."""
+    def structures(self, indices: Sequence[int]) -> Iterator[Structure | SourceError]:
+        """Yields what episodes hold, or what is wrong with one."""
 
     @abc.abstractmethod
     def read(self, index: int, wanted: Collection[str] | None, rows: slice) -> RawEpisode:

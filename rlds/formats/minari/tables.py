@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pathlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,10 +21,12 @@ from rlds.formats.minari.storage import (
     Column,
     RawEpisode,
     Storage,
+    Structure,
     objects,
 )
 from rlds.raw_files.untrusted import SourceError, check_is_file
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import nest, root_of
 
 __all__ = ["TableStorage", "write_table"]
@@ -56,10 +59,11 @@ class TableStorage(Storage):
         return sorted(int(path.name) for path in directories if path.name.isdecimal())
 
     @override
-    def structures(self, indices: Sequence[int]) -> Iterator[RawEpisode | SourceError]:
+    def structures(self, indices: Sequence[int]) -> Iterator[Structure | SourceError]:
         for index in indices:
             try:
-                yield self.read(index, None, slice(0))
+                columns, attributes = self.read(index, None, slice(0))
+                yield {path: column.field for path, column in columns.items()}, attributes
             except SourceError as error:
                 yield error
 
@@ -85,7 +89,9 @@ class TableStorage(Storage):
                 array = array.slice(0, max(len(array) - 1, 0))
             if field.name not in SCALARS:
                 array = array[rows]
-            self._flatten(array, field, field.name, index, columns, wanted)
+            for name, child_field, child in self._flatten(array, field, field.name):
+                if wanted is None or name in wanted:
+                    columns[name] = self._column(child, child_field, name, index)
         return RawEpisode(columns, attributes)
 
     def _table(self, file: Any, wanted: Collection[str] | None, *, is_empty: bool) -> Any:
@@ -104,43 +110,39 @@ class TableStorage(Storage):
             return schema.empty_table().select(included)
         return ipc.open_file(file, options=ipc.IpcReadOptions(included_fields=included)).read_all()
 
-    def _flatten(
-        self,
-        array: Any,
-        field: Any,
-        path: str,
-        index: int,
-        columns: dict[str, Column],
-        wanted: Collection[str] | None,
-    ) -> None:
+    def _flatten(self, array: Any, field: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+        """Yields what is below a field of Arrow: paths, fields and arrays."""
+        if not import_extra("pyarrow").types.is_struct(array.type):
+            yield path, field, array
+            return
+        is_tuple = path in self._spaces.tuples
+        for child, child_field in zip(array.flatten(), array.type):
+            name = tuple_name(child_field.name) if is_tuple else child_field.name
+            yield from self._flatten(child, child_field, f"{path}/{name}")
+
+    def _column(self, array: Any, arrow_field: Any, path: str, index: int) -> Column:
         types = import_extra("pyarrow").types
-        if types.is_struct(array.type):
-            is_tuple = path in self._spaces.tuples
-            for child, child_field in zip(array.flatten(), array.type):
-                name = tuple_name(child_field.name) if is_tuple else child_field.name
-                self._flatten(child, child_field, f"{path}/{name}", index, columns, wanted)
-            return
-        if wanted is not None and path not in wanted:
-            return
         self._check_no_null(array, 1, index, path)
         leaf = self._spaces.leaves.get(path)
         if types.is_string(array.type) or types.is_large_string(array.type):
-            columns[path] = Column("text", objects(array.to_pylist()))
-        elif types.is_binary(array.type) or types.is_large_binary(array.type):
-            is_image = leaf is not None and leaf.is_image
-            columns[path] = Column("jpeg" if is_image else "bytes", objects(array.to_pylist()))
-        elif types.is_fixed_size_list(array.type) and _is_number(array.type.value_type):
-            self._check_no_null(array.flatten(), array.type.list_size, index, path)
-            values = array.flatten().to_numpy(zero_copy_only=False)
-            shape = _row_shape(array.type.list_size, leaf, field)
-            if np.prod(shape, dtype=int) != array.type.list_size:
-                what = f"{array.type.list_size} values in a row, expected the shape {shape}"
+            return Column(Field(str), objects(array.to_pylist()))
+        if types.is_binary(array.type) or types.is_large_binary(array.type):
+            made = leaf.jpeg if leaf is not None and leaf.is_image else Field(bytes)
+            return Column(made, objects(array.to_pylist()))
+        if types.is_fixed_size_list(array.type) and _is_number(array.type.value_type):
+            size, num_rows = array.type.list_size, len(array)
+            shape = _row_shape(size, leaf, arrow_field)
+            array = array.flatten()
+            self._check_no_null(array, size, index, path)
+            if math.prod(shape) != size:
+                what = f"{size} values in a row, expected the shape {shape}"
                 raise self.error(what, index, path)
-            columns[path] = Column("numbers", values.reshape(len(array), *shape))
+            values = array.to_numpy(zero_copy_only=False).reshape(num_rows, *shape)
         elif _is_number(array.type):
-            columns[path] = Column("numbers", array.to_numpy(zero_copy_only=False))
+            values = array.to_numpy(zero_copy_only=False)
         else:
             raise self.error(f"values of the Arrow type {array.type} are not known", index, path)
+        return Column(Field(values.dtype, values.shape[1:]), values)
 
     def _check_no_null(self, array: Any, width: int, index: int, path: str) -> None:
         if array.null_count:
@@ -204,10 +206,10 @@ def _field(name: str, node: Any, path: str, spaces: Spaces) -> tuple[Any, Any]:
         return array, arrow.field(name, array.type)
     pad = root_of(path) in _PADDED
     values = node.values
-    if node.kind != "numbers":
+    if node.field.is_text or node.field.encoding:
         array = arrow.array(
             [*values.tolist(), *([None] * pad)],
-            type=arrow.string() if node.kind == "text" else arrow.binary(),
+            type=arrow.string() if node.field.dtype == str else arrow.binary(),
         )
         return array, arrow.field(name, array.type)
     try:

@@ -5,6 +5,7 @@ from minari.dataset.minari_storage import is_image_space
 from minari.serialization import deserialize_space, serialize_space
 
 from rlds.formats.minari.spaces import box, parse_space
+from rlds_ecosystem.fields import Field
 
 LEAVES = [
     spaces.Box(-1, 1, (2, 3), np.float32),
@@ -24,8 +25,7 @@ LEAVES = [
 def test_a_space_is_what_minari_takes_it_for(space):
     leaf = parse_space(serialize_space(space), "x").leaves["x"]
     assert leaf.kind == type(space).__name__
-    assert leaf.dtype == space.dtype
-    assert leaf.shape == space.shape
+    assert leaf.field == Field(space.dtype, space.shape)
     assert leaf.is_image == is_image_space(space)
 
 
@@ -35,7 +35,7 @@ def test_spaces_below_others_have_the_paths_of_hdf5_files():
     )
     parsed = parse_space(serialize_space(space), "observations")
     assert list(parsed.leaves) == ["observations/a/_index_0", "observations/a/_index_1/b"]
-    assert parsed.leaves["observations/a/_index_0"].dtype is None
+    assert parsed.leaves["observations/a/_index_0"].field == Field(str)
     assert parsed.tuples == {"observations/a"}
 
 
