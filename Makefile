@@ -16,7 +16,7 @@ COMPILED := riegeli rlds/feeds
 SOURCES := pyproject.toml setup.py $(COMPILED:%=%/_compiled.pyx)
 
 # What runs twice: compiled, and in plain Python.
-TESTS_OF_CORES := tests/riegeli $(addprefix tests/rlds/feeds/test_,core.py feed.py permutation.py)
+TESTS_OF_CORES := tests/riegeli $(addprefix tests/rlds/feeds/test_,core.py permutation.py)
 
 # How long `make fuzz` takes for the files of riegeli, and again for raw data, in seconds.
 FUZZ_SECONDS ?= 1800

@@ -26,8 +26,9 @@ PYTHONS = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
 # Everything that may say how to install something.
 TEXTS = [
     path
-    for path in [*ROOT.glob("*.md"), *ROOT.glob("*/**/*.md"), *ROOT.glob("*/**/*.py")]
-    if not path.relative_to(ROOT).parts[0].startswith(".") and path != Path(__file__)
+    for top in ROOT.glob("[!.]*")
+    for path in ([*top.rglob("*.md"), *top.rglob("*.py")] if top.is_dir() else [top])
+    if path.suffix in {".md", ".py"} and path != Path(__file__)
 ]
 
 

@@ -92,6 +92,7 @@ def test_the_users_own_handler_for_sigterm_stays(tmp_path):
     assert lengths(tmp_path) == [10]
 
 
+@pytest.mark.slow
 def test_sigterm_in_the_middle_of_recording(tmp_path):
     code = """
         logger = begin()
@@ -127,6 +128,7 @@ def test_sigterm_ends_a_process_while_it_is_forked(tmp_path):
     assert lengths(tmp_path) == [10, 10]
 
 
+@pytest.mark.slow
 def test_a_daemon_thread_goes_on_recording_to_the_end(tmp_path):
     code = """
         def go_on():
@@ -350,6 +352,7 @@ def read_while_recording(tmp_path, num_opened):
     assert seen > 0
 
 
+@pytest.mark.slow
 def test_reading_while_recording(tmp_path):
     read_while_recording(tmp_path, 50)
 

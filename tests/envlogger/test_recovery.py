@@ -351,6 +351,7 @@ writer.flush()
     assert metadata(tmp_path)[0] == "first"
 
 
+@pytest.mark.slow
 @given(
     given_episodes=st.lists(
         st.tuples(
@@ -408,6 +409,7 @@ def make_shard(directory, types, *, num_indexed, starts):
         writer.write_message(Data())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("types", "num_indexed", "starts", "expected"),
     [

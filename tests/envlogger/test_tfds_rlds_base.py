@@ -70,6 +70,7 @@ def test_examples(logs):
     assert episode["steps"]["is_terminal"] == [False] * 9 + [True]
 
 
+@pytest.mark.slow
 def test_a_dataset_is_built(logs, tmp_path, monkeypatch):
     monkeypatch.setattr(CatchLogs, "logs", logs)
     builder = CatchLogs(data_dir=tmp_path / "data", config="catch")

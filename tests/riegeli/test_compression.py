@@ -36,6 +36,7 @@ COMPRESSORS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compressor", COMPRESSORS, ids=repr)
 @given(data=st.binary(max_size=500))
 def test_round_trip(compressor, data):

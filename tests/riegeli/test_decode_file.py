@@ -38,6 +38,7 @@ def test_a_file_that_ends_with_its_block():
     assert module._decode_small_file(content) == records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS)
 def test_each_bit_that_is_turned_over_is_noticed(options):
     records = [b"one", b"two"]

@@ -107,6 +107,7 @@ def test_fields_of_messages(bucket_fraction):
     assert read(data, [[]]) == serialized
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.lists(st.tuples(st.integers(1, 4), flat_fields), max_size=6), max_size=10),
     st.sets(st.integers(1, 4)),

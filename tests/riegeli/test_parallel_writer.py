@@ -45,6 +45,7 @@ def own_threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("riegeli")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS)
 @settings(max_examples=20)
 @given(

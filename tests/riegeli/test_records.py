@@ -58,6 +58,7 @@ class ForwardOnly:
         return self._file.read(min(size, 1000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS)
 @given(records=st.lists(st.binary(max_size=200), max_size=30))
 def test_records_come_back(options, records):

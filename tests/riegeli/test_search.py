@@ -161,6 +161,7 @@ def test_records_that_are_no_messages(chunk_size):
         assert reader.search_for_message(RecordsMetadata, compare_message(2)) is None
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_searching_around_damage(data):
     numbers = range(0, 6000, 2)

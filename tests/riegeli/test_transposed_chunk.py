@@ -66,6 +66,7 @@ def test_no_records():
     assert decode_transposed_chunk(chunk, 0) == []
 
 
+@pytest.mark.slow
 @given(
     st.lists(records, max_size=20),
     st.sampled_from(["uncompressed", "zstd:1", "brotli:1"]),
@@ -147,6 +148,7 @@ def test_what_google_wrote_with_brotli_is_written_again_byte_by_byte(path):
     assert num_transposed > 0
 
 
+@pytest.mark.slow
 @given(st.lists(records, min_size=1, max_size=30), st.integers(1, 10))
 def test_array_record_reads_and_writes_the_same_bytes(tmp_path_factory, expected, group_size):
     module = pytest.importorskip("array_record.python.array_record_module")
@@ -166,6 +168,7 @@ def test_array_record_reads_and_writes_the_same_bytes(tmp_path_factory, expected
     assert found == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", ["transpose", "transpose,zstd,chunk_size:200", "transpose,uncompressed"]
 )

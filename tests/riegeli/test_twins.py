@@ -168,6 +168,7 @@ ways = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(kinds), st.lists(ways, min_size=6, max_size=6))
 def test_encoding_transitions(sequence, ways):
     expected = _pure.encode_transitions(sequence, ways)
@@ -182,6 +183,7 @@ def test_transitions_that_cannot_be_are_refused():
             twin.encode_transitions([0, 0], [{0: b"\0\x40"}])
 
 
+@pytest.mark.slow
 @given(st.lists(records, max_size=20))
 def test_running_the_machine(expected):
     arguments = arguments_of_run_machine(expected)

@@ -41,6 +41,7 @@ def shuffled(rows: np.ndarray) -> np.ndarray:
     return np.random.default_rng(1).permutation(rows, axis=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [shuffled, np.sort, np.flip, lambda rows: rows % 7.0])
 def test_many_values_are_within_the_stated_error(order) -> None:
     rows = order(np.random.default_rng(0).normal(size=(300_000, 2)) * 1000)

@@ -108,6 +108,7 @@ class TestIsValidRldsDataset:
         assert not is_valid_rlds_dataset(episodes(columns(), first_and_last(0), nested=nested))
 
 
+@pytest.mark.slow
 def test_other_fields_may_vary_in_shape() -> None:
     steps = tf.data.Dataset.range(3).map(
         lambda i: {"is_first": i == 0, "is_last": i == 2, "observation": tf.range(i)}

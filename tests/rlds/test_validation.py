@@ -140,6 +140,7 @@ def test_metadata() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_dataset_joined_with_itself_is_told_apart() -> None:
     for data in all_forms(episode_columns(2), episode_columns(3), episode_id=["a", "b"])[:2]:
         text = str(validate(data.concatenate(data)))
@@ -189,6 +190,7 @@ def test_shapes_that_are_declared_as_unknown() -> None:
     assert "expected uint8 of shape (2, 5, 3)" in str(validate([{"steps": steps}]))
 
 
+@pytest.mark.slow
 def test_it_gives_up_after_some_violations_and_says_so() -> None:
     columns = with_changes(episode_columns(3000), is_first=np.ones(3000, np.bool_))
     for data in all_forms(columns)[:4]:
@@ -209,6 +211,7 @@ def test_bad_arguments() -> None:
             validate(data, finite_fields=["rewards"])
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=80, deadline=None)
 def test_episodes_that_are_checked_together(data: st.DataObject) -> None:

@@ -34,6 +34,7 @@ def parts_imported_by(path):
         yield from (part[1] for part in parts if part[0] == "rlds_creator" and len(part) > 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(LAYERS)))
 def test_each_layer_imports_only_those_below_it(number) -> None:
     below = set().union(*LAYERS[: max(number, 1)])

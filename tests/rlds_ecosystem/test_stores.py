@@ -115,6 +115,7 @@ def test_a_path_is_of_this_machine_or_of_a_store():
         stores.as_path("memory://a")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", one_in(3, range(5)))
 def test_every_range_is_fetched_once(memory, seed):
     rng = np.random.default_rng(seed)
@@ -135,6 +136,7 @@ def test_every_range_is_fetched_once(memory, seed):
         assert replaced.read() == b"new"
 
 
+@pytest.mark.slow
 def test_who_reads_on_asks_seldom(memory):
     memory.objects["gs://bucket/b"] = bytes(50_000_000), 3000
     with stores.open_binary("gs://bucket/b") as file:

@@ -109,6 +109,7 @@ def test_a_homepage_that_is_no_page_is_no_link(dataset, tmp_path):
     assert "Homepage: <https://x.org/a%20b>" in found.readme
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 def test_croissant(dataset, log, tmp_path):
@@ -145,6 +146,7 @@ def test_croissant(dataset, log, tmp_path):
     assert fields["observation"].array_shape_tuple == (10, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 def test_fields_of_all_kinds_in_croissant(tmp_path):

@@ -66,6 +66,7 @@ def test_all_builders_can_be_named():
     assert all(name.startswith("rlds_") for name in builders())
 
 
+@pytest.mark.slow
 def test_a_conversion(raw, tmp_path, capfd):
     options = ("--num-shards=2", "--float64=float32", "--tensor-encoding=zlib")
     assert run("rlds_d4rl", raw, *options, data_dir=tmp_path) == 0
@@ -139,6 +140,7 @@ assert tf.keras.layers.Dense(3)(tf.zeros((2, 4))).shape == (2, 3)
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_options_of_the_source(raw, tmp_path, capsys):
     given = ["--option", 'boundary=["flags", "length"]', "--option=length=3"]
     assert run("rlds_d4rl", raw, *given, data_dir=tmp_path / "one") == 0
@@ -152,6 +154,7 @@ def test_options_of_the_source(raw, tmp_path, capsys):
     assert conversions.records(directory) == conversions.records(made.data_path)
 
 
+@pytest.mark.slow
 def test_what_the_config_says_is_kept(raw, tmp_path, capsys):
     """But where an option says something else. Nothing else of the dataset changes."""
     name = "rlds_d4rl/hopper-medium-v2"

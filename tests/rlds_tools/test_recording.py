@@ -101,6 +101,7 @@ def test_a_game_and_what_is_said_of_it(tmp_path):
     assert json.loads(json.dumps(found.to_dict()))["returns"]["max"] == max(rewards)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("environment", ["catch", "CartPole-v1", "recorded_agents:environment"])
 def test_the_same_seed_records_the_same_bytes(tmp_path, environment):
     if environment.startswith("Cart"):

@@ -86,6 +86,7 @@ def test_a_float64_beyond_float32_is_refused(raw, tmp_path):
         convert(Large(raw), name="toy", data_dir=tmp_path, float64="float32", verify=False)
 
 
+@pytest.mark.slow
 def test_all_ways_of_converting_agree(raw, tmp_path):
     builder = conversions.check_conversion(
         lambda: ToySource(raw), tmp_path / "data", builder=RldsToy, path=raw
@@ -114,6 +115,7 @@ def test_all_ways_of_converting_agree(raw, tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_files_are_those_that_tfds_writes(raw, tmp_path):
     """The order, the number of shards and the bytes of TFDS's own writer, given the same keys."""
     builder = convert(
@@ -152,6 +154,7 @@ def test_files_are_those_that_tfds_writes(raw, tmp_path):
     assert builder.info.splits["train"].num_bytes == num_bytes
 
 
+@pytest.mark.slow
 def test_order_of_the_source(raw, tmp_path):
     builder = convert(ToySource(raw), name="toy", data_dir=tmp_path, shuffle=False)
     dataset = builder.as_dataset(split="train")

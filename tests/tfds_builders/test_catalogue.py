@@ -102,6 +102,7 @@ def offline(stored, monkeypatch):
     monkeypatch.setattr(RluRwrl, "_SHARDS", 2, raising=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

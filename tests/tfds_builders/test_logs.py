@@ -118,6 +118,7 @@ def assert_same_bits(got, expected):
 # --- The main story ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_log_becomes_a_dataset(tmp_path):
     log = record(
         tmp_path / "log",
@@ -143,6 +144,7 @@ def test_a_log_becomes_a_dataset(tmp_path):
             assert_same_bits(example["steps"], to_rlds_episode(recorded.episodes[index]))
 
 
+@pytest.mark.slow
 def test_the_dataset_loads_without_this_package(tmp_path):
     builder = build_from_logs(numbered(7, 8), name="numbers", data_dir=tmp_path)
     code = """
@@ -204,6 +206,7 @@ FIELDS |= {
 }
 
 
+@pytest.mark.slow
 def test_values_come_back_bit_by_bit(tmp_path):
     """All kinds of values as observation and episode metadata, some as action and custom data."""
     rows = [{name: values[i] for name, values in FIELDS.items()} for i in range(4)]
@@ -218,6 +221,7 @@ def test_values_come_back_bit_by_bit(tmp_path):
         assert_same_bits(stack([example["metadata"][name]]), expected["observation"][name][:1])
 
 
+@pytest.mark.slow
 def test_what_a_log_cannot_tell_from_none_is_restored_from_the_spec(tmp_path):
     observation = {"x": specs.Array((0, 2), np.float32), "y": INT, "z": specs.Array((0,), bool)}
     steps = episode({"x": None, "y": 1, "z": None}, {"x": None, "y": 2, "z": None})
@@ -231,6 +235,7 @@ def test_what_a_log_cannot_tell_from_none_is_restored_from_the_spec(tmp_path):
 # --- Episodes ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_order_is_kept_over_shards(tmp_path):
     builder = build_from_logs(
         numbered(*range(20)),
@@ -247,6 +252,7 @@ def test_order_is_kept_over_shards(tmp_path):
         assert first["observation"].numpy() == int(episode["episode_id"].numpy())
 
 
+@pytest.mark.slow
 def test_ids_count_over_all_logs_and_splits(tmp_path):
     logs = {"train": [numbered(1, 2), numbered(3)], "test": numbered(4, 5)}
     builder = build_from_logs(logs, name="numbers", data_dir=tmp_path)
@@ -353,6 +359,7 @@ def test_a_mark_whose_name_is_taken():
         build_from_logs(log, name="numbers")
 
 
+@pytest.mark.slow
 def test_defaults_stand_in_for_missing_metadata(tmp_path):
     log = numbered(1, 2, episode_metadata=[{"score": 1.5, "who": "me"}, None])
     defaults = {"score": -1.0, "who": "nobody"}
@@ -365,6 +372,7 @@ def test_defaults_stand_in_for_missing_metadata(tmp_path):
     assert "score_known" not in builder.info.features
 
 
+@pytest.mark.slow
 def test_custom_data_that_some_steps_lack_is_marked(tmp_path):
     def info(speed, **more):
         return {"info": {"x": 1, "speed": speed, **more}, "on": True}
@@ -459,6 +467,7 @@ def test_a_config_wins_where_it_says_something(tmp_path):
     assert_same_bits(np.stack([step["observation"] for step in steps]), np.stack(observations))
 
 
+@pytest.mark.slow
 def test_a_log_of_float64_reaches_loaders_that_do_not_decode(tmp_path):
     observations = [{"x": np.array([1 / 3, number])} for number in range(3)]
     spec = {"x": specs.Array((2,), np.float64)}

@@ -33,6 +33,7 @@ def check(builder, log):
         np.testing.assert_array_equal(actions, expected.steps["action"])
 
 
+@pytest.mark.slow
 def test_archive_in_manual_dir(log, tmp_path):
     manual = tmp_path / "manual"
     manual.mkdir()

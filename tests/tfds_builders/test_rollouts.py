@@ -36,6 +36,7 @@ def humanoid():
     return composer.Environment(task, time_limit=0.3, random_state=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", one_in(3, [hopper, simulator, humanoid]))
 def test_what_was_recorded(tmp_path, make):
     env = make()

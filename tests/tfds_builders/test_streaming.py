@@ -151,6 +151,7 @@ def assert_same(got, expected):
 # --- The same as after a conversion ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_streaming_gives_what_a_conversion_gives(tmp_path):
     log = record_rich(tmp_path / "log")
     streamed = episodes_from_logs(log)
@@ -175,6 +176,7 @@ def test_both_layouts_hold_the_same(tmp_path):
         assert_same(got, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float64, ml_dtypes.bfloat16])
 def test_values_that_are_large(dtype):
     values = np.random.default_rng(0).integers(0, 256, (3, 64, 65)).astype(dtype)
@@ -214,6 +216,7 @@ def test_the_reader_of_a_source_goes_to_another_process(tmp_path):
 # --- What is said of an episode -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_flags_of_episodes(tmp_path):
     with envlogger.EnvLogger(Ticker(2), data_directory=tmp_path) as env:
         for num_steps in (3, 4, 2):  # The last one is cut: it would take five.
@@ -233,6 +236,7 @@ def test_flags_of_episodes(tmp_path):
         assert got["steps"]["reward"].shape == end - begin
 
 
+@pytest.mark.slow
 def test_names_of_logs_do_not_depend_on_the_machine(tmp_path):
     for name in ("b", "a/c"):
         record(tmp_path / "logs" / name, episodes=1)
@@ -243,6 +247,7 @@ def test_names_of_logs_do_not_depend_on_the_machine(tmp_path):
 # --- Order and hosts ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @LAYOUTS
 def test_the_order_of_recording(tmp_path, layout):
     logs = [record(tmp_path / name, first=first) for name, first in (("b", 0), ("a", 4))]
@@ -251,6 +256,7 @@ def test_the_order_of_recording(tmp_path, layout):
     assert ids == list(range(8)) == ids
 
 
+@pytest.mark.slow
 def test_shuffled_by_episode(tmp_path):
     record(tmp_path, episodes=8)
     shuffled = episodes_from_logs(tmp_path, shuffle=True, seed=3)
@@ -294,6 +300,7 @@ def test_an_iterator_can_be_checkpointed(tmp_path):
     assert sorted(before + expected) == list(range(6))
 
 
+@pytest.mark.slow
 def test_a_reader_that_is_closed_later(tmp_path):
     record(tmp_path, episodes=2)
     with envlogger.Reader(tmp_path) as opened:
@@ -301,6 +308,7 @@ def test_a_reader_that_is_closed_later(tmp_path):
     assert numbers(episodes) == [0, 1, 0, 1]
 
 
+@pytest.mark.slow
 def test_threads_share_a_source(tmp_path):
     for name, first in (("a", 0), ("b", 6)):
         record(tmp_path / name, episodes=6, first=first)
@@ -342,6 +350,7 @@ def in_turn(episodes):
         assert len(found) <= 100, "The iterator does not advance."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", one_in(2, ["batched", "nested"]))
 def test_damaged_episodes_hide_no_others(tmp_path, layout):
     # Groups have eight episodes, and shards one.
@@ -385,6 +394,7 @@ def test_episodes_that_do_not_join_hide_no_others():
     assert in_turn(episodes.ignore_errors()) == others
 
 
+@pytest.mark.slow
 def test_how_much_is_read_at_once(tmp_path, monkeypatch):
     record(tmp_path, episodes=30)
     runs = []

@@ -97,6 +97,7 @@ def test_files_that_are_no_images():
         images.decode_image(as_png(picture(3)), Image(shape=(37, 30, 3), dtype=np.dtype(np.uint8)))
 
 
+@pytest.mark.slow
 def test_a_small_file_of_a_huge_image_is_not_read():
     bomb = as_png(np.zeros((8000, 16000), np.uint8))
     header = bytearray(bomb)

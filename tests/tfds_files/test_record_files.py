@@ -76,6 +76,7 @@ def test_a_file_without_records(tmp_path):
     assert len(open_record_file(empty, "array_record")) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path", sorted((GOLDEN / "array_record_0_8_6").glob("[!e]*")), ids=lambda path: path.stem
 )

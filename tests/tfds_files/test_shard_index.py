@@ -448,6 +448,7 @@ def test_an_interrupted_build_goes_on(folder, built):
     assert built == SHARDS
 
 
+@pytest.mark.slow
 def test_several_build_at_a_time(folder):
     split = make_dataset(folder, [3] * 20, per_shard=1)
     found = [[] for _ in range(3)]

@@ -65,6 +65,7 @@ def test_names_mean_what_they_mean_to_tfds(parts, lengths, plus):
     assert ranges_of(name, shard_lengths) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["train[1:]", "train[:50%]+test", "train[-1shard] + train[:1]", "all", "test[1:2]+test[:-1]"],

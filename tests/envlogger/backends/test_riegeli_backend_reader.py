@@ -106,6 +106,7 @@ def test_few_files_are_open_at_a_time(tmp_path):
             assert len(os.listdir("/proc/self/fd")) <= before + 2
 
 
+@pytest.mark.slow
 def test_a_reader_that_is_forgotten_closes_its_files(dataset):
     # Files that are left open would be a warning, hence an error in these tests.
     assert len(RiegeliBackendReader(dataset).steps[:3]) == 3
@@ -232,6 +233,7 @@ def test_a_damaged_index_hides_no_other_shard(dataset, name):
             assert told(reader)[0].endswith(RECOVER)
 
 
+@pytest.mark.slow
 def test_a_torn_index_counts_up_to_where_it_is_torn(tmp_path):
     with RiegeliBackendWriter(tmp_path) as writer:
         for first in range(0, 50, 10):

@@ -85,6 +85,7 @@ def files(directory):
     return sorted(path.name for path in directory.iterdir())
 
 
+@pytest.mark.slow
 def test_an_episode_as_rlds_demands(tmp_path):
     with TFDSBackendWriter(tmp_path, CONFIG) as writer:
         record_episode(writer, 10)
@@ -104,6 +105,7 @@ def test_an_episode_as_rlds_demands(tmp_path):
     np.testing.assert_array_equal(steps["observation"]["exact"], [10 / 3, 11 / 3, 4])
 
 
+@pytest.mark.slow
 def test_float64_is_rounded_if_that_is_asked_for_and_kept_with_a_warning(tmp_path):
     with TFDSBackendWriter(tmp_path, CONFIG, float64="float32") as writer:
         record_episode(writer, 10)
@@ -120,6 +122,7 @@ def test_float64_is_rounded_if_that_is_asked_for_and_kept_with_a_warning(tmp_pat
     assert warned[0].filename == __file__
 
 
+@pytest.mark.slow
 def test_an_episode_that_is_cut_by_a_reset(tmp_path):
     with TFDSBackendWriter(tmp_path, CONFIG) as writer:
         writer.record_step(first(0), is_new_episode=True)
@@ -143,6 +146,7 @@ def test_a_dataset_of_observations_only(tmp_path):
     assert set(episodes[0]) == {"observation", "is_first", "is_last", "is_terminal"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("max_episodes", "lengths"), [(2, [2, 2, 1]), (5, [5]), (1, [1] * 5)])
 def test_shards(tmp_path, max_episodes, lengths):
     with TFDSBackendWriter(tmp_path, CONFIG, max_episodes_per_file=max_episodes) as writer:
@@ -154,6 +158,7 @@ def test_shards(tmp_path, max_episodes, lengths):
     assert files(tmp_path) == [*shards, "dataset_info.json", "features.json"]
 
 
+@pytest.mark.slow
 def test_flush_interval(tmp_path):
     with TFDSBackendWriter(tmp_path, CONFIG, flush_interval=1e-9) as writer:
         for begin in (0, 10, 20):
@@ -161,6 +166,7 @@ def test_flush_interval(tmp_path):
         assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12]]
 
 
+@pytest.mark.slow
 def test_strings_images_and_labels(tmp_path):
     config = DatasetConfig(
         name="arm",
@@ -184,6 +190,7 @@ def test_strings_images_and_labels(tmp_path):
     assert (begin["phase"], end["phase"]) == (0, 1)
 
 
+@pytest.mark.slow
 def test_metadata_of_episodes(tmp_path):
     defaults = {"operator": "nobody"}
     with TFDSBackendWriter(tmp_path, WITH_METADATA, episode_metadata_defaults=defaults) as writer:
@@ -195,6 +202,7 @@ def test_metadata_of_episodes(tmp_path):
     assert metadata == [(b"nobody", 0), (b"Ada", 7)]
 
 
+@pytest.mark.slow
 def test_missing_metadata_is_marked_where_the_config_has_a_mark(tmp_path):
     info = {"seed": np.int64, "seed_known": np.bool_}
     config = dataclasses.replace(WITH_METADATA, episode_metadata_info=info)
@@ -356,6 +364,7 @@ def test_a_kill_loses_the_running_episode_only(killed, tmp_path):
     assert shard_lengths(tmp_path) == [2, 2, 1]
 
 
+@pytest.mark.slow
 def test_the_next_writer_recovers_what_a_kill_left(killed, tmp_path):
     shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
     with pytest.warns(UserWarning, match="added 1 episodes to the split 'train'"):
@@ -365,6 +374,7 @@ def test_the_next_writer_recovers_what_a_kill_left(killed, tmp_path):
     assert [episode[0] for episode in counts(tmp_path)] == [0, 10, 20, 30, 40, 60]
 
 
+@pytest.mark.slow
 def test_the_end_of_a_process_is_orderly(tmp_path):
     result = run_recorder(tmp_path, "record(0)\nrecord(10)\nrecord(20, num_steps=2)")
     assert result.returncode == 0
@@ -373,6 +383,7 @@ def test_the_end_of_a_process_is_orderly(tmp_path):
     assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12], [20, 21]]
 
 
+@pytest.mark.slow
 def test_a_forked_process_does_not_write_for_its_parent(tmp_path):
     result = run_recorder(
         tmp_path,
@@ -391,6 +402,7 @@ def test_a_forked_process_does_not_write_for_its_parent(tmp_path):
     assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12], [20, 21, 22]]
 
 
+@pytest.mark.slow
 def test_a_full_disk(tmp_path):
     result = run_recorder(
         tmp_path,

@@ -73,6 +73,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(values)
 def test_values_come_back_as_they_were(value):
     assert_same(through_bytes(value), value)

@@ -73,6 +73,7 @@ def assert_same_outcome(got, expected):
         assert_same(got, expected)
 
 
+@pytest.mark.slow
 @given(episodes(), st.integers(1, 8))
 def test_an_rlds_episode_is_that_of_the_decoded_steps(steps, length):
     records = records_of(steps)
@@ -81,6 +82,7 @@ def test_an_rlds_episode_is_that_of_the_decoded_steps(steps, length):
     assert_same_outcome(got, expected)
 
 
+@pytest.mark.slow
 @given(episodes(), st.integers(1, 4), st.integers(1, 8))
 def test_columns_in_recorded_order_are_those_of_the_decoded_steps(steps, num_episodes, length):
     records = records_of(steps) * num_episodes

@@ -350,6 +350,7 @@ def oracle(steps):
     return column(rows)
 
 
+@pytest.mark.slow
 @given(episodes())
 @settings(max_examples=60, deadline=None)
 def test_agrees_with_the_oracle_and_keeps_its_hands_off_the_input(steps):

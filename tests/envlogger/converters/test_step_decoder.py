@@ -55,6 +55,7 @@ def learned(*records):
     return decoder
 
 
+@pytest.mark.slow
 @given(episodes())
 def test_an_episode_is_decoded_as_the_codec_does(steps):
     decoder = StepDecoder()
@@ -63,6 +64,7 @@ def test_an_episode_is_decoded_as_the_codec_does(steps):
     assert_decodes(decoder, *records, *records)
 
 
+@pytest.mark.slow
 @given(episodes(max_steps=2), st.data())
 def test_damage_is_treated_as_the_codec_does(steps, data):
     records = list(map(stored, steps))
@@ -111,6 +113,7 @@ def test_a_template_decodes_its_record(key):
     assert_same(Template(record).decode(record), by_codec(record))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", NUMBERS)
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
 def test_a_template_decodes_other_values(dtype, shape):
@@ -198,6 +201,7 @@ def test_fields_in_another_order_or_twice_are_parsed():
         assert_decodes(learned(record), other, other, record)
 
 
+@pytest.mark.slow
 def test_endless_variety_is_decoded_too():
     decoder = StepDecoder()
     assert_decodes(decoder, *[stored(mid("a" * n, custom_data=b"" * (n % 3))) for n in range(300)])

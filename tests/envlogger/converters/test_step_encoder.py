@@ -28,12 +28,14 @@ def assert_encodes(encoder, *steps):
         assert canonical(encoder.encode(step)) == canonical(stored(step))
 
 
+@pytest.mark.slow
 @given(episodes())
 def test_an_episode_is_encoded_as_the_codec_does(steps):
     encoder = StepEncoder()
     assert_encodes(encoder, *steps, *steps)
 
 
+@pytest.mark.slow
 @given(fields.flatmap(lambda field: st.tuples(field, field)), fields.flatmap(lambda field: field))
 def test_structures_may_alternate(alike, other):
     one, two = alike

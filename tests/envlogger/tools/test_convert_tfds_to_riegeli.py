@@ -55,6 +55,7 @@ def source(tmp_path):
     return tmp_path / "source"
 
 
+@pytest.mark.slow
 def test_what_was_recorded_comes_back(source, tmp_path):
     record(source, [(0, 4, 0.0), (10, 3, 1.0), (20, 1, 1.0)])
     tool.convert_tf_dataset_to_riegeli(

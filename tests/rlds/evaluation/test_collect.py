@@ -124,6 +124,7 @@ def log(directory):
     return path, {"log_prob": "log_prob", "log_prob_comes_later": True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [d4rl, log])
 def test_same_from_raw_files_and_from_a_dataset(write, tmp_path):
     path, options = write(tmp_path)

@@ -198,6 +198,7 @@ def test_an_estimate_shows_itself():
     )
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth():
     rng = np.random.default_rng(0)
     held = {"t": 0, "bootstrap": 0, "ratio": 0}

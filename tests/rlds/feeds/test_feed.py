@@ -38,6 +38,7 @@ def assert_equal(one, other):
         np.testing.assert_array_equal(leaf, other[path], err_msg=path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle", ["global", SegmentShuffle(3, 4), SegmentShuffle(None, 7)])
 def test_orders_of_seeds_and_epochs_differ(table, shuffle):
     orders = set()
@@ -153,6 +154,7 @@ def test_random_numbers_of_rows_are_of_their_distributions():
             rng.normal(size=size)
 
 
+@pytest.mark.slow
 def test_batches_do_not_share_memory_that_is_used_again(table):
     feed = Feed(table.steps(), 8, seed=9)
     kept = [batch for _, batch in zip(range(60), feed)]

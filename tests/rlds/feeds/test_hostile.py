@@ -95,6 +95,7 @@ def extend(file):
 CHANGES = [truncate, overwrite, overwrite_and_keep_the_times, extend]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_files_that_are_changed_in_place_are_not_read_any_more(directory, feed, change):
     assert feed[3]
@@ -244,6 +245,7 @@ def test_a_dataset_may_have_more_files_than_a_process_may_open(tmp_path, monkeyp
 # Indexes.
 
 
+@pytest.mark.slow
 def test_an_index_of_other_data_is_not_used(directory, feed, tmp_path):
     expected = feed[0]
     others = feed_datasets.random_episodes(12, seed=4, longest=9)
@@ -283,6 +285,7 @@ OTHER_SHARDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
 @pytest.mark.parametrize("kind", OTHER_SHARDS)
 def test_a_shard_with_other_fields_is_an_error_where_it_is_read(tmp_path, kind, file_format):

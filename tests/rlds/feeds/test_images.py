@@ -182,6 +182,7 @@ def counted(monkeypatch, library):
     return files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [0, 1, 3])
 def test_each_file_is_decoded_once_into_its_row(library, threads, monkeypatch):
     files = [saved(picture(seed=row), quality=90) for row in range(50)]
@@ -216,6 +217,7 @@ def test_images_of_unequal_size(library, threads):
         ImageDecoder((7, None, 3), np.uint8, threads=threads).decode(files[:1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [0, 4])
 def test_the_error_is_that_of_the_first_bad_row(library, threads):
     files = [saved(picture(seed=row)) for row in range(60)]

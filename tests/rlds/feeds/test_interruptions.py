@@ -47,6 +47,7 @@ def feed_threads():
 # Interrupts.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefetch", [True, False])
 def test_an_interrupt_loses_no_batch(table, small_blocks, prefetch):
     """It comes at any place of the consumer; whoever goes on gets the next batch."""
@@ -115,6 +116,7 @@ def test_an_error_of_a_transform_is_that_of_its_batch(table, error, prefetch):
     assert found + [rows(batch) for batch in batches] == expected
 
 
+@pytest.mark.slow
 def test_an_iterator_that_is_dropped_leaves_nothing(table, small_blocks):
     for _ in range(3):
         batches = iter(Feed(table.steps(), 8))

@@ -108,6 +108,7 @@ def test_images_are_png_if_asked_for(tmp_path):
         np.testing.assert_array_equal(observation["grid"], pictures[..., :2])
 
 
+@pytest.mark.slow
 def test_a_dataset_of_tfds_is_stored_anew(tmp_path):
     """Its splits and fields stay what they are."""
     episodes = feed_datasets.random_episodes(7)

@@ -45,6 +45,7 @@ def spread(size, keys, cells, of):
     return (np.mean(found) - 1) / math.sqrt(2 / (cells - 1) ** 2 / len(found))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [300, 10_000, 65_536, 200_003])
 def test_positions_are_spread_as_by_chance(size):
     cells = 64 if size > 300 else 8
@@ -53,6 +54,7 @@ def test_positions_are_spread_as_by_chance(size):
     assert abs(spread(size, keys, cells, lambda places: places % cells)) < 3
 
 
+@pytest.mark.slow
 def test_all_orders_of_a_few_come_up_equally_often():
     num_keys, orders = 4_000, math.factorial(5)
     counts = Counter(tuple(permute(np.arange(5), 5, key).tolist()) for key in range(num_keys))

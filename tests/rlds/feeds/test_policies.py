@@ -36,11 +36,13 @@ def fixture_table(directory):
     return policies.open_table(directory)
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_the_loaders(directory):
     names = ["octo", "octo_goals", "openvla", "openvla_goals", "openpi"]
     assert policies.check_samples(directory) == names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "first"), [("octo_goals", 0), ("openvla_goals", 1)])
 def test_goals(directory, name, first):
     samples = policies.samples_of(directory)[name]
@@ -90,6 +92,7 @@ def test_samples_travel_and_say_what_they_are(directory):
     assert "window_size=2" in repr(policies.samples_of(directory)["octo"])
 
 
+@pytest.mark.slow
 def test_datasets_are_mixed(table):
     """One that has a camera, and one that has it not."""
     images = {**policies.OCTO.images, "wrist": None}
@@ -170,6 +173,7 @@ def test_images_of_any_size():
     assert resize(small, (8, 40)) is small
 
 
+@pytest.mark.slow
 def test_files_are_those_of_octo_and_openvla(directory):
     assert policies.check_files(directory) == ["octo", "openvla"]
 

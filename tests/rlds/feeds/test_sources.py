@@ -41,6 +41,7 @@ def expected_rows(episodes):
     return {path: [value for c in columns for value in c[path]] for path in columns[0]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", one_in(2, NAMES))
 def test_batches_are_what_the_source_reads(raw_data, name):
     options = OPTIONS.get(name, {})

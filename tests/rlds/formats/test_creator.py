@@ -33,6 +33,7 @@ def read(path, index=0, **options):
     return reading.read(RldsCreatorSource(path, **options), "train", index)
 
 
+@pytest.mark.slow
 def test_a_download_becomes_a_dataset(tmp_path):
     path = raw.write_zip(tmp_path / "download.zip", raw.sample())
     builder = conversions.check_conversion(
@@ -138,6 +139,7 @@ def test_types_of_steps_by_their_names():
         loads(b"\x80\2" + change, NAMES)
 
 
+@pytest.mark.slow
 @settings(max_examples=4 * settings().max_examples)
 @given(st.data())
 def test_damage_is_told_as_such_or_changes_plain_data_only(data):
@@ -149,6 +151,7 @@ def test_damage_is_told_as_such_or_changes_plain_data_only(data):
         loads(bytes(pickled), NAMES)
 
 
+@pytest.mark.slow
 def test_images_are_not_encoded_again(tmp_path):
     path = raw.write_directory(tmp_path / "raw", [raw.make_episode(0)])
     builder = convert(RldsCreatorSource(path), name="images", data_dir=tmp_path)
@@ -234,6 +237,7 @@ def test_json_for_what_changes_its_structure(tmp_path):
     assert json.loads(got.steps["info"][1])["goal"] == [0, 1]
 
 
+@pytest.mark.slow
 def test_options_belong_to_the_class_too(tmp_path):
     path = raw.write_directory(tmp_path / "raw", [raw.make_episode(0, placed=1)])
     builder = RldsCreator(path=path, data_dir=tmp_path, truncate_at_tag="placed")

@@ -49,6 +49,7 @@ LINKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LINKS)
 def test_a_link_to_nothing_is_no_episode_and_no_field_less(name, tmp_path):
     raw = hostile_sources.FORMATS[name]
@@ -79,6 +80,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", MISTAKES)
 def test_mistakes_are_found(what, tmp_path, monkeypatch):
     """Other errors, other files, the death of the process, and too much time."""

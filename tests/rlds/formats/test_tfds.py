@@ -90,6 +90,7 @@ def examples(builder, split="train"):
     ]
 
 
+@pytest.mark.slow
 def test_other_files_with_the_same_bytes(original, tmp_path):
     copy = convert(
         FolderSource(original.data_path),
@@ -114,6 +115,7 @@ def test_other_files_with_the_same_bytes(original, tmp_path):
     assert copy.info.full_name == original.info.full_name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["array_record", "parquet"])
 def test_other_formats(original, tmp_path, file_format):
     copy = convert(
@@ -137,12 +139,14 @@ def original_labels(original):
     ]
 
 
+@pytest.mark.slow
 def test_shuffled(original, tmp_path):
     copy = convert(FolderSource(original.data_path), name="made", data_dir=tmp_path)
     assert examples(copy) != examples(original)
     assert sorted(examples(copy)) == sorted(examples(original))
 
 
+@pytest.mark.slow
 def test_class(original, tmp_path):
     builder = RldsFolder(path=original.data_path, data_dir=tmp_path, file_format="tfrecord")
     builder.download_and_prepare()
@@ -156,6 +160,7 @@ def test_class(original, tmp_path):
             np.testing.assert_array_equal(step["observation"], expected)
 
 
+@pytest.mark.slow
 def test_resumes(original, tmp_path):
     read = []
     for stop in (2, 9):
@@ -182,6 +187,7 @@ def copied(original, tmp_path):
     return directory, sorted(directory.glob("made-train*"))[1]
 
 
+@pytest.mark.slow
 def test_truncated_file(original, tmp_path):
     directory, file = copied(original, tmp_path)
     file.write_bytes(file.read_bytes()[:-20])
@@ -203,6 +209,7 @@ def test_the_key_of_damage_is_that_of_no_episode(original, tmp_path):
     assert damaged.key == f"{file.name}:{len(episodes)}"
 
 
+@pytest.mark.slow
 def test_files_without_examples(tmp_path):
     """Pipelines write them if there are more files than examples."""
     builder = Made(data_dir=tmp_path)
@@ -220,6 +227,7 @@ def test_files_without_examples(tmp_path):
     assert copy.info.splits["train"].num_examples == NUM_EPISODES["train"] - lost
 
 
+@pytest.mark.slow
 def test_a_copy_tells_of_the_original_conversion(tmp_path):
     (tmp_path / "toy.raw").write_text("toy")
     original = convert(ToySource(tmp_path / "toy.raw"), name="toy", data_dir=tmp_path)
@@ -277,6 +285,7 @@ def test_episodes_are_read_with_all_they_have(original):
     assert again.read("train", 0).num_steps == 3
 
 
+@pytest.mark.slow
 def test_lost_on_the_way(original, tmp_path, monkeypatch):
     read = sharding._read
     monkeypatch.setattr(sharding, "_read", lambda plan, index: reversed(list(read(plan, index))))

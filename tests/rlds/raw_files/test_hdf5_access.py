@@ -183,6 +183,7 @@ def test_small_files_cost_little(tmp_path, cost):
         read_file(path)
 
 
+@pytest.mark.slow
 def test_filters_may_make_more_of_a_byte_than_deflate(tmp_path):
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
         plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)

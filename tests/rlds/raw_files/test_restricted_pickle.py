@@ -65,12 +65,14 @@ def assert_same(got, expected):
         assert got == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(PLAIN, PROTOCOLS)
 def test_plain_data_comes_back(data, protocol):
     assert_same(loads(pickle.dumps(data, protocol)), data)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(hnp.arrays(DTYPES, hnp.array_shapes(min_dims=0, max_side=3)), PROTOCOLS, st.booleans())
 def test_arrays_come_back(array, protocol, is_fortran):
@@ -290,6 +292,7 @@ def assert_plain(value):
         assert type(value) in (bool, int, float, complex, str, bytes, bytearray, np.ndarray)
 
 
+@pytest.mark.slow
 @settings(max_examples=6 * settings().max_examples)
 @given(st.lists(PARTS, max_size=30).map(b"".join))
 def test_any_program_makes_plain_data_or_is_refused(program):

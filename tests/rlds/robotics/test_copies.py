@@ -19,6 +19,7 @@ def stored(directory):
     return [bytes(found.example) for part in parts for found in source.episodes("train", part)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
 def test_a_copy_has_the_same_bytes(write, tmp_path):
     original = write(tmp_path / "original")

@@ -80,6 +80,7 @@ def table(monkeypatch):
         monkeypatch.setattr(f"rlds.sources.{module}.formats", lambda: known)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [False, True])
 def test_there_and_back(table, tmp_path, whole):
     files = raw_npz.sample()

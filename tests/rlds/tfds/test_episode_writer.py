@@ -107,6 +107,7 @@ def test_layouts(tmp_path):
             assert_equal(step, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["batched", "nested"])
 def test_what_was_read_is_written_back(tmp_path, layout):
     write(tmp_path / "old", [0, 10])
@@ -143,6 +144,7 @@ def test_finished_shards_can_be_read_before_close(tmp_path):
     assert ids(tmp_path) == [0, 1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
 def test_appending(tmp_path, file_format):
     for begin in (0, 10, 20):
@@ -151,6 +153,7 @@ def test_appending(tmp_path, file_format):
     assert shard_lengths(tmp_path) == [2, 2, 2]
 
 
+@pytest.mark.slow
 def test_several_writers_append_at_a_time(tmp_path):
     with (
         EpisodeWriter(tmp_path, CONFIG, overwrite=False) as one,
@@ -161,6 +164,7 @@ def test_several_writers_append_at_a_time(tmp_path):
     assert sorted(ids(tmp_path)) == [1, 2]
 
 
+@pytest.mark.slow
 def test_overwriting(tmp_path):
     for begin in (0, 10, 20):
         write(tmp_path, range(begin, begin + 3), max_episodes_per_file=2)
@@ -244,6 +248,7 @@ def test_the_old_split_stays_until_the_new_one_is_complete(tmp_path):
     assert files(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_an_exception_keeps_what_was_written_to_a_new_split(tmp_path):
     with pytest.raises(ZeroDivisionError), EpisodeWriter(tmp_path, CONFIG) as writer:
         writer.add_episode(episode(20))
@@ -285,6 +290,7 @@ def test_splits(tmp_path):
     assert ids(tmp_path, "test") == [20]
 
 
+@pytest.mark.slow
 def test_no_name_of_a_split(tmp_path):
     write(tmp_path, [0], split_name=None)
     assert ids(tmp_path, "train") == [0]
@@ -328,6 +334,7 @@ def test_what_does_not_fit_is_not_written(tmp_path, wrong, message):
     assert ids(tmp_path) == [10, 20]
 
 
+@pytest.mark.slow
 def test_numbers_are_converted_where_they_keep_their_value(tmp_path):
     with EpisodeWriter(tmp_path, CONFIG) as writer:
         writer.add_episode(
@@ -344,6 +351,7 @@ def test_numbers_are_converted_where_they_keep_their_value(tmp_path):
     assert steps["is_first"].numpy().tolist() == [True, False, False]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_conversion_keeps_values_or_fails(data):
@@ -412,6 +420,7 @@ def test_what_another_program_began_goes_on_as_it_is(tmp_path):
         EpisodeWriter(tmp_path, PLAIN, overwrite=False, float64="bytes")
 
 
+@pytest.mark.slow
 def test_two_arguments_make_any_numbers_readable_without_decoding(tmp_path):
     num_steps = 3
     kinds = ["bool", "int8", "uint8", "int32", "int64", "uint16", "uint32", "uint64"]
@@ -686,6 +695,7 @@ def test_a_kill_at_any_moment(tmp_path):
         ]
 
 
+@pytest.mark.slow
 def test_a_filtered_copy_has_the_features_and_the_metadata_of_the_original(tmp_path):
     metadata = {"robot": "arm", "rates": np.array([10, 20])}
     config = dataclasses.replace(CONFIG, overall_description="of an arm", homepage="https://a.b/c")

@@ -77,6 +77,7 @@ def entries(example):
     return {name: feature.SerializeToString() for name, feature in fields.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 @settings(max_examples=60, deadline=None)
 @given(st.data())
@@ -98,6 +99,7 @@ def test_text(values):
     assert_same_bytes(of_steps(tf_features.Text()), {"steps": {"x": column}})
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_many_fields_at_once(data):
@@ -296,6 +298,7 @@ def test_fields_are_in_order():
     assert places == sorted(places)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_fields_of_the_episode(data):

@@ -112,6 +112,7 @@ def test_steps_that_may_have_rows_cannot_be_joined():
     assert not can_be_joined(tf_features.FeaturesDict({"steps": tf_features.Dataset(steps)}))
 
 
+@pytest.mark.slow
 def test_one_dataset_after_the_other(caplog):
     """TensorFlow counts how often code is traced, and takes it for a mistake of the caller."""
     logger = tf.get_logger()

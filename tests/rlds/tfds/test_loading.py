@@ -177,6 +177,7 @@ def test_static_shapes_and_cardinality(directory):
         assert spec["action"].shape.as_list() == [*batch, 3]
 
 
+@pytest.mark.slow
 def test_an_episode_without_steps(directory):
     names = ["png", "dynamic", "partly", "exact", "deep"]
     fields = [f"observation/{name}" for name in names]
@@ -189,6 +190,7 @@ def test_an_episode_without_steps(directory):
     assert list(example["steps"]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["batched", "nested"])
 def test_only_some_fields(directory, layout):
     dataset = load(
@@ -218,6 +220,7 @@ def test_only_some_fields(directory, layout):
     assert set(whole["observation"]) == set(FEATURES)
 
 
+@pytest.mark.slow
 def test_the_flags_come_along(tmp_path):
     """Without them, statistics fail, or take real values for placeholders."""
     known = {"final_observation_known": np.bool_, "id": np.int64}
@@ -260,6 +263,7 @@ def test_what_is_not_decoded(directory):
     assert nested.element_spec["steps"].element_spec["observation"]["png"].dtype == tf.string
 
 
+@pytest.mark.slow
 def test_iterators_can_be_checkpointed(any_directory, tmp_path):
     iterator = iter(load(any_directory, fields=["action"]))
     assert [int(next(iterator)["id"]) for _ in range(2)] == [0, 1]
@@ -300,6 +304,7 @@ def test_wrong_arguments(directory, options, error, message):
         load(directory, **options)
 
 
+@pytest.mark.slow
 def test_a_directory_above_the_dataset(directory, tmp_path):
     (tmp_path / "data" / "name").mkdir(parents=True)
     (tmp_path / "data" / "name" / "1.0.0").symlink_to(directory)
@@ -321,6 +326,7 @@ def test_a_dataset_that_has_no_episodes():
             load(builder)
 
 
+@pytest.mark.slow
 def test_tfds_does_not_warn_of_itself(tmp_path):
     """Of its own `dtype`, which decoding a tensor of bytes asks for."""
     config = DatasetConfig(

@@ -21,6 +21,7 @@ from rlds.transformations.absorbing import add_absorbing_states
 from rlds.transformations.transition_ops import transitions
 
 
+@pytest.mark.slow
 @few_examples
 @given(all_columns=datasets(), indicator=st.booleans(), keep=st.booleans(), unknown=st.booleans())
 def test_the_same_in_both_layouts(

@@ -55,6 +55,7 @@ def test_a_shift_by_zero_is_not_empty_but_the_identity(layout: Callable[[Any], A
     assert as_lists(shift_keys(steps, ["a"], 0), "a") == [(0,), (1,), (2,)]
 
 
+@pytest.mark.slow
 @few_examples
 @given(
     n=st.integers(0, 9),
@@ -83,6 +84,7 @@ def test_as_slices_of_arrays(n: int, shift: int, keys: set[str], extra_size: int
     assert rows == rows_of_batched
 
 
+@pytest.mark.slow
 def test_large_steps_need_no_batch_size_for_either_direction() -> None:
     """An automatic batch size of one step used to be too small for negative shifts."""
     steps = {"image": np.zeros([3, 300, 300, 3], np.uint8), "action": np.arange(3)}
@@ -98,6 +100,7 @@ def test_fields_may_differ_in_shape_from_step_to_step(shift: int, first: list[in
     assert as_lists(shifted, "x", "n") == [([i] * i, i - shift) for i in first]
 
 
+@pytest.mark.slow
 def test_the_length_stays_known() -> None:
     """So `episode_length` and `final_step` need not read everything."""
     shifted = shift_keys(nested(columns(4)), ["action"], -1)
@@ -153,6 +156,7 @@ def test_in_graphs(layout: Callable[[Any], Any]) -> None:
         assert as_lists(flat, "a") == [(1,), (1,), (2,)]
 
 
+@pytest.mark.slow
 def test_iterators_can_be_saved_and_restored(tmp_path: Any) -> None:
     steps = shift_keys(nested(columns(9)), ["action"], -1, batch_size=4)
     iterator = iter(steps)

@@ -27,6 +27,7 @@ def backwards(window: dict[str, Any]) -> dict[str, Any]:
 both_layouts = pytest.mark.parametrize("layout", [nested, dict], ids=["nested", "batched"])
 
 
+@pytest.mark.slow
 @both_layouts
 @pytest.mark.parametrize(
     ("arguments", "expected"),
@@ -45,6 +46,7 @@ def test_windows_are_mapped_and_joined(
     assert as_list(batched_map(layout({"x": np.arange(5)}), backwards, **arguments)) == expected
 
 
+@pytest.mark.slow
 @both_layouts
 def test_the_number_of_steps_may_change(layout: Callable[[Any], Any]) -> None:
     def twice(window: dict[str, Any]) -> dict[str, Any]:
@@ -56,6 +58,7 @@ def test_the_number_of_steps_may_change(layout: Callable[[Any], Any]) -> None:
     assert as_list(batched_map(layout({"x": np.arange(0)}), twice)) == []
 
 
+@pytest.mark.slow
 @both_layouts
 def test_fields_without_elements(layout: Callable[[Any], Any]) -> None:
     """`Dataset.unbatch` crashes on them."""

@@ -50,6 +50,7 @@ FUNCTIONS: dict[str, Callable[[tf.data.Dataset], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", one_in(len(FUNCTIONS), FUNCTIONS))
 def test_a_map_before_the_transformation_is_like_mapped_data(name: str) -> None:
     # In a graph that asks for the cardinality of a mapped dataset, TensorFlow's optimizer fails

@@ -25,6 +25,7 @@ def values(steps: Any) -> Any:
 both_layouts = pytest.mark.parametrize("layout", [nested, dict], ids=["nested", "batched"])
 
 
+@pytest.mark.slow
 @both_layouts
 def test_fields_of_one_side_become_zeros_on_the_other(layout: Callable[[Any], Any]) -> None:
     one = layout({"a": [1, 2], "text": [b"x", b"y"]})
@@ -61,6 +62,7 @@ def test_a_field_of_unknown_length_is_filled_with_none_of_it() -> None:
     assert joined.element_spec["x"].shape.as_list() == [None]
 
 
+@pytest.mark.slow
 def test_lengths_stay_known() -> None:
     joined = concatenate(nested({"a": [1, 2]}), nested({"b": [3]}))
     assert int(joined.cardinality()) == 3
@@ -95,6 +97,7 @@ def test_layouts_do_not_mix() -> None:
         concatenate(nested({"a": [1]}), {"a": [1]})
 
 
+@pytest.mark.slow
 @both_layouts
 def test_no_steps(layout: Callable[[Any], Any]) -> None:
     none = layout({"a": np.zeros(0, np.int32)})
@@ -193,6 +196,7 @@ def test_nothing_is_traced_and_kept_for_each_function() -> None:
     assert eager == [2.0, 2.0, 2.0]
 
 
+@pytest.mark.slow
 def test_python_control_flow_on_the_last_step() -> None:
     def extra(last: dict[str, Any]) -> Any:
         if last["reward"] > 1.0:

@@ -26,6 +26,7 @@ def everything(step: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bool]]:
     return step, dict.fromkeys(step, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nested", [True, False])
 @pytest.mark.parametrize("batch_size", one_in(2, [7, 1, -1]))
 def test_as_numpy_would(nested: bool, batch_size: int) -> None:
@@ -62,6 +63,7 @@ def test_far_from_zero(nested: bool) -> None:
         assert std["x"] == pytest.approx(exact.std(ddof=1), rel=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "expected_mean", "expected_std"),
     [
@@ -79,6 +81,7 @@ def test_dtypes(values: np.ndarray, expected_mean: float, expected_std: float) -
     assert std["x"] == pytest.approx(expected_std, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_undefined_results_are_nan_and_said_to_be() -> None:
     columns = {"one": np.ones(2), "none": np.ones([2, 3]), "is_last": [False, True]}
 
@@ -110,6 +113,7 @@ def test_nan_spoils_its_own_element_only_and_is_reported() -> None:
     assert np.isnan([mean["x"][1], std["x"][1]]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nested", [True, False])
 def test_masks_may_go_down_to_the_elements(nested: bool) -> None:
     columns = {"x": {"a": np.array([[1.0, np.nan], [3.0, 4.0], [5.0, 8.0]]), "b": np.arange(3)}}
@@ -135,6 +139,7 @@ def test_in_graphs(nested: bool) -> None:
     assert (float(mean["x"]), float(std["x"])) == (3.0, 2.0)
 
 
+@pytest.mark.slow
 def test_data_is_read_once() -> None:
     reads = []
 
@@ -153,6 +158,7 @@ def test_data_is_read_once() -> None:
     assert reads == ["read"]
 
 
+@pytest.mark.slow
 def test_python_control_flow_on_the_step() -> None:
     def fields(step):
         if step["is_last"]:
@@ -202,6 +208,7 @@ def test_fields_and_mask_come_together() -> None:
         mean_and_std(episodes({"a": np.ones(2)}), lambda step: step)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nested", one_in(2, [False, True]))
 def test_results_are_arrays_that_answer_to_numpy(nested: bool) -> None:
     dataset = episodes({"x": {"y": np.array([[1, 2], [3, 6]], np.float32)}}, nested=nested)
@@ -222,6 +229,7 @@ def test_a_single_result_is_a_number() -> None:
     assert (round(mean["x"]), float(mean["x"])) == (2, 2.25)
 
 
+@pytest.mark.slow
 def test_results_normalise_the_steps_they_came_from() -> None:
     dataset = episodes({"x": np.array([1.0, 3.0], np.float32)})
     mean, std = mean_and_std(dataset, everything)
@@ -247,6 +255,7 @@ def test_sar_fields_mask_leaves_out_the_placeholders_of_the_last_step() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nested", one_in(2, [True, False]))
 def test_sar_fields_mask_uses_what_is_there(nested: bool) -> None:
     columns = {"observation": [1.0, 3.0], "reward": [5.0, 77.0], "is_last": [False, True]}

@@ -38,6 +38,7 @@ all_kinds = pytest.mark.parametrize("layout", [nested, dict, of_varying_shape])
 one_kind = pytest.mark.parametrize("layout", one_in(3, [nested, dict, of_varying_shape]))
 
 
+@pytest.mark.slow
 @all_kinds
 def test_up_to_and_including_the_first_that_fits(layout: Callable[[Any], Any]) -> None:
     steps = layout(columns(6))
@@ -65,6 +66,7 @@ def test_conditions_of_any_form(layout: Callable[[Any], Any]) -> None:
     assert kept(truncate_after_condition(steps, lambda step: False)) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 @one_kind
 def test_the_last_step_can_be_marked_as_such(layout: Callable[[Any], Any]) -> None:
     """Otherwise the invalid action of the new last step is taken for valid, among others."""
@@ -84,6 +86,7 @@ def test_the_last_step_can_be_marked_as_such(layout: Callable[[Any], Any]) -> No
     assert not sar_fields_mask(last)[1]["action"]
 
 
+@pytest.mark.slow
 @few_examples
 @given(met=st.lists(st.booleans(), max_size=8), chunk=st.integers(1, 3))
 def test_chunks_do_not_show(met: list[bool], chunk: int) -> None:
@@ -99,6 +102,7 @@ def test_chunks_do_not_show(met: list[bool], chunk: int) -> None:
     assert kept(cut, "is_last") == [int(flag) for flag in met[:count]]
 
 
+@pytest.mark.slow
 def test_nothing_is_read_after_the_chunk_of_the_cut() -> None:
     read = []
 
@@ -115,6 +119,7 @@ def test_nothing_is_read_after_the_chunk_of_the_cut() -> None:
     assert kept(truncate_after_condition(endless, lambda step: step["x"] == 2)) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_any_structure() -> None:
     pairs = tf.data.Dataset.zip((tf.data.Dataset.range(4), tf.data.Dataset.range(4)))
     cut = truncate_after_condition(pairs, lambda a, b: a + b == 2)

@@ -140,6 +140,7 @@ def test_subsample_in_both_layouts(
             assert made == texts[:limit]
 
 
+@pytest.mark.slow
 def test_random_steps_are_all_as_likely() -> None:
     episodes = tf.data.Dataset.from_tensors({"steps": {"x": np.arange(5)}}).repeat(1000)
     chosen = np.concatenate([e["steps"]["x"] for e in subsample(episodes, limit=2, seed=0)])

@@ -37,6 +37,7 @@ def simple_windows(
     return windows.flat_map(lambda window: tf.data.Dataset.zip(window).batch(size))
 
 
+@pytest.mark.slow
 @settings(few_examples, max_examples=2 * few_examples.max_examples)
 @given(
     n=st.integers(0, 12),
@@ -65,12 +66,14 @@ def test_windows_are_those_of_the_definition(
     assert windows.element_spec["observation"]["x"].shape.as_list() == [leading, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [None, 0])
 def test_no_shift_means_size(shift: int | None) -> None:
     assert as_lists(batch(numbers(5), size=2, shift=shift)) == [[0, 1], [2, 3], [4]]
     assert as_lists(batch(numbers(5), size=2, shift=shift, stride=2)) == [[0, 2], [2, 4], [4]]
 
 
+@pytest.mark.slow
 def test_any_structure() -> None:
     pairs = tf.data.Dataset.zip((numbers(3), numbers(3)))
     assert as_lists(batch(pairs, 2, 1, drop_remainder=True)) == [
@@ -107,6 +110,7 @@ def test_windows_keep_automatic_batch_sizes_large() -> None:
     assert flexible_batch.get_batch_size(transitions) == 200_000 // 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "cardinality"),
     [
@@ -135,6 +139,7 @@ def test_inside_map_and_flat_map() -> None:
     assert {int(windows.cardinality()) for windows in unknown} == {UNKNOWN}
 
 
+@pytest.mark.slow
 def test_elements_may_vary_in_shape_from_window_to_window() -> None:
     pairs = numbers(6).map(lambda i: tf.fill([i // 2], i))
     assert as_lists(batch(pairs, size=1, shift=3)) == [[[]], [[3]]]
@@ -149,6 +154,7 @@ def test_windows_of_whole_episodes() -> None:
     assert [window["length"].numpy().tolist() for window in windows] == [[0, 1], [3, 4]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [
@@ -234,6 +240,7 @@ def test_both_layouts_have_the_same_windows(n: int, size: int, shift: int) -> No
         assert windows.numpy().tolist() == [window[name].numpy().tolist() for window in nested]
 
 
+@pytest.mark.slow
 def test_datasets_are_read_once() -> None:
     reads = []
 

@@ -76,6 +76,7 @@ def test_distributions() -> None:
     assert distances("last") == {5: 1000}
 
 
+@pytest.mark.slow
 def test_the_goals_depend_on_the_seed_and_the_episode_alone(tmp_path: Any) -> None:
     columns = episode_columns(40)
     _, batched = in_both_layouts(columns, columns)
@@ -99,6 +100,7 @@ def test_the_goals_depend_on_the_seed_and_the_episode_alone(tmp_path: Any) -> No
         assert_equal(before, after)
 
 
+@pytest.mark.slow
 def test_python_control_flow_on_the_step() -> None:
     def reward(step: dict[str, Any]) -> Any:
         if step["goal_distance"] == 1:

@@ -129,6 +129,7 @@ def test_conversion_there_and_back(all_columns: list[Columns]) -> None:
         assert_equal(layouts.to_batched(steps), steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function",
     [
@@ -145,6 +146,7 @@ def test_episodes_longer_than_memory_stream(function: Callable[[Any], Any]) -> N
     assert len(list(function(endless).skip(500).take(3))) == 3
 
 
+@pytest.mark.slow
 def test_lengths_are_kept_in_a_conversion() -> None:
     steps = {"x": np.zeros([3, 2])}
     assert int(layouts.to_nested(steps).cardinality()) == 3
@@ -156,6 +158,7 @@ def test_lengths_are_kept_in_a_conversion() -> None:
     assert layouts.to_nested(other).element_spec == one.element_spec
 
 
+@pytest.mark.slow
 def test_conversion_in_graphs() -> None:
     steps = {"x": np.arange(3)}
     assert tf.function(layouts.to_batched)(nested(steps))["x"].numpy().tolist() == [0, 1, 2]
@@ -181,6 +184,7 @@ def test_what_cannot_be_batched_is_named() -> None:
         layouts.to_batched(tf.data.Dataset.range(3).repeat())
 
 
+@pytest.mark.slow
 def test_fields_without_elements_go_through_everything() -> None:
     """`Dataset.unbatch`, on which most functions are built, crashes on such tensors."""
     steps = {"x": np.arange(3), "nothing": np.zeros([3, 0]), "is_terminal": np.arange(3) == 2}

@@ -18,6 +18,7 @@ def values(dataset: tf.data.Dataset) -> list[int]:
     return list(dataset.as_numpy_iterator())
 
 
+@pytest.mark.slow
 def test_parts_are_by_weight() -> None:
     data = [numbered(0, 10), numbered(100, 10), numbered(200, 10)]
     drawn = np.array(values(mix(data, [6, 3, 1], seed=0).take(3000))) // 100
@@ -44,6 +45,7 @@ def test_each_dataset_keeps_its_order_and_when_to_stop() -> None:
     assert [v for v in values(forever.take(40)) if v < 100][:7] == [0, 1, 2, 0, 1, 2, 0]
 
 
+@pytest.mark.slow
 def test_the_seed_decides() -> None:
     data = [numbered(0, 50), numbered(100, 50)]
     one = values(mix(data, seed=1, stop="all"))
@@ -55,6 +57,7 @@ def test_the_seed_decides() -> None:
     assert values(other) != values(other)
 
 
+@pytest.mark.slow
 def test_episodes_in_both_layouts(tmp_path: Any) -> None:
     one, two = (in_both_layouts(*[episode_columns(n) for n in lengths]) for lengths in
                 ((2, 3), (4, 5, 6)))  # fmt: skip

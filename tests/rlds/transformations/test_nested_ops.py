@@ -103,6 +103,7 @@ def test_map_steps_calls_the_function_for_each_step(function, expected, batch_si
     assert as_lists(map_steps(BATCHED, function, batch_size)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [-1, 1])
 def test_lists_are_what_they_are_in_dataset_map(batch_size):
     def pair(step):
@@ -128,6 +129,7 @@ def test_map_steps_takes_steps_of_varying_shape():
     assert as_lists(map_steps(ragged, lambda step: tf.reduce_sum(step["x"]))) == [0, 0, 1]
 
 
+@pytest.mark.slow
 def test_map_steps_takes_any_structure():
     numbers = tf.data.Dataset.range(3)
     assert as_lists(map_steps(numbers, lambda x: x + 1)) == [1, 2, 3]
@@ -149,12 +151,14 @@ def test_map_steps_leaves_its_input_alone():
     assert steps["reward"].tolist() == REWARDS.tolist()
 
 
+@pytest.mark.slow
 def test_map_steps_does_not_make_tensorflow_warn(caplog):
     for _ in range(8):
         map_steps(BATCHED, with_if)
     assert not caplog.records
 
 
+@pytest.mark.slow
 def test_map_steps_sees_tensors_around_it():
     two = episodes(nested(), nested())
     numbered = two.flat_map(
@@ -178,6 +182,7 @@ def test_map_steps_traces_a_vectorized_function_once():
     assert traces == ["trace"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [0, 1])
 def test_map_steps_of_few_steps(length):
     few = {name: values[:length] for name, values in BATCHED.items()}
@@ -186,6 +191,7 @@ def test_map_steps_of_few_steps(length):
         assert as_lists(map_steps(nested(few), function)) == expected[:length]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [-1, 1])
 def test_map_nested_steps_keeps_the_rest(batch_size):
     dataset = episodes(nested(), of_unknown_length(nested()).take(2))
@@ -198,6 +204,7 @@ def test_map_nested_steps_keeps_the_rest(batch_size):
     assert int(mapped[1]["steps"].cardinality()) == UNKNOWN
 
 
+@pytest.mark.slow
 def test_apply_nested_steps_passes_the_layout_on():
     (episode,) = apply_nested_steps(episodes(nested()), lambda steps: steps.take(2))
     assert len(episode["steps"]) == 2
@@ -235,6 +242,7 @@ def test_a_negative_batch_size_is_an_error():
                 function(steps, lambda step: step, -3)
 
 
+@pytest.mark.slow
 def test_work_in_parallel_keeps_the_order():
     steps = nested({"x": np.arange(20)})
     dataset = tf.data.Dataset.range(4).map(lambda i: {"number": i, "steps": steps})
@@ -292,6 +300,7 @@ def test_sums_are_exact_and_wide_enough(values, total, dtype, batch_size):
         assert result.numpy() == total
 
 
+@pytest.mark.slow
 def test_sums_of_floats_do_not_depend_on_the_batch_size():
     ones = tf.data.Dataset.from_tensors(tf.ones([], tf.float32)).repeat(1000)
     steps = tf.data.Dataset.from_tensors(2.0**24).concatenate(ones)
@@ -299,6 +308,7 @@ def test_sums_of_floats_do_not_depend_on_the_batch_size():
         assert float(sum_dataset(steps, lambda x: x, batch_size)) == 2.0**24 + 1000
 
 
+@pytest.mark.slow
 def test_sum_over_episodes():
     def data(step):
         return {"reward": step["reward"], "pair": (step["observation"], 1)}
@@ -319,6 +329,7 @@ def test_sum_of_nothing_is_zero():
     assert sum_dataset(nested(none), lambda step: step["reward"]).numpy().tolist() == [0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_sum_inside_map():
     def add_return(episode):
         total = sum_dataset(episode["steps"], lambda step: step["reward"])
@@ -345,6 +356,7 @@ def test_sums_and_last_steps_of_a_graph_join_many_chunks(batch_size):
     assert [tuple(map(int, result)) for result in results] == [(numbers.sum(), 999)]
 
 
+@pytest.mark.slow
 def test_sum_of_values_of_varying_shape():
     steps = tf.data.Dataset.range(1, 4).map(lambda n: {"n": n, "pair": tf.fill([2 + 0 * n], n)})
     assert sum_dataset(steps, lambda step: step["pair"]).numpy().tolist() == [6, 6]
@@ -361,6 +373,7 @@ def test_what_cannot_be_summed_is_named():
 # The end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [nested(), of_unknown_length(nested()), BATCHED])
 def test_final_step(steps):
     assert float(final_step(steps)["reward"]) == -1.0
@@ -375,6 +388,7 @@ def test_final_step_of_any_structure():
     assert final_step(ragged)[1].numpy().tolist() == [0, 1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "steps",
     [
@@ -391,6 +405,7 @@ def test_no_steps_no_final_step(steps):
         list(tf.data.Dataset.from_tensors(steps).map(final_step))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [final_step, episode_length])
 def test_endless_steps_have_no_end(function):
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"{function.__name__}: .*infinite"):
@@ -399,6 +414,7 @@ def test_endless_steps_have_no_end(function):
         list(tf.data.Dataset.from_tensors(nested().repeat()).map(function))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "steps",
     [

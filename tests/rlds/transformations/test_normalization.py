@@ -76,6 +76,7 @@ def test_outside_of_the_range() -> None:
         np.testing.assert_allclose(unnormalize(free, field, kind=kind), far)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["normal", "bounds", "bounds_q99"])
 def test_elements_of_a_single_value(kind: str) -> None:
     columns = episode_columns(9)

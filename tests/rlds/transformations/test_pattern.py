@@ -63,6 +63,7 @@ def test_there_are_64_golden_cases() -> None:
     assert len(CASES) == 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["nested", pytest.param("batched", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", one_in(4, CASES), ids=lambda case: case["id"])
 def test_golden(case: dict[str, Any], layout: str) -> None:
@@ -108,6 +109,7 @@ def test_outputs_are_those_of_the_model(rng: Random, max_steps: int, block_size:
     assert batched == nested
 
 
+@pytest.mark.slow
 @few_examples
 @given(rng=st.randoms(use_true_random=False), block_size=st.sampled_from([1, 3, 128]))
 def test_batched_steps_give_batched_outputs(rng: Random, block_size: int) -> None:
@@ -196,6 +198,7 @@ def test_outputs_in_batches(layout: Callable[..., Any]) -> None:
         pattern.pattern_map(layout(numbered(3)), [PAIRS], batch_size=0)
 
 
+@pytest.mark.slow
 @LAYOUTS
 @pytest.mark.parametrize(
     "configs",
@@ -289,6 +292,7 @@ def test_inside_map_and_flat_map(layout: Callable[..., Any]) -> None:
     assert pairs_of(episodes).numpy().tolist() == [[0, 1], [1, 2], [4, 5], [5, 6], [6, 7]]
 
 
+@pytest.mark.slow
 def test_configs_are_not_changed_and_can_be_used_again() -> None:
     triples = config(lambda step: step["x"][-3:])
     before = repr((PAIRS, triples))
@@ -324,6 +328,7 @@ def test_unused_fields_may_be_anything() -> None:
         PatternDataset(dataset, [used], True, lambda step: step["is_last"])
 
 
+@pytest.mark.slow
 def test_fields_of_varying_shape() -> None:
     images = [np.full([1 + i // 2, 2], i, np.uint8) for i in range(5)]
     steps = tf.data.Dataset.from_generator(

@@ -69,6 +69,7 @@ def test_steps_of_many_episodes_are_mixed() -> None:
     assert len(data.element_spec["x"].shape) == 1
 
 
+@pytest.mark.slow
 def test_each_step_is_as_likely_at_each_place() -> None:
     """Blocks of 8 steps, each of them permuted in another way."""
     data = shuffle_steps(numbered_episodes(1600, 4), batch_size=8, step_buffer=8, episode_buffer=0)
@@ -78,6 +79,7 @@ def test_each_step_is_as_likely_at_each_place() -> None:
     assert np.abs(counts - 100).max() < 50
 
 
+@pytest.mark.slow
 def test_the_seed_decides() -> None:
     episodes = numbered_episodes(20, 10)
 

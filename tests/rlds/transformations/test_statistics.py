@@ -42,6 +42,7 @@ def valid_values(all_columns: list[Columns], known: list[bool], field: str) -> n
     return np.concatenate([of(c, k) for c, k in zip(all_columns, known)]).astype(np.float64)
 
 
+@pytest.mark.slow
 @few_examples
 @given(
     all_columns=datasets(min_length=1), unknown=st.sets(st.integers(0, 6)), ddof=st.integers(0, 1)
@@ -95,6 +96,7 @@ def test_as_mean_and_std_has_it() -> None:
             np.testing.assert_allclose(field.std, std[name], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_far_from_zero() -> None:
     values = np.random.default_rng(0).normal(1e6, 1.0, size=200_000).astype(np.float32)
     flags = {"is_first": np.zeros(200_000, np.bool_), "is_last": np.zeros(200_000, np.bool_)}
@@ -169,6 +171,7 @@ def test_no_values_are_said_to_be_none() -> None:
         assert_same(merged["action"], full["action"])
 
 
+@pytest.mark.slow
 def test_parts_are_merged() -> None:
     parts = [[episode_columns(n, seed=n + k) for n in (2, 30, 7)] for k in range(3)]
     one, two, three = (compute_statistics(in_both_layouts(*part)[1]) for part in parts)
@@ -329,6 +332,7 @@ def test_the_last_action_counts_as_octo_counts_it(all_columns: list[Columns]) ->
         np.testing.assert_allclose(found["action"].std, values.std(0), rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_a_real_last_action_without_the_mark_is_reported() -> None:
     columns = [episode_columns(n, seed=n) for n in range(1, 11)]
     for steps in columns[1:]:

@@ -29,6 +29,7 @@ def test_what_reads_the_same_is_traced_once(scale: Any) -> None:
     assert step_function(scaled_by(scale), SPEC) is step_function(scaled_by(scale), SPEC)
 
 
+@pytest.mark.slow
 def test_other_values_other_results(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a function reads from outside may have changed since it was traced."""
     steps = {"x": np.array([1.0], np.float32)}
@@ -81,6 +82,7 @@ def test_other_steps_another_trace() -> None:
     assert map_steps({"x": np.array([1.0])}, function).numpy().tolist() == [2.0]
 
 
+@pytest.mark.slow
 def test_only_so_many_are_kept() -> None:
     for scale in range(2 * _step_function._MAX_KEPT):
         step_function(scaled_by(float(scale)), SPEC)
@@ -106,6 +108,7 @@ PAIRS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", PAIRS.values(), ids=PAIRS)
 @pytest.mark.parametrize("num_steps", [0, 1, 3])
 def test_over_a_batch_as_step_by_step(function: Callable[..., Any], num_steps: int) -> None:

@@ -162,6 +162,7 @@ def test_steps_that_were_mapped_in_the_same_graph(function: Any) -> None:
     assert_equal(episode["steps"], function(columns))
 
 
+@pytest.mark.slow
 def test_iterators_can_be_restored(tmp_path: Any) -> None:
     nested, batched = in_both_layouts(episode_columns(9), episode_columns(5, seed=1))
     for data in (

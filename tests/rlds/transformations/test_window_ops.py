@@ -28,6 +28,7 @@ def _tiny_sections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_sections, "_SECTION_SIZE_IN_BYTES", 20_000)
 
 
+@pytest.mark.slow
 @few_examples
 @given(
     all_columns=datasets(min_length=1),
@@ -98,6 +99,7 @@ def test_shapes_and_lengths_are_known_where_they_can_be() -> None:
     assert len(steps) == 5
 
 
+@pytest.mark.slow
 def test_no_steps_make_no_windows() -> None:
     for data in in_both_layouts(episode_columns(0)):
         (episode,) = windows(data, history=3, horizon=3)
@@ -115,6 +117,7 @@ def test_a_long_episode_streams() -> None:
     assert window["action"].numpy().tolist() == [9_999, 10_000]
 
 
+@pytest.mark.slow
 def test_iterators_can_be_restored(tmp_path: Any) -> None:
     steps = tf.data.Dataset.from_tensor_slices(episode_columns(9))
     made = windows(steps, history=3, horizon=2)

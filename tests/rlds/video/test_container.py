@@ -21,6 +21,7 @@ def _packets(data):
         return [bytes(packet) for packet in container.demux(video=0) if packet.size]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CODECS)
 def test_clips_play_alone_and_join(name, tmp_path):
     data = encoded(name)
@@ -163,6 +164,7 @@ def test_stores_and_processes(tmp_path):
     assert digest == hashlib.sha256(VideoFile(encoded()).clip(12, 20).data).digest()
 
 
+@pytest.mark.slow
 def test_what_ffmpeg_calls_a_system_error_is_damage():
     """It refuses to seek in some files, with an error that otherwise means missing rights."""
     data = encoded("h264", 10)

@@ -108,6 +108,7 @@ def test_whatever_is_held_gives_an_action_of_the_space(space, data):
         assert equal(maps.action(press(WAIT)), maps.idle)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(all_spaces())
 def test_each_control_does_something_and_no_key_is_in_two_parts(space):

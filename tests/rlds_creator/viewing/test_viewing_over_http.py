@@ -144,6 +144,7 @@ def test_damaged_data_is_an_error_without_paths(client, datasets, folder):
             assert "Traceback" not in json.dumps(answer)
 
 
+@pytest.mark.slow
 def test_many_ask_at_the_same_time(client, datasets):
     base = f"/api/datasets/{datasets['tiny']['id']}/train"
     found = []

@@ -461,6 +461,7 @@ def test_a_server_that_is_gone_leaves_a_whole_log(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reward", "shown", "total"),
     [

@@ -36,6 +36,7 @@ def raw(tmp_path):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "float64"),
     [
@@ -86,6 +87,7 @@ def test_goes_on_after_an_interruption(raw, tmp_path):
     assert conversions.contents(one.data_path) == conversions.contents(many.data_path)
 
 
+@pytest.mark.slow
 def test_damage_is_the_same_error(raw, tmp_path):
     with pytest.raises(SourceError, match=r"episode 5, row 3, field 'action': scratched"):
         convert(

@@ -79,6 +79,7 @@ def encode_one_by_one(encoder, group):
     return encoded
 
 
+@pytest.mark.slow
 @given(episodes())
 @settings(max_examples=2 * settings().max_examples)
 def test_the_bytes_of_a_group_are_those_of_its_episodes(made):
@@ -161,6 +162,7 @@ class Mixed(ToySource):
         return {}
 
 
+@pytest.mark.slow
 def test_a_dataset_does_not_depend_on_groups(tmp_path, monkeypatch):
     raw = tmp_path / "toy.raw"
     raw.write_text("toy")

@@ -96,6 +96,7 @@ def config(**kwargs):
 # --- What is converted ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_odd_keys(raw, tmp_path):
     builder = convert(Keys(raw), name="toy", data_dir=tmp_path, shuffle=False)
     keys = [
@@ -111,6 +112,7 @@ def convert_to(directory, source, **kwargs):
     return convert(source, name="converted", data_dir=directory, **kwargs).data_path
 
 
+@pytest.mark.slow
 def test_memory_holds_one_large_episode(raw, tmp_path, monkeypatch):
     """An episode is given up before the next one is read."""
     monkeypatch.setattr(episode_groups, "_MAX_BYTES", 1000)
@@ -133,6 +135,7 @@ def test_a_key_that_is_no_text(raw, tmp_path, monkeypatch):
         convert_to(tmp_path, Keys(raw))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["uni é 中 100%s", "st*r [x]? '\"\n"])
 def test_odd_paths(tmp_path, name):
     directory = tmp_path / name
@@ -145,6 +148,7 @@ def test_odd_paths(tmp_path, name):
     assert names == {raw.name, "toy"}  # Nor is there what TFDS makes for downloads.
 
 
+@pytest.mark.slow
 def test_two_splits(raw, tmp_path):
     made = conversions.check_conversion(lambda: TwoSplits(raw), tmp_path / "a")
     conversions.check_resumes(
@@ -263,6 +267,7 @@ def test_object_store(raw, tmp_path, remote, monkeypatch, options):
     assert not list((tmp_path / "here").glob("rlds-made-*"))
 
 
+@pytest.mark.slow
 def test_home(raw, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     made = convert_to("~/data", ToySource(raw))
@@ -325,6 +330,7 @@ def test_full_disk(raw, tmp_path, monkeypatch, file_size, file_format, limit, wh
 # --- Interruptions -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -389,6 +395,7 @@ def test_killed_when_all_was_done_but_cleaning_up(raw, tmp_path, monkeypatch):
         convert_to(tmp_path, ToySource(raw))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_class", [True, False])
 def test_killed_then_called_for_something_else(raw, tmp_path, monkeypatch, by_class):
     """What was staged is of no use any more, and the dataset stays."""

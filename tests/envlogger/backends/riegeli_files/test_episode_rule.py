@@ -1,5 +1,6 @@
 import dm_env
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ def make_record(step_type, value=None, mark=Data.NONE):
     return data.SerializeToString()
 
 
+@pytest.mark.slow
 @given(TYPES, VALUES, st.sampled_from(Data.EpisodeMark.values()))
 def test_a_record_has_a_type_and_a_mark(step_type, value, mark):
     expected = StepKind(step_type if isinstance(step_type, int) else None, mark)

@@ -33,6 +33,7 @@ def do_round(clock, pacing, *, num_jobs=1, seconds=0.0, flush=0.0):
     return is_due
 
 
+@pytest.mark.slow
 @given(
     seconds_per_job=st.floats(1e-4, 0.1),
     flush=st.floats(0, 0.25),

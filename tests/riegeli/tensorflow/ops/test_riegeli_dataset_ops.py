@@ -67,17 +67,20 @@ def test_other_things_are_refused_at_once(names):
         RiegeliDataset(names)
 
 
+@pytest.mark.slow
 def test_arguments_of_upstream_are_accepted(files):
     assert contents(RiegeliDataset(files[:1], 1024, 2048)) == RECORDS
     assert contents(RiegeliDataset(files[:1], buffer_size=tf.constant(1024, tf.int64))) == RECORDS
 
 
+@pytest.mark.slow
 def test_it_can_be_repeated_batched_and_left_in_the_middle(files):
     batches = contents(RiegeliDataset(files[0]).repeat(10).batch(len(RECORDS)))
     assert [list(batch) for batch in batches] == [RECORDS] * 10
     assert contents(RiegeliDataset(files).take(2)) == RECORDS[:2]
 
 
+@pytest.mark.slow
 def test_it_works_inside_a_function(files):
     @tf.function
     def count():
@@ -90,6 +93,7 @@ def damage_last_byte(data):
     return data[:-1] + bytes([data[-1] ^ 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -53,6 +53,7 @@ def write_raw(directory, images):
     return directory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("images", ["plain", "padded", "rows", "matrix"])
 def test_files_hold_what_they_held(tmp_path, images):
     path = write_raw(tmp_path / "raw", images)

@@ -50,6 +50,7 @@ def check_episode(episode, path, images):
             assert episode.metadata[name] == file.attrs[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("images", IMAGES)
 def test_episodes_are_those_of_the_files(tmp_path, images):
     raw_aloha.write_folder(tmp_path, images=images, mobile=True, attributes={"by": "ü"})

@@ -100,6 +100,7 @@ def test_episodes_that_go_on_in_the_next_checkpoint(tmp_path, with_add_count):
     assert spans == [False, True, True, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kwargs",
     [
@@ -122,6 +123,7 @@ def test_wherever_the_oldest_row_is(tmp_path, kwargs):
     assert [episode.origin.begin for episode in found] == begins[:-1].tolist()
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(-8, 8).filter(bool), min_size=1, max_size=5),
     st.integers(4, 30),
@@ -289,6 +291,7 @@ def test_a_run_has_the_same_names_wherever_one_begins_to_look(tmp_path, below):
     assert (episode.key, episode.metadata["game"]) == ("Pong/1:0:3", "Pong")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [12, 11, 7])
 def test_reading_goes_on_after_any_episode(tmp_path, every):
     episodes = [*played(5, -9, 6), *played(20, black=5), *played(-7, 4)]
@@ -323,6 +326,7 @@ def test_configs_know_where_the_runs_are(tmp_path):
     assert len(RldsAtariDqnReplay.BUILDER_CONFIGS) == 60 * 5 + 1
 
 
+@pytest.mark.slow
 def test_a_builder_can_be_told_how_the_agent_saw(tmp_path):
     rows = raw.record(played(5, 4), padding=1)
     raw.write_run(tmp_path / "raw" / "Pong" / "1", rows, capacity=11)

@@ -424,6 +424,7 @@ def test_packets_of_video(tmp_path):
         rlds.sources.open(lost, bag_config=config)[0]
 
 
+@pytest.mark.slow
 def test_what_is_cut_off(tmp_path):
     """Of an MCAP file that ends too early there is what is complete; others say what to do."""
     rows = raw_bags.sample(150)

@@ -14,6 +14,7 @@ from rlds.formats.calvin.source import CalvinSource
 from rlds.sources.source import SourceError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", ["actions", "rel_actions"])
 def test_steps_are_those_of_the_files(tmp_path, action):
     path = raw_calvin.write(tmp_path)

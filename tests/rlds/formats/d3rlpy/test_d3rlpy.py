@@ -80,6 +80,7 @@ def sample(tmp_path):
     return raw_npz.write_folder(tmp_path / "raw", files)
 
 
+@pytest.mark.slow
 def test_any_episodes_there_and_back(tmp_path):
     raw = sample(tmp_path)
     options = {"observation": "observation/joints"}

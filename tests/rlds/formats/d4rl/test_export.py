@@ -35,6 +35,7 @@ def assert_same_values(path, expected):
         np.testing.assert_array_equal(found[name], value, strict=True, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", one_in(3, raw_d4rl.FAMILIES))
 def test_all_values_of_a_family_come_back(tmp_path, name):
     path = raw_d4rl.write_family(tmp_path, name)
@@ -44,6 +45,7 @@ def test_all_values_of_a_family_come_back(tmp_path, name):
         assert not [*differences(one, two)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"boundary": "file"}, {"boundary": "length", "length": 5}])
 def test_files_come_back_however_they_are_divided(tmp_path, options):
     path = raw_d4rl.write_family(tmp_path, "hopper_medium_replay-v2")
@@ -77,6 +79,7 @@ def test_unusual_values_come_back(tmp_path):
     assert_same_values(made, path)
 
 
+@pytest.mark.slow
 def test_what_d4rl_reads_of_other_episodes(tmp_path):
     """As `qlearning_dataset` of D4RL does it: transitions but for the last ones before a cut."""
     path = write_pybullet(tmp_path / "a.hdf5", [3, 5], cut=True)
@@ -97,6 +100,7 @@ def test_what_d4rl_reads_of_other_episodes(tmp_path):
             assert file["terminals"][end - 1] == steps["is_terminal"][-1]
 
 
+@pytest.mark.slow
 def test_a_file_of_pybullet_comes_back(tmp_path):
     path = write_pybullet(tmp_path / "a.hdf5", [4, 10, 3, 0, 6], cut=True)
     with h5py.File(path, "a") as file:

@@ -21,6 +21,7 @@ def read_arrays(path):
         return {name: file[name][:] for name in file}
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.booleans())
 def test_rewards_belong_to_the_actions_that_brought_them(tmp_path_factory, lengths, cut):

@@ -98,6 +98,7 @@ def test_version_2(tmp_path, hopper):
             np.testing.assert_array_equal(again[name][()], original[name][()], strict=True)
 
 
+@pytest.mark.slow
 def test_version_1_replay(tmp_path, hopper):
     """All in float64, as the simulator has it, rewards in a column; no next observations."""
     arrays = raw_d4rl.without(rows_of(hopper, dtype="f8", state_dtype="f8"), "next_observations")
@@ -117,6 +118,7 @@ def test_version_1_replay(tmp_path, hopper):
         assert steps["reward"].tolist() == [float(reward) for reward in played.rewards]
 
 
+@pytest.mark.slow
 def test_pybullet(tmp_path, hopper):
     """Rewards and terminals one row later than the actions, and a row more for each episode."""
     rows = {"observations": [], "actions": [], "rewards": [], "terminals": []}

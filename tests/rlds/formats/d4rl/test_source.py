@@ -83,6 +83,7 @@ def test_all_families_are_tested():
     assert EPISODES.keys() == raw_d4rl.FAMILIES.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EPISODES)
 def test_where_episodes_end_and_how(tmp_path, name):
     bounds, ends = EPISODES[name]
@@ -94,6 +95,7 @@ def test_where_episodes_end_and_how(tmp_path, name):
     assert [bool(e.steps["is_terminal"][-1]) for e in found] == [end == "t" for end in ends]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EPISODES)
 def test_steps_are_the_rows(tmp_path, name):
     path = raw_d4rl.write_family(tmp_path, name)
@@ -125,6 +127,7 @@ def test_steps_are_the_rows(tmp_path, name):
         np.testing.assert_array_equal(episode.steps["discount"][: end - begin], discount)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EPISODES)
 def test_a_field_alone_is_that_of_the_episode(tmp_path, name):
     source = D4rlSource(raw_d4rl.write_family(tmp_path, name))
@@ -135,6 +138,7 @@ def test_a_field_alone_is_that_of_the_episode(tmp_path, name):
             np.testing.assert_array_equal(steps[path], column, strict=True)
 
 
+@pytest.mark.slow
 def test_counts_add_up(tmp_path):
     for name in raw_d4rl.FAMILIES:
         path = raw_d4rl.write_family(tmp_path, name)
@@ -145,6 +149,7 @@ def test_counts_add_up(tmp_path):
             assert sum(episode.counts.get(what, 0) for episode in found) == total
 
 
+@pytest.mark.slow
 def test_large_files_are_read_as_they_are(tmp_path):
     path = raw_d4rl.write_mujoco_like(
         tmp_path / "large.hdf5", rows=20_500, next_observations=True, infos=True
@@ -158,6 +163,7 @@ def test_large_files_are_read_as_they_are(tmp_path):
         np.testing.assert_array_equal(read, arrays[key], strict=True)
 
 
+@pytest.mark.slow
 def test_nothing_is_decompressed_twice(tmp_path, monkeypatch):
     path = raw_d4rl.write_mujoco_like(tmp_path / "large.hdf5", rows=150_000, episode_length=70)
     source = D4rlSource(path)
@@ -171,6 +177,7 @@ def test_nothing_is_decompressed_twice(tmp_path, monkeypatch):
     assert read.count("/actions") == read.count("/rewards") == 1
 
 
+@pytest.mark.slow
 def test_rollouts_of_hopper(tmp_path):
     pytest.importorskip("imageio")  # Gymnasium needs it to import its MuJoCo environments.
     path = raw_d4rl.write_rollouts(
@@ -197,6 +204,7 @@ def bounds(source):
     return [(episode.origin.begin, episode.origin.end) for episode in episodes(source)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("boundary", "options", "expected"),
     [
@@ -240,6 +248,7 @@ def test_what_an_unknown_file_is_told_by_its_name_and_its_arrays(tmp_path):
     assert rules("any", infos=np.repeat([0, 1], 5)) == ("infos_index", "flags")
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12))
 def test_flags_divide_rows(tmp_path_factory, rows):
@@ -458,6 +467,7 @@ def test_damage_is_confined_to_its_episodes(tmp_path):
         np.testing.assert_array_equal(episode.steps["action"], undamaged.steps["action"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["observations", "next_observations"])
 def test_damage_to_what_is_compared_is_confined_to_its_episodes(tmp_path, name):
     path = file_with_small_chunks(tmp_path / "a.hdf5", next_observations=True)
@@ -495,6 +505,7 @@ def test_damage_to_flags_names_the_rows(tmp_path):
         D4rlSource(path)
 
 
+@pytest.mark.slow
 def test_damaged_episodes_can_be_left_out(tmp_path):
     path = file_with_small_chunks(tmp_path / "a.hdf5")
     damage_chunk(path, "actions", 1)
@@ -547,6 +558,7 @@ def test_configs_have_urls_and_checksums():
     assert RldsD4rl().url() is None
 
 
+@pytest.mark.slow
 def test_files_of_the_manual_dir(tmp_path):
     import tensorflow_datasets as tfds
 
@@ -563,6 +575,7 @@ def test_files_of_the_manual_dir(tmp_path):
     assert sorted(len(list(episode["steps"])) for episode in dataset) == [4, 5, 6]
 
 
+@pytest.mark.slow
 def test_rules_of_ones_own(tmp_path):
     config = D4rlConfig(name="windows")
     path = small_file(tmp_path / "a.hdf5")

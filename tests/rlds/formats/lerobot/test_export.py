@@ -53,6 +53,7 @@ def expected(source, index):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_rows(tmp_path, version):
     source = RobotSource()

@@ -69,6 +69,7 @@ def write_all(path):
     return path
 
 
+@pytest.mark.slow
 def test_version_3(tmp_path):
     path = write_all(tmp_path / "raw")
     made = export(path, "lerobot", tmp_path / "made")
@@ -88,6 +89,7 @@ def test_cameras_of_other_paths(tmp_path):
     assert_same(path, tmp_path / "made")
 
 
+@pytest.mark.slow
 def test_video_that_is_cut_between_keyframes(tmp_path):
     path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "unaligned"}, row_groups=False)
     export(path, "lerobot", tmp_path / "made")
@@ -96,6 +98,7 @@ def test_video_that_is_cut_between_keyframes(tmp_path):
         export(path, "lerobot", tmp_path / "cut", version="v2.1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["v2.1", "v2.0"])
 def test_version_2(tmp_path, version):
     path = raw.write_v2(tmp_path / "raw", version=version, codecs={raw.TOP: "h264"}, tasks=(1, 0))
@@ -128,6 +131,7 @@ def assert_same_rows(one, other, *, but=()):
             assert np.array_equal(frames[name], frames_again[name])
 
 
+@pytest.mark.slow
 def test_from_one_version_to_the_other_and_back(tmp_path):
     path = write_all(tmp_path / "raw")
     old = export(path, "lerobot", tmp_path / "old", version="v2.1")
@@ -151,6 +155,7 @@ def test_from_one_version_to_the_other_and_back(tmp_path):
             np.testing.assert_allclose(stats[feature][kind], found[kind], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_some_episodes(tmp_path):
     path = write_all(tmp_path / "raw")
     export(path, "lerobot", tmp_path / "made", split="train[1:]")
@@ -159,6 +164,7 @@ def test_some_episodes(tmp_path):
     assert_same_rows(rows_and_frames(path)[1:], rows_and_frames(tmp_path / "made"), but=but)
 
 
+@pytest.mark.slow
 def test_what_else_is_said(tmp_path):
     """Users add entries to info.json, and to the table of episodes."""
     path = raw.write_v2(tmp_path / "raw", info={"site": "lab 3"})
@@ -184,6 +190,7 @@ def test_lists_have_a_name_that_old_readers_know(tmp_path):
     check_layout(tmp_path / "made")
 
 
+@pytest.mark.slow
 def test_episodes_that_cannot_be_read(tmp_path):
     path = raw.write_v3(tmp_path / "raw")
     raw.without_footer(path / "data/chunk-000/file-001.parquet")

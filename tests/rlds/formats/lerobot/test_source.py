@@ -144,6 +144,7 @@ def test_endings(tmp_path):
     assert LeRobotSource(tmp_path / "cut", terminal="done").read("train", 0).truncated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["h264", "av1", "unaligned"])
 def test_packets(tmp_path, codec):
     """The clips of episodes in one file have the frames of the file."""

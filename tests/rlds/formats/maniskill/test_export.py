@@ -81,6 +81,7 @@ def write_npz(directory):
     return raw_npz.write_folder(directory, files)
 
 
+@pytest.mark.slow
 def test_episodes_of_others(tmp_path):
     path = write_npz(tmp_path / "raw")
     made = export(path, "maniskill", tmp_path / "made", env_id="Stack-v1")

@@ -61,6 +61,7 @@ def check_episode(episode, path):
     assert episode.metadata["control_mode"] == "pd_joint_pos"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_episodes_are_those_of_the_file(tmp_path, kind):
     name = "trajectory.rgbd.pd_joint_pos.physx_cpu"

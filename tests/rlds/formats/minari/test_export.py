@@ -11,6 +11,7 @@ import rlds.sources
 from rlds.sources.exporting import differences
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data_format", ["hdf5", "parquet"])
 def test_there_and_back(tmp_path, data_format):
     files = raw_npz.sample()
@@ -39,6 +40,7 @@ def test_there_and_back(tmp_path, data_format):
     np.testing.assert_array_equal(window["action"], files["episode_2.npz"]["action"][2:4])
 
 
+@pytest.mark.slow
 def test_what_minari_has_changed_since(tmp_path):
     """Episodes that Minari added are there; what was in the sidecar is not of all of them."""
     raw = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())

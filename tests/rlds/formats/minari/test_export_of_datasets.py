@@ -44,6 +44,7 @@ def export_minari(data, target, split=None, **options):
 # --- What came from Minari -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data_format", one_in(3, FORMATS))
 def test_what_minari_recorded_comes_out_the_same(data_format, tmp_path):
     directory = raw_minari.record_cart_pole("cart/pole-v0", data_format=data_format)
@@ -110,6 +111,7 @@ def _check_equal(value, expected):
         np.testing.assert_array_equal(value, expected)
 
 
+@pytest.mark.slow
 def test_a_part_of_a_dataset_gets_numbers_of_its_own(tmp_path):
     raw_minari.record_cart_pole("cart/pole-v0")
     export_minari("cart/pole-v0", "cart/part-v0", split="train[1:3]")

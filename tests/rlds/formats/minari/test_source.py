@@ -79,6 +79,7 @@ def write_boxes(*episodes, dataset_id="box-v0", **kwargs):
 # --- What is read --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data_format", FORMATS)
 def test_episodes_are_those_that_minari_reads(data_format):
     directory = raw_minari.write_buffers("space/all-v1", data_format=data_format)
@@ -145,6 +146,7 @@ def test_the_end_of_an_episode_is_told_by_its_flags():
     assert read_all(source)[2].steps["truncations"].tolist() == [False, True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data_format", FORMATS)
 def test_attributes_become_metadata_of_episodes(data_format):
     source = MinariSource(raw_minari.write_buffers("all-v1", data_format=data_format))
@@ -309,12 +311,14 @@ def test_conversion_of_a_recorded_dataset(tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data_format", one_in(2, ["hdf5", "parquet"]))
 def test_conversion_of_all_spaces(tmp_path, data_format):
     directory = raw_minari.write_buffers("all-v1", data_format=data_format)
     check_conversion(lambda: MinariSource(directory), tmp_path)
 
 
+@pytest.mark.slow
 def test_datasets_with_configs_stand_side_by_side(tmp_path):
     for number, episodes in enumerate(([one_box()], [one_box(), one_box()]), start=1):
         path = write_boxes(*episodes, dataset_id=f"box-v{number}")

@@ -76,6 +76,7 @@ def test_a_reward_in_the_first_row_refutes_the_other_order(tmp_path, raw):
     assert "row 0, field 'reward': 2.0, but with alignment='rsa'" in str(refuted.error)
 
 
+@pytest.mark.slow
 def test_a_builder_can_be_told_the_order(tmp_path, raw):
     raw_rlu.write_files(tmp_path / "raw", "run_1", raw)
     config = RluConfig(name="shifted")
@@ -92,6 +93,7 @@ def test_episodes_of_two_checkpoints_may_have_the_same_id(tmp_path, raw):
     assert RluAtariSource(tmp_path, require_unique_ids=True).repeated_ids() == {}
 
 
+@pytest.mark.slow
 def test_images_are_the_bytes_that_were_published(tmp_path, raw):
     raw_rlu.write_files(tmp_path / "raw", "run_1", raw)
     made = convert(RluAtariSource(tmp_path / "raw"), name="made", data_dir=tmp_path, shuffle=False)

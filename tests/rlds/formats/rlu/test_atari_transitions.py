@@ -45,6 +45,7 @@ def published_transition(record):
     return {**fields, "episode_id": tf.bitcast(fields["episode_id"], tf.uint64)}
 
 
+@pytest.mark.slow
 def test_a_transition_is_the_one_that_the_published_loader_reads(tmp_path, raw):
     files = raw_rlu.write_files(tmp_path / "raw", "run_1", raw)
     source = RluAtariTransitionsSource(tmp_path / "raw")
@@ -71,6 +72,7 @@ def test_a_transition_is_the_one_that_the_published_loader_reads(tmp_path, raw):
     assert ids == {0, 2**64 - 1}
 
 
+@pytest.mark.slow
 def test_images_are_the_bytes_that_were_published(tmp_path, raw):
     raw_rlu.write_files(tmp_path / "raw", "run_1", raw)
     source = RluAtariTransitionsSource(tmp_path / "raw")
@@ -82,6 +84,7 @@ def test_images_are_the_bytes_that_were_published(tmp_path, raw):
             assert frames == [expected["o_t"][index], expected["o_tp1"][index]]
 
 
+@pytest.mark.slow
 def test_batches_of_stacks_can_be_read_at_once(tmp_path, raw):
     raw_rlu.write_files(tmp_path / "raw", "run_1", raw)
     source = RluAtariTransitionsSource(tmp_path / "raw")

@@ -39,6 +39,7 @@ def published_transition(record):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lacks_last", [False, True])
 def test_a_window_is_the_transition_that_the_published_loader_reads(tmp_path, lacks_last):
     raw = raw_rlu.bsuite_windows(lacks_last=lacks_last)

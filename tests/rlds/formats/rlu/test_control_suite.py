@@ -43,6 +43,7 @@ def test_rows_in_either_order(tmp_path, order):
         assert placeholders["discount"] == expected["discount"][0 if order == "rsa" else -1]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(2, 7), min_size=1, max_size=3).map(tuple),
     st.sampled_from(["rsa", "sar"]),
@@ -97,6 +98,7 @@ def test_rewards_of_the_episode_may_be_given_for_each_row(tmp_path):
     assert "episodic_reward" not in first.metadata
 
 
+@pytest.mark.slow
 def test_agrees_with_tfds_where_that_is_right(tmp_path):
     from tensorflow_datasets.rl_unplugged.rlu_control_suite import rlu_control_suite
 
@@ -127,6 +129,7 @@ def test_agrees_with_tfds_where_that_is_right(tmp_path):
         assert ours.metadata["recorded_episode_id"] == other["episode_id"]
 
 
+@pytest.mark.slow
 def test_a_real_episode_comes_back_as_its_transitions(tmp_path):
     timesteps, actions = rollouts.of_dm_env(rollouts.simulator(5, seed=0), 5)
     names = list(timesteps[0].observation)

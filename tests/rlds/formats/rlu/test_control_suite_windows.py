@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import raw_rlu
 import tensorflow as tf
 
@@ -31,6 +32,7 @@ def published_transition(record):
     }
 
 
+@pytest.mark.slow
 def test_a_window_is_the_transition_that_the_published_loader_reads(tmp_path):
     files = raw_rlu.write_files(tmp_path / "raw", "train", raw_rlu.control_suite_windows())
     source = RluControlSuiteWindowsSource(tmp_path / "raw")

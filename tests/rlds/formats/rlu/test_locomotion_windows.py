@@ -60,6 +60,7 @@ def test_images_of_another_shape_are_found_at_once(tmp_path):
         RluLocomotionWindowsSource(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_one", [True, False])
 def test_the_steps_are_those_that_the_published_loader_reads(tmp_path, in_one):
     raw = raw_rlu.locomotion_windows((6, 3), 4, camera=SHAPE, in_one=in_one)

@@ -71,6 +71,7 @@ def check_steps(episode, timesteps, actions, observed):
     assert steps["is_terminal"].tolist() == [False] * length + [is_terminal]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_steps", [NUM_STEPS, NUM_STEPS - 5], ids=["to the end", "cut"])
 @pytest.mark.parametrize(
     ("source", "separator"), [(RluControlSuiteSource, "/"), (RluRwrlSource, ":")]

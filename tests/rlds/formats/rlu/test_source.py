@@ -151,6 +151,7 @@ def test_there_is_a_config_for_each_dataset_and_one_for_any_other():
     assert {builder.BUILDER_CONFIGS[0].name for _, builder, _ in PRODUCTS.values()} == {"files"}
 
 
+@pytest.mark.slow
 def test_a_config_takes_its_files_from_the_manual_dir(tmp_path):
     folder = tmp_path / "manual" / "atari_episodes_ordered" / "Pong"
     for run, seed in (("run_1", 1), ("run_2", 2)):
@@ -163,6 +164,7 @@ def test_a_config_takes_its_files_from_the_manual_dir(tmp_path):
     assert builder.info.splits["train"].num_examples == 2
 
 
+@pytest.mark.slow
 def test_damaged_episodes_are_left_out_if_that_is_asked_for(tmp_path):
     episodes = raw_rlu.control_suite_episodes()
     episodes[1]["step_type"][2] = 2.0

@@ -31,6 +31,7 @@ def test_all_values_of_a_dialect_come_back(tmp_path, name):
     check_comes_back(path, made, **options)
 
 
+@pytest.mark.slow
 def test_a_folder_comes_back_as_a_file(tmp_path):
     folder = raw.libero_folder(tmp_path / "libero")
     check_comes_back(folder, export(folder, "robomimic", tmp_path / "made.hdf5").path)
@@ -90,6 +91,7 @@ def test_without_a_damaged_demonstration(tmp_path):
         assert file["mask/valid"][()].tolist() == [b"demo_1"]
 
 
+@pytest.mark.slow
 def test_other_episodes_and_back(tmp_path):
     files = raw_npz.sample()
     path = raw_npz.write_folder(tmp_path / "raw", files)

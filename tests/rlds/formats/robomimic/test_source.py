@@ -80,6 +80,7 @@ def test_with_the_final_observation(tmp_path):
     assert "x, y, z, w" in episodes.spec["steps"]["observation"]["robot0_eef_quat"].doc
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dones", "terminal", "expected"),
     [
@@ -167,6 +168,7 @@ def test_states_of_isaac_lab_are_those_before_the_action(tmp_path):
         assert (episode.truncated, episode.num_steps) == (True, attributes["num_samples"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", raw.DIALECTS)
 def test_every_array_is_somewhere(tmp_path, name):
     path = raw.DIALECTS[name](tmp_path / f"{name}.hdf5")
@@ -196,6 +198,7 @@ def as_bytes(text):
     return text.encode() if isinstance(text, str) else text
 
 
+@pytest.mark.slow
 def test_values_however_they_are_stored(tmp_path):
     """Side by side as numbers of this machine, or in any other way."""
     path, odd = raw.robomimic(tmp_path / "a.hdf5"), h5py.h5t.IEEE_F32LE.copy()
@@ -258,6 +261,7 @@ def test_instructions_in_names_of_files(tmp_path):
     assert texts == {"close the top drawer", "pick up the bowl"}
 
 
+@pytest.mark.slow
 def test_spans_are_parts_of_episodes(tmp_path):
     for name, alignment in (
         ("robomimic", "as_stored"),

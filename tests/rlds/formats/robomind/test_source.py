@@ -40,6 +40,7 @@ def check_episode(episode, path):
                 assert found == file["observations"][group]["camera_front"][row].tobytes()
 
 
+@pytest.mark.slow
 def test_episodes_are_those_of_the_files(tmp_path):
     root = raw_robomind.write_folder(tmp_path)
     episodes = rlds.sources.open(root, "train")

@@ -57,6 +57,7 @@ def test_there_and_back(tmp_path, write, suffix, made):
     assert decoded.num_steps == 12
 
 
+@pytest.mark.slow
 def test_an_aborted_episode_is_one_that_is_not_complete(tmp_path):
     path = raw_zarr.write_pusht(tmp_path / "raw.zarr", aborted=3)
     export(path, "zarr", tmp_path / "made.zarr")
@@ -68,6 +69,7 @@ def test_an_aborted_episode_is_one_that_is_not_complete(tmp_path):
     assert [episode.key for episode in rlds.sources.open(part.path)] == ["episode_1", "episode_2"]
 
 
+@pytest.mark.slow
 def test_other_episodes(tmp_path):
     """Final observations, flags, text and arrays of other lengths are in the sidecar."""
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())

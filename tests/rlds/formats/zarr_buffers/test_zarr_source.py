@@ -40,6 +40,7 @@ def check_rows(episodes, raw, ends):
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pusht.zarr", "pusht.zarr.zip"])
 def test_a_buffer_of_diffusion_policy(tmp_path, name):
     path = raw_zarr.write_pusht(tmp_path / name)
@@ -75,6 +76,7 @@ def test_rows_of_an_aborted_episode(tmp_path):
     assert "row 14, field 'data/action': 15 rows, but others have 14" in faults[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "codec"), [("a.zarr", None), ("a.zarr.zip", raw_zarr.jpeg2k())])
 def test_frames_that_are_files(tmp_path, name, codec):
     raw, path = raw_zarr.umi(), raw_zarr.write_umi(tmp_path / name, codec=codec)
@@ -191,6 +193,7 @@ def test_zarr_3_leaves_out_chunks_of_zeros(tmp_path):
     assert not rlds.sources.open(path, missing_chunks="fill")[2].steps["reward"].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", ["some", "consolidated", "in an archive"])
 def test_an_array_of_which_files_are_missing(tmp_path, left):
     """It is no array less."""
