@@ -55,9 +55,6 @@ class StepEncoder:
         # The one that was used last comes first. Replaced as a whole, as threads may iterate.
         self._plans: tuple[Callable[[Any], bytes | None], ...] = ()
 
-    def __reduce__(self) -> tuple[type[StepEncoder], tuple[()]]:
-        return StepEncoder, ()  # Plans are quickly made anew.
-
     def encode(self, step: StepData) -> bytes:
         """Encodes a step.
 

@@ -332,6 +332,8 @@ def test_a_backend_of_ones_own():
         play(env)
         with pytest.raises(NotImplementedError, match="Collecting cannot discard episodes"):
             env.discard_episode()
+        with pytest.raises(NotImplementedError, match="does not store metadata of episodes"):
+            env._backend._set_episode_metadata(1)
     assert env._backend.seen == [(0, True), (1, False), (2, False), "closed"]
     assert "environment_specs" in env._backend.metadata()
 

@@ -50,6 +50,8 @@ def test_reads_from_memory():
     ):
         assert len(reader.steps) == 10
         assert reader.action_spec() == Catch().action_spec()
+    with pytest.raises(TypeError, match="backend must be a BackendType or a BackendReader, got 'm"):
+        Reader(writer, backend="memory")
 
 
 def test_specs(tmp_path):
@@ -159,10 +161,18 @@ def test_columns_of_no_episodes(reader):
         reader.recorded_columns(1, 1)
 
 
-def test_columns_of_an_episode_of_one_step_take_the_specs(tmp_path):
-    with envlogger.EnvLogger(Catch(), data_directory=tmp_path) as env:
+@pytest.mark.parametrize("is_in_memory", [False, True])
+def test_columns_of_an_episode_of_one_step(tmp_path, is_in_memory):
+    backend = InMemoryBackendWriter()
+    arguments = {"backend": backend} if is_in_memory else {"data_directory": tmp_path}
+    with envlogger.EnvLogger(Catch(), **arguments) as env:
         env.reset()
-    with Reader(tmp_path) as reader:
+    made = {"backend": InMemoryBackendReader(backend)} if is_in_memory else arguments
+    with Reader(**made) as reader:
+        columns = reader.columns(0)
+        assert columns["action"].tolist() == columns["reward"].tolist() == [None]
+        assert columns["observation"].shape == (1, 10, 5)
+        # Its placeholders take the specs.
         assert reader.columns(0, rlds=True)["action"].dtype == Catch().action_spec().dtype
 
 

@@ -105,6 +105,17 @@ def test_metadata_that_is_set_before_the_first_recorded_step_is_kept(backend):
         assert list(reader.episode_metadata()) == [None, {"list": [1]}]
 
 
+def test_values_in_tuples_are_picked_by_their_index(backend):
+    with backend.writer() as writer:
+        record(writer, (1, [2.5]), (3, [4.5]))
+    with backend.reader() as reader:
+        fields = [("observation", 0), ("observation", 1, 0), ("observation", 2), ("action",)]
+        assert list(reader.pick(-1, [1, 0], fields)) == [
+            [3, 4.5, None, (3, [4.5])],
+            [1, 2.5, None, None],
+        ]
+
+
 def test_episodes_without_an_environment(backend):
     with backend.writer() as writer:
         with writer.episode(metadata="a") as record_step:

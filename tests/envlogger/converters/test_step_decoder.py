@@ -209,6 +209,11 @@ def test_endless_variety_is_decoded_too():
     assert_decodes(decoder, *map(stored, texts), *map(stored, texts))
 
 
+def test_a_step_of_very_many_values_is_decoded():
+    record = StepEncoder().encode(mid(tuple(range(2000))))
+    assert_decodes(StepDecoder(), record, record)
+
+
 def test_nesting_deeper_than_parsers_go_is_refused():
     content = b""
     for _ in range(100):
