@@ -23,12 +23,13 @@ import numpy as np
 import rlds
 import tfds_files
 from rlds.sources import reading
+from rlds.sources.digests import as_array, content_of, text_of
 from rlds.sources.episode_fields import ORIGIN
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.options import Option, options_of
 from rlds.sources.registry import Format, formats
-from rlds.sources.sidecar import Sidecar, as_array
+from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import (
     Origin,
     Outline,
@@ -561,17 +562,8 @@ def _digest(episode: SourceEpisode, but: Collection[str]) -> int:
     crc = google_crc32c.value("\n".join(facts).encode())
     fields = {f"steps/{path}": leaf for path, leaf in leaves_at(episode.steps, None)}
     fields |= leaves_at(episode.metadata, None)
-    for path in sorted(fields.keys() - {*but}):
-        values = as_array(fields[path])
-        is_text = values.dtype.kind in "USO"
-        head = f"{path} {'texts' if is_text else values.dtype} {values.shape}"
-        crc = google_crc32c.extend(crc, head.encode())
-        if is_text:
-            for value in map(_text, values.reshape(-1).tolist()):
-                value = value if isinstance(value, bytes) else repr(value).encode()
-                crc = google_crc32c.extend(crc, b"%d %b" % (len(value), value))
-        else:
-            crc = google_crc32c.extend(crc, values.tobytes())
+    for part in content_of({path: fields[path] for path in fields.keys() - {*but}}):
+        crc = google_crc32c.extend(crc, part)
     return int(crc)
 
 
@@ -612,19 +604,13 @@ def _difference(one: Any, other: Any) -> str | None:
         if one.shape != other.shape:
             return f"shape {one.shape} became {other.shape}"
         pairs = zip(one.reshape(-1).tolist(), other.reshape(-1).tolist())
-        differ = [row for row, (a, b) in enumerate(pairs) if _text(a) != _text(b)]
+        differ = [row for row, (a, b) in enumerate(pairs) if text_of(a) != text_of(b)]
         return f"value {differ[0]} is another" if differ else None
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         return f"{one.dtype} of shape {one.shape} became {other.dtype} of shape {other.shape}"
     if one.tobytes() != other.tobytes():
         return "values are others"
     return None
-
-
-def _text(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return (value.dtype.str, value.shape, value.tobytes())
-    return value.encode() if isinstance(value, str) else value
 
 
 def _pixels(images: np.ndarray, like: np.ndarray) -> np.ndarray:

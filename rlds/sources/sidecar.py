@@ -23,6 +23,7 @@ from etils import epath
 import rlds
 import tfds_files
 from rlds.raw_files.untrusted import check_link, is_there, source_errors
+from rlds.sources.digests import as_array
 from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, ORIGIN, TRUNCATED, fields_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import Origin, Outline, SourceEpisode, require_files
@@ -32,7 +33,7 @@ from rlds_ecosystem import stores
 from rlds_ecosystem.columns import stack_values, step_flags
 from rlds_ecosystem.fields import Field, match_columns
 from rlds_ecosystem.nests import leaves_at, nest
-from tfds_files.columns import RaggedColumn, stack
+from tfds_files.columns import RaggedColumn
 from tfds_files.features import Dataset, Features, Image, images_as_bytes
 from tfds_files.record_files import TFRecordWriter
 
@@ -43,7 +44,6 @@ __all__ = [
     "Sidecar",
     "SidecarWriter",
     "StoredSidecar",
-    "as_array",
 ]
 
 # What the arrays are called in which a file keeps it, see `StoredSidecar.in_arrays`.
@@ -519,17 +519,6 @@ def _bytes_of(ends: np.ndarray, rows: Callable[[int, int], np.ndarray], index: i
     if not 0 <= begin <= end:
         raise ValueError(f"{SIDECAR_ENDS}: ends before it begins")
     return rows(begin, end).tobytes()
-
-
-def as_array(column: Any) -> np.ndarray:
-    """Returns a column as an array; as one of arrays, if its rows are of several lengths.
-
-    >>> as_array(RaggedColumn(np.array([1, 2, 3]), np.array([1, 2])))
-    array([array([1]), array([2, 3])], dtype=object)
-    """
-    if not isinstance(column, RaggedColumn):
-        return np.asarray(column)
-    return stack([as_array(column[row]) for row in range(len(column))])
 
 
 def _stored(field: Field) -> Any:

@@ -1,0 +1,77 @@
+"""Digests of what episodes hold, whatever format they are stored in."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlds_ecosystem.nests import leaves_at
+from tfds_files.columns import RaggedColumn, stack
+
+__all__ = ["as_array", "content_of", "digest_of", "text_of"]
+
+_SIZE = 16
+
+
+def digest_of(steps: Mapping[str, Any]) -> bytes:
+    """Returns a digest of the steps of an episode: their names, dtypes, shapes and values.
+
+    Episodes of equal steps have equal digests, whatever they are called, whatever format they are
+    in, and whatever is said of them as a whole. Images that are files count as files: take the
+    steps from a source `with_image_files()`.
+
+    Args:
+      steps: The columns of the steps, as a `SourceEpisode` has them.
+
+    Returns:
+      16 bytes, of BLAKE2b.
+
+    >>> digest_of({"reward": np.zeros(2)}).hex()
+    '7d6065f2f31261ac865e939d179c11f0'
+    """
+    found = hashlib.blake2b(digest_size=_SIZE)
+    for part in content_of(dict(leaves_at(steps, None))):
+        found.update(part)
+    return found.digest()
+
+
+def content_of(fields: Mapping[str, Any]) -> Iterator[Any]:
+    """Yields bytes that are the same for equal values of fields, and for no others.
+
+    Text and its UTF-8 are equal.
+
+    Args:
+      fields: Values or columns, by the paths of their fields.
+    """
+    for path in sorted(fields):
+        values = as_array(fields[path])
+        is_text = values.dtype.kind in "USO"
+        yield f"{path} {'texts' if is_text else values.dtype} {values.shape}".encode()
+        if is_text:
+            for value in map(text_of, values.reshape(-1).tolist()):
+                value = value if isinstance(value, bytes) else repr(value).encode()
+                yield b"%d " % len(value)
+                yield value
+        else:
+            yield values.tobytes()
+
+
+def text_of(value: Any) -> Any:
+    """Returns what two values of an array of objects are compared by."""
+    if isinstance(value, np.ndarray):
+        return (value.dtype.str, value.shape, value.tobytes())
+    return value.encode() if isinstance(value, str) else value
+
+
+def as_array(column: Any) -> np.ndarray:
+    """Returns a column as an array; as one of arrays, if its rows are of several lengths.
+
+    >>> as_array(RaggedColumn(np.array([1, 2, 3]), np.array([1, 2])))
+    array([array([1]), array([2, 3])], dtype=object)
+    """
+    if not isinstance(column, RaggedColumn):
+        return np.asarray(column)
+    return stack([as_array(column[row]) for row in range(len(column))])
