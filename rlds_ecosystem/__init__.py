@@ -29,6 +29,7 @@ _EXTRA_OF = {
     "array_record": "array_record",
     "av": "video",
     "cv2": "images",
+    "duckdb": "query",
     "gcsfs": "gcs",
     "grain": "grain",
     "gymnasium": "gymnasium",

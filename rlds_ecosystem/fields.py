@@ -16,6 +16,7 @@ __all__ = [
     "Fields",
     "MismatchError",
     "Opaque",
+    "as_fields",
     "children_of",
     "in_words",
     "is_absent",
@@ -88,6 +89,21 @@ class Opaque:
 
 # Fields, nested in dicts.
 Fields: TypeAlias = "Mapping[str, Field | Opaque | Fields]"
+
+
+def as_fields(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns nested fields, of which scalars may be declared by their dtypes.
+
+    >>> as_fields({"a": {"b": np.int64}})["a"]["b"] == Field(np.int64)
+    True
+    """
+    fields: dict[str, Any] = {}
+    for name, field in declared.items():
+        if isinstance(field, Mapping):
+            fields[name] = as_fields(field)
+        else:
+            fields[name] = Field(field) if isinstance(field, type | np.dtype | str) else field
+    return fields
 
 
 class MismatchError(ValueError):

@@ -120,8 +120,11 @@ def leaves_at(
     >>> dict(leaves_at({"a": {"b": 1, "c": 2}, "d": 3}, ["a"]))
     {'a/b': 1, 'a/c': 2}
     """
+    if paths is None:
+        yield from named_leaves(nested)
+        return
     leaves = dict(named_leaves(nested))
-    for path in [""] if paths is None else [paths] if isinstance(paths, str) else paths:
+    for path in [paths] if isinstance(paths, str) else paths:
         found = {path: leaves[path]} if path in leaves else {}
         found = found or {name: leaf for name, leaf in leaves.items() if is_in(name, path)}
         if not found and path:
@@ -144,8 +147,11 @@ def named_leaves(structure: Any) -> Iterator[tuple[str, Any]]:
         yield "", structure
         return
     for key, child in structure.items() if isinstance(structure, Mapping) else enumerate(structure):
-        for path, leaf in named_leaves(child):
-            yield f"{key}/{path}" if path else str(key), leaf
+        if isinstance(child, Mapping | tuple):
+            for path, leaf in named_leaves(child):
+                yield f"{key}/{path}" if path else str(key), leaf
+        else:
+            yield str(key), child
 
 
 def map_named_leaves(function: Callable[[str, Any], Any], structure: Any, path: str = "") -> Any:

@@ -6,7 +6,6 @@ import collections
 import concurrent.futures
 import itertools
 import multiprocessing
-import os
 import signal
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,20 +16,13 @@ import numpy as np
 from rlds.sources import Episodes, SourceEpisode, SourceError
 from rlds_ecosystem.nests import named_leaves
 
-__all__ = ["default_jobs", "indices_of", "read_all"]
+__all__ = ["indices_of", "read_all"]
 
 # Starting processes takes seconds, and what they read is copied: it pays for many small episodes.
 _MANY, _SMALL = 5_000, 1 << 18
 _CHUNK, _CHUNK_BYTES = 128, 32 << 20
 
 _episodes: Episodes
-
-
-def default_jobs() -> int:
-    """Returns how many processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def indices_of(episodes: Episodes) -> Iterator[int]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import os
 import struct
@@ -26,6 +25,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
+from rlds_ecosystem.caches import cache_folder
 from rlds_ecosystem.mapping import map_file
 from rlds_ecosystem.stores import is_local
 from rlds_ecosystem.whole_files import write_at_once
@@ -131,12 +131,8 @@ def _beside(path: str) -> list[Path]:
 def _cached(path: str) -> list[Path]:
     """Where it is in the cache, if there is one."""
     folder, name = os.path.split(os.path.abspath(path))
-    cache = os.environ.get("RLDS_CACHE_DIR") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or "~/.cache", "rlds"
-    )
-    key = hashlib.sha256(os.path.realpath(folder).encode()).hexdigest()[:32]
-    place = Path(os.path.expanduser(cache), "feeds", key, f"{name}.index")
-    return [] if place.parts[0] == "~" else [place]  # Some users have no home.
+    place = cache_folder("feeds", os.path.realpath(folder))
+    return [] if place is None else [place / f"{name}.index"]
 
 
 def _arrays(index: ShardIndex) -> dict[str, np.ndarray]:

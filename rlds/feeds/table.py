@@ -33,6 +33,7 @@ from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.episodes import Episodes
 from rlds.sources.opening import format_of
 from rlds.sources.opening import open as open_episodes
+from rlds.sources.selected import SelectedSource
 from rlds.sources.source import (
     RandomAccessSource,
     Source,
@@ -60,6 +61,7 @@ def open(
     split: str | None = None,
     *,
     fields: str | Iterable[str] | None = None,
+    where: str | None = None,
     format: str | None = None,
     jpeg: Literal["accurate", "tf"] = "accurate",
     threads: int = 0,
@@ -79,6 +81,8 @@ def open(
       path: What `rlds.sources.open` takes, or the episodes that it returns.
       split: The split, or a part such as `train[:90%]`; needed if there are several.
       fields: Paths of the fields of a step that you need; all by default. Others are not read.
+      where: Which episodes to have, as a condition in SQL over the table of episodes, such as
+        `"steps > 50 and success"`; see `rlds.sources.Episodes.where`.
       format: The name of the format, if it cannot be recognized.
       jpeg: "accurate" for the pixels that most libraries decode; "tf" for those of TensorFlow,
         which takes a shortcut.
@@ -95,7 +99,7 @@ def open(
       FileNotFoundError: There is nothing at the path.
       KeyError: There is no such split, or no such field.
       SourceError: The data is damaged; says where.
-      ValueError: An option is wrong.
+      ValueError: An option is wrong, or `where` is, or holds for no episode.
 
     >>> import tempfile
     >>> import envlogger
@@ -117,7 +121,14 @@ def open(
         format = format_of(path) if format is None else format
         if format == "tfds":
             options = {**options, "decode_images": False}
-        episodes = open_episodes(path, split, format=format, **options)
+        episodes = open_episodes(path, split, format=format, where=where, **options)
+    if isinstance(path, Episodes) and where is not None:
+        episodes = episodes.where(where, progress=progress)
+    if isinstance(episodes.source, SelectedSource):
+        chosen, whole = _unselected(episodes)
+        arguments = {"jpeg": jpeg, "threads": threads, "cache_bytes": cache_bytes}
+        checks = {"verify": verify, "decode_images": decode_images, "progress": progress}
+        return open(whole, fields=fields, **arguments, **checks).filter_episodes(chosen)  # type: ignore[arg-type]
     source = _with_image_files(episodes.source)
     if source is not episodes.source:
         episodes = Episodes(source, episodes.split, format=episodes.format)
@@ -132,6 +143,19 @@ def open(
             bars.update(bar, completed=done, total=total or None)
 
         return _open(episodes, wanted, given, verify, show)
+
+
+def _unselected(episodes: Episodes) -> tuple[np.ndarray, Episodes]:
+    """Which episodes of which others they are: those are read in place."""
+    source = episodes.source
+    assert isinstance(source, SelectedSource)
+    names = list(dict.fromkeys(split for split, _, _ in episodes.ranges))
+    whole = Episodes(source.source, "+".join(names), format=episodes.format)
+    firsts = dict.fromkeys(names, 0)
+    for (before, _, end), name in zip(whole.ranges, names[1:]):
+        firsts[name] = firsts[before] + end
+    parts = [source.chosen[name][begin:end] + firsts[name] for name, begin, end in episodes.ranges]
+    return np.concatenate(parts), whole
 
 
 def _with_image_files(source: Source) -> Source:

@@ -11,7 +11,7 @@ import numpy as np
 from rlds_ecosystem.nests import leaves_at
 from tfds_files.columns import RaggedColumn, stack
 
-__all__ = ["as_array", "content_of", "digest_of", "text_of"]
+__all__ = ["as_array", "content_of", "digest_of", "digest_of_columns", "text_of"]
 
 _SIZE = 16
 
@@ -30,10 +30,15 @@ def digest_of(steps: Mapping[str, Any]) -> bytes:
       16 bytes, of BLAKE2b.
 
     >>> digest_of({"reward": np.zeros(2)}).hex()
-    '7d6065f2f31261ac865e939d179c11f0'
+    'a80dd2d69f837bb612e5f2267142aeee'
     """
+    return digest_of_columns(dict(leaves_at(steps, None)))
+
+
+def digest_of_columns(columns: Mapping[str, Any]) -> bytes:
+    """Returns the digest of steps, see `digest_of`, by the columns at the paths of their fields."""
     found = hashlib.blake2b(digest_size=_SIZE)
-    for part in content_of(dict(leaves_at(steps, None))):
+    for part in content_of(columns):
         found.update(part)
     return found.digest()
 
@@ -49,14 +54,14 @@ def content_of(fields: Mapping[str, Any]) -> Iterator[Any]:
     for path in sorted(fields):
         values = as_array(fields[path])
         is_text = values.dtype.kind in "USO"
-        yield f"{path} {'texts' if is_text else values.dtype} {values.shape}".encode()
+        yield f"{path} {'texts' if is_text else values.dtype.str} {values.shape}".encode()
         if is_text:
             for value in map(text_of, values.reshape(-1).tolist()):
                 value = value if isinstance(value, bytes) else repr(value).encode()
                 yield b"%d " % len(value)
                 yield value
         else:
-            yield values.tobytes()
+            yield values.data if values.flags.c_contiguous and values.size else values.tobytes()
 
 
 def text_of(value: Any) -> Any:

@@ -38,6 +38,8 @@ class EncodedFrames(WrappedSource):
       ValueError: There is no such quality.
     """
 
+    adds_pixels = True
+
     def __init__(
         self, source: FramesSource, encoding: Literal["png", "jpeg"], quality: int
     ) -> None:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 import rlds
-from rlds.sources.source import SourceEpisode
+from rlds.sources.source import Origin, SourceEpisode
 from rlds_ecosystem.fields import Field, Fields
 
-__all__ = ["COMPLETE", "EPISODE_FIELDS", "ORIGIN", "RESERVED", "TRUNCATED", "fields_of"]
+__all__ = [
+    "COMPLETE",
+    "EPISODE_FIELDS",
+    "ORIGIN",
+    "RESERVED",
+    "TRUNCATED",
+    "as_converted",
+    "fields_of",
+]
 
 TRUNCATED = "truncated"
 COMPLETE = "complete"
@@ -42,3 +51,17 @@ def fields_of(episode: SourceEpisode) -> dict[str, Any]:
         },
         **episode.metadata,
     }
+
+
+def as_converted(episode: SourceEpisode) -> SourceEpisode:
+    """Returns an episode of a converted dataset with the key and the origin that it had."""
+    fields = dict(episode.metadata)
+    key, origin = fields.pop(rlds.metadata.EPISODE_ID, None), fields.pop(ORIGIN, None)
+    changes: dict[str, Any] = {}
+    if key is not None:
+        changes["key"] = key.decode() if isinstance(key, bytes) else str(key)
+    if origin is not None:
+        changes["origin"] = Origin(
+            origin["file"].decode(), int(origin["begin"]), int(origin["end"])
+        )
+    return dataclasses.replace(episode, metadata=fields, **changes) if changes else episode

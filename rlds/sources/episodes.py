@@ -8,7 +8,7 @@ import operator
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ import rlds
 import tfds_files
 from rlds.sources import reading
 from rlds.sources.episode_fields import EPISODE_FIELDS
+from rlds.sources.selected import SelectedSource
 from rlds.sources.source import (
     ALL_ROWS,
     DamagedEpisode,
@@ -26,10 +27,13 @@ from rlds.sources.source import (
     SourceError,
     files_of,
 )
-from rlds_ecosystem.fields import Field, MismatchError, in_words, match_columns
+from rlds_ecosystem.fields import Field, MismatchError, as_fields, in_words, match_columns
 from rlds_ecosystem.forking import begin_anew_in_forks
-from rlds_ecosystem.nests import leaves_at, map_named_leaves, nest, put
+from rlds_ecosystem.nests import leaves_at, nest, put
 from tfds_files.splits import ranges_of
+
+if TYPE_CHECKING:
+    from rlds.sources.episode_table import EpisodeTable
 
 __all__ = ["Episodes", "as_values"]
 
@@ -75,7 +79,7 @@ class Episodes(Sequence[SourceEpisode]):
         self._episodes = _reader(source, split) if self._is_whole else _Part(source, split)
         with reading.errors_of(source):
             flags = {name: Field(np.bool_) for name in source.step_flags}
-            self._steps = {**_as_fields(source.step_fields()), **flags}
+            self._steps = {**as_fields(source.step_fields()), **flags}
         self._leaves = dict(leaves_at(self._steps, None))
 
     def __repr__(self) -> str:
@@ -107,7 +111,7 @@ class Episodes(Sequence[SourceEpisode]):
     def spec(self) -> dict[str, Any]:
         """The fields of an episode, those of a step under `steps`."""
         with reading.errors_of(self.source):
-            fields = _as_fields(self.source.episode_fields())
+            fields = as_fields(self.source.episode_fields())
         return {rlds.STEPS: self._steps, **EPISODE_FIELDS, **fields}
 
     @property
@@ -218,6 +222,72 @@ class Episodes(Sequence[SourceEpisode]):
         """
         return self._episodes.outlines()
 
+    def table(self, *, progress: bool | None = None, jobs: int | None = None) -> EpisodeTable:
+        """Returns the table of the episodes: a row for each, with what is known of it.
+
+        Its columns are `split`, `index` (in the split), `key`, `steps`, `transitions`, `return`,
+        `terminal`, `truncated`, `complete`, `duration` (seconds, if the rate is known),
+        `instruction`, `bytes` (of the steps, without clips), `digest` (of the steps, see
+        `rlds.sources.digests`) and `error` (of damaged episodes); the numbers, flags and short
+        texts that episodes have as fields; and for each field of numbers in the steps the
+        smallest, the largest and the mean value, as `min`, `max` and `mean`: those that are NaN,
+        and placeholders, do not count.
+
+        Making it means to read all episodes once. It is kept beside the data in `.rlds`, or in the
+        cache, as long as the files stay as they are.
+
+        Args:
+          progress: Whether to show a progress bar; if None, on a terminal.
+          jobs: How many processes may read episodes; as many as there are processors if None.
+
+        Raises:
+          ImportError: pyarrow is not installed.
+          OSError: The table can be kept nowhere.
+        """
+        from rlds.sources.episode_table import EpisodeTable, table_part
+
+        ranges = [(split, range(begin, end)) for split, begin, end in self.ranges]
+        parts = [
+            table_part(self.source, split, rows, progress=progress, jobs=jobs)
+            for split, rows in ranges
+        ]
+        return EpisodeTable(parts)
+
+    def where(self, condition: str, *, progress: bool | None = None) -> Episodes:
+        """Returns the episodes for which a condition holds.
+
+        Args:
+          condition: An expression of SQL over the columns of the `table`, such as
+            `"steps > 50 and success and instruction like '%red%'"`, or `"reward.max > 1"`.
+          progress: Whether to show how far the table is; if None, on a terminal.
+
+        Raises:
+          ImportError: DuckDB or pyarrow is not installed.
+          TypeError: The episodes cannot be read in any order.
+          ValueError: It is no such expression, or there is no such column; says which there are.
+        """
+        return self.select(self.table(progress=progress).where(condition))
+
+    def select(self, indices: Iterable[int]) -> Episodes:
+        """Returns some of the episodes, in the order of their numbers here.
+
+        Args:
+          indices: The numbers of the episodes.
+
+        Raises:
+          IndexError: There is no such episode.
+          TypeError: The episodes cannot be read in any order.
+        """
+        if not isinstance(self.source, RandomAccessSource):
+            where = files_of(self.source)
+            raise TypeError(f"{where}: episodes are read in their order; convert them first")
+        chosen: dict[str, list[int]] = {split: [] for split, _, _ in self.ranges}
+        for index in indices:
+            split, number = self.place(self._checked(index))
+            chosen[split].append(number)
+        source = SelectedSource(self.source, chosen)
+        return Episodes(source, "+".join(chosen), format=self.format)
+
     def __reduce__(self) -> Any:
         # What was read of the files, and what is open, is not for other processes.
         return _reopened, (self.source, self.split, self.format)
@@ -317,17 +387,6 @@ def _described(fields: Mapping[str, Any], indent: str) -> Iterator[str]:
             facts += [f"of {', '.join(field.names)}"] if field.names else []
             facts += [field.doc] if field.doc else []
         yield f"{indent}{name}: {'; '.join(facts)}"
-
-
-def _as_fields(declared: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields, for which a source may declare dtypes."""
-
-    def as_field(path: str, field: Any) -> Any:
-        del path
-        return Field(field) if isinstance(field, type | np.dtype | str) else field
-
-    fields: dict[str, Any] = map_named_leaves(as_field, declared)
-    return fields
 
 
 class _ByIndex:

@@ -24,7 +24,7 @@ import rlds
 import tfds_files
 from rlds.sources import reading
 from rlds.sources.digests import as_array, content_of, text_of
-from rlds.sources.episode_fields import ORIGIN
+from rlds.sources.episode_fields import as_converted
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.options import Option, options_of
@@ -48,7 +48,6 @@ __all__ = [
     "Export",
     "Exported",
     "Placement",
-    "as_converted",
     "as_it_was",
     "check_arrays",
     "differences",
@@ -265,20 +264,6 @@ def pngs_of(steps: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Field]:
 def encoding_of(field: Any) -> str:
     """Returns which files of images a field has; or nothing."""
     return field.encoding if isinstance(field, Field) else ""
-
-
-def as_converted(episode: SourceEpisode) -> SourceEpisode:
-    """Returns an episode of a converted dataset with the key and the origin that it had."""
-    fields = dict(episode.metadata)
-    key, origin = fields.pop(rlds.metadata.EPISODE_ID, None), fields.pop(ORIGIN, None)
-    changes: dict[str, Any] = {}
-    if key is not None:
-        changes["key"] = key.decode() if isinstance(key, bytes) else str(key)
-    if origin is not None:
-        changes["origin"] = Origin(
-            origin["file"].decode(), int(origin["begin"]), int(origin["end"])
-        )
-    return dataclasses.replace(episode, metadata=fields, **changes) if changes else episode
 
 
 def is_array(field: Any) -> bool:
@@ -563,7 +548,7 @@ def _digest(episode: SourceEpisode, but: Collection[str]) -> int:
     fields = {f"steps/{path}": leaf for path, leaf in leaves_at(episode.steps, None)}
     fields |= leaves_at(episode.metadata, None)
     for part in content_of({path: fields[path] for path in fields.keys() - {*but}}):
-        crc = google_crc32c.extend(crc, part)
+        crc = google_crc32c.extend(crc, bytes(part))
     return int(crc)
 
 

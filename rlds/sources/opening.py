@@ -39,6 +39,7 @@ def open(
     split: str | None = None,
     *,
     format: str | None = None,
+    where: str | None = None,
     **options: Any,
 ) -> Episodes:
     """Opens episodes, whatever format they are in.
@@ -50,6 +51,8 @@ def open(
       split: The split; needed if there are several. Parts are named as in TFDS: `train[:10%]`,
         `train[5:20]`, `train+test`, `all`.
       format: The name of the format, if it cannot be recognized, or to save the search.
+      where: Which episodes to have, as a condition in SQL over the table of episodes, such as
+        `"steps > 50 and success"`; see `Episodes.where`. All by default.
       **options: Options of the format; `formats()[name].options` has them.
 
     Returns:
@@ -60,7 +63,8 @@ def open(
       KeyError: There is no such split; lists the splits.
       SourceError: The format is unknown, or the data is damaged; says where.
       TypeError: The format has no such option.
-      ValueError: There is no such format, or the data could be of several; or no such part.
+      ValueError: There is no such format, or the data could be of several; or no such part. Or the
+        condition is wrong, or holds for no episode.
 
     >>> import tempfile
     >>> import envlogger
@@ -84,7 +88,14 @@ def open(
         names = ", ".join(map(str, options_of(source_class).values())) or "none"
         raise TypeError(f"{format} has no option {min(unknown)!r}; its options are: {names}")
     source = known[format].source(path, **options)
-    return Episodes(source, only_split(source, split), format=format)
+    episodes = Episodes(source, only_split(source, split), format=format)
+    if where is None:
+        return episodes
+    found = episodes.where(where)
+    if not len(found):
+        what = f"where: {where!r} holds for none of the {len(episodes)} episodes"
+        raise ValueError(f"{what}; `episodes.table()` has what is known of each")
+    return found
 
 
 def format_of(path: str | os.PathLike[str]) -> str:

@@ -38,6 +38,7 @@ __all__ = [
     "DamagedEpisode",
     "Origin",
     "Outline",
+    "Place",
     "RandomAccessSource",
     "Source",
     "SourceEpisode",
@@ -45,6 +46,7 @@ __all__ = [
     "StoredEpisode",
     "StoredSource",
     "files_of",
+    "outline_of",
     "require_files",
 ]
 
@@ -373,6 +375,21 @@ class StoredSource(Source):
         """Yields the episodes of a part; see `Source.episodes`."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where an episode is.
+
+    Attributes:
+      source: The source that reads it from files.
+      split: A split of that source.
+      index: The number of the episode in the split.
+    """
+
+    source: RandomAccessSource
+    split: str
+    index: int
+
+
 class RandomAccessSource(Source):
     """A source that can read any episode by its index.
 
@@ -436,6 +453,13 @@ class RandomAccessSource(Source):
             paths = [path for path in self.step_paths() if path == rlds.DISCOUNT]
             paths = [*self.step_flags, *paths] or self.step_paths()[:1]
         return self.read(split, index, [f"{rlds.STEPS}/{path}" for path in paths]).outline
+
+    def stored_at(self, split: str, index: int) -> Place | None:
+        """Returns where an episode is stored as it is here; None if it is made of what is stored.
+
+        Exports copy what is stored in their own format.
+        """
+        return Place(self, split, index)
 
     def parts(self, split: str) -> Sequence[str]:
         """Returns the ranges of episodes that are read together, such as "100-200"."""

@@ -92,6 +92,8 @@ class FramesSource(WrappedSource):
       SourceError: No clip can be read.
     """
 
+    adds_pixels = True
+
     def __init__(self, source: RandomAccessSource, cameras: Iterable[str] | None = None) -> None:
         super().__init__(source)
         self.reads_rows = True

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from rlds.sources import reading
 from rlds.sources.source import (
     ALL_ROWS,
     Outline,
+    Place,
     RandomAccessSource,
     SourceEpisode,
     SourceError,
@@ -25,7 +26,10 @@ class WrappedSource(RandomAccessSource):
 
     Attributes:
       source: The other source.
+      adds_pixels: Whether the episodes differ only in images that are decoded or encoded.
     """
+
+    adds_pixels: ClassVar[bool] = False
 
     def __init__(self, source: RandomAccessSource) -> None:
         self.source = source
@@ -98,6 +102,11 @@ class WrappedSource(RandomAccessSource):
     ) -> SourceEpisode:
         """What the source reads."""
         return reading.read(self.source, split, index, fields, rows)
+
+    def stored_at(self, split: str, index: int) -> Place | None:
+        """None, as a wrapped episode is another one unless a derived class says otherwise."""
+        del split, index
+        return None
 
     def outline(self, split: str, index: int) -> Outline:
         """That of the source."""

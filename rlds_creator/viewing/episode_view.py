@@ -11,6 +11,7 @@ import numpy as np
 
 import rlds
 import tfds_files
+from rlds.sources.rates import rate_in
 from rlds_creator.recorded import FPS, IMAGE, INPUTS, KEYS, TIME
 from rlds_creator.viewing import pictures
 from rlds_creator.viewing.pictures import Scale
@@ -27,8 +28,6 @@ _MOST_POINTS_OF_ALL = 500_000
 _SAMPLES = 5
 # How long an outline waits for rewards: those of long logs take longer to be read.
 _SECONDS = 0.3
-# What says how many steps there are in a second, in the metadata of datasets and episodes.
-_RATES = (FPS, "control_frequency", "control_freq", "control_hz", "control_rate", "frequency_hz")
 # What recordings of `rlds create` keep of the inputs that led to a step.
 _INPUTS = (KEYS, INPUTS)
 
@@ -174,7 +173,7 @@ class EpisodeView:
         if self._has_number(FPS):  # 0 where the player set the pace.
             rates = map(float, self.steps.samples(FPS, _SAMPLES))
             return max((rate for rate in rates if 0 < rate < math.inf), default=None)
-        return _rate_in(self.steps.metadata) or _rate_in(self._about)
+        return rate_in(self.steps.metadata) or rate_in(self._about)
 
     def _has_number(self, path: str) -> bool:
         """Whether there are numbers at a path."""
@@ -270,17 +269,3 @@ def _order_of(path: str) -> int:
     first = [rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT]
     root = path.partition("/")[0]
     return first.index(root) if root in first else len(first) + (root in rlds.STEP_FLAGS)
-
-
-def _rate_in(metadata: Any, depth: int = 0) -> float | None:
-    """A number of steps in a second that metadata speaks of."""
-    if isinstance(metadata, str):
-        metadata = parsed(metadata)
-    if not isinstance(metadata, Mapping) or depth > 3:
-        return None
-    for name in _RATES:
-        value = metadata.get(name)
-        if isinstance(value, int | float | np.number) and 0 < value < 1e6:
-            return float(value)
-    found = (_rate_in(value, depth + 1) for value in metadata.values())
-    return next((rate for rate in found if rate is not None), None)

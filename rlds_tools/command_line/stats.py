@@ -36,8 +36,8 @@ def command(
     """
     if out is not None and not out.endswith((".json", ".npz")):
         raise click.UsageError("--out: expected a name that ends with .json or .npz")
+    from rlds_ecosystem.processes import default_jobs
     from rlds_tools import describing
-    from rlds_tools.reading import default_jobs
 
     found = describing.stats(
         path,

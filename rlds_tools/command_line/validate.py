@@ -58,8 +58,8 @@ def command(
     black cameras, dead dimensions, values at their limits, NaN, duplicates, empty instructions.
     The exit code is 1 if there are errors.
     """
+    from rlds_ecosystem.processes import default_jobs
     from rlds_tools import validating
-    from rlds_tools.reading import default_jobs
 
     parsed = [source_options(path, options["format"], given) for path in paths]
     return validating.validate(

@@ -49,7 +49,7 @@ BLOCKS = {
     "docs/robotics_video.md": 6,
     "docs/robotics_zarr.md": 6,
     "docs/semantics.md": 5,
-    "docs/sources.md": 4,
+    "docs/sources.md": 5,
     "docs/tfds_builders.md": 2,
     "docs/tfds_files.md": 5,
     "docs/tour.md": 4,
@@ -68,7 +68,7 @@ OUTPUTS = {
     "docs/rlds_tfds.md": 1,
     "docs/robotics_zarr.md": 1,
     "docs/robotics_oxe.md": 3,
-    "docs/sources.md": 1,
+    "docs/sources.md": 2,
     "docs/tfds_files.md": 1,
     "docs/tour.md": 2,
 }

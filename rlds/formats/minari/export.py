@@ -53,12 +53,11 @@ from rlds.formats.minari.tables import write_table
 from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.jpeg_images import jpeg_shape
-from rlds.sources.episode_fields import fields_of
+from rlds.sources.episode_fields import as_converted, fields_of
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.exporting import (
     Export,
     Placement,
-    as_converted,
     sidecar_placements,
     without_transitions,
 )

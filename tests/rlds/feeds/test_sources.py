@@ -15,6 +15,7 @@ from hostile_sources import NAMES, OPENED, OPTIONS, write_all
 import rlds.feeds
 import rlds.sources
 from rlds.feeds import Feed
+from rlds.sources.wrapped import WrappedSource
 from rlds_ecosystem.nests import named_leaves
 
 
@@ -121,3 +122,55 @@ def test_one_process_without_tensorflow_trains_on_them(raw_data, tmp_path, names
     for name in names:
         table = rlds.feeds.open(raw_data[name], cache_bytes=1, **OPTIONS.get(name, {}))
         assert hashes[name] == hash_of(Feed(table.transitions(), 3, epochs=1)), name
+
+
+@pytest.mark.parametrize("name", ["folder_tfrecord", "npz"])
+def test_a_condition_chooses_what_is_shuffled(raw_data, name):
+    episodes = rlds.sources.open(raw_data[name], "all")
+    lengths = [outline.num_steps for outline in episodes.outlines()]
+    condition = f"steps = {lengths[-1]} or index = 0"
+    chosen = [i for i, steps in enumerate(lengths) if steps == lengths[-1] or i == 0]
+    assert 0 < len(chosen) < len(lengths)
+    table = rlds.feeds.open(raw_data[name], "all", where=condition)
+    assert table.num_steps == sum(lengths[index] for index in chosen)
+    again = rlds.feeds.open(episodes, where=condition)
+    expected = [dict(named_leaves(episodes.columns(index))) for index in chosen]
+    for found in (table, again):
+        batch = dict(named_leaves(found.steps().batch(np.arange(found.num_steps))))
+        for path, column in batch.items():
+            rows = [row for columns in expected for row in columns[path]]
+            for one, other in zip(column, rows, strict=True):
+                np.testing.assert_array_equal(one, other, err_msg=path)
+    feed = Feed(table.steps(), 2, epochs=1, shuffle="global", remainder="short")
+    assert sum(len(batch["is_first"]) for batch in feed) == table.num_steps
+
+
+class Halves(WrappedSource):
+    """The episodes of a source twice, as two splits."""
+
+    splits = ("train", "test")
+
+    def num_episodes(self, split):
+        return super().num_episodes("train")
+
+    def key(self, split, index):
+        return super().key("train", index)
+
+    def read(self, split, index, fields=None, rows=slice(None)):
+        return super().read("train", index, fields, rows)
+
+    def outline(self, split, index):
+        return super().outline("train", index)
+
+
+@pytest.mark.parametrize("split", ["test+train", "train[1:]+test[:1]+train[:1]"])
+def test_some_episodes_of_several_splits(raw_data, split, tmp_path, monkeypatch):
+    monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path))
+    source = Halves(rlds.sources.open(raw_data["npz"]).source)
+    episodes = rlds.sources.Episodes(source, split)
+    chosen = [i for i in range(len(episodes)) if i % 3 or i > 3]
+    table = rlds.feeds.open(episodes.select(chosen))
+    rewards = [episodes.columns(index, ["reward"])["reward"] for index in chosen]
+    for index, expected in enumerate(rewards):
+        np.testing.assert_array_equal(table.read(index, 0, len(expected))["reward"], expected)
+    assert table.num_steps == sum(map(len, rewards))

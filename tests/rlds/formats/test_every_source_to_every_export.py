@@ -19,7 +19,8 @@ import raw_zarr
 from export_options import options_for
 
 import rlds.sources
-from rlds.sources.exporting import PNGS, as_converted, differences, prepare, write_export
+from rlds.sources.episode_fields import as_converted
+from rlds.sources.exporting import PNGS, differences, prepare, write_export
 from rlds_ecosystem.nests import leaves_at
 
 # More raw data: what writes it to a folder, and returns what to open.

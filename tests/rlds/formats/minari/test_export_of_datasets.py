@@ -19,7 +19,8 @@ import rlds
 import rlds.sources
 from rlds.formats.minari.source import MinariSource
 from rlds.raw_files.jpeg_images import black_jpeg
-from rlds.sources.exporting import as_converted, differences
+from rlds.sources.episode_fields import as_converted
+from rlds.sources.exporting import differences
 from rlds.tfds import DatasetConfig, EpisodeWriter
 
 FORMATS = ["hdf5", "arrow", "parquet"]

@@ -1,0 +1,277 @@
+"""Rows of the table of episodes: what is known of each, as columns of Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import rlds
+from rlds.sources import reading
+from rlds.sources.digests import as_array, digest_of_columns
+from rlds.sources.episode_fields import as_converted
+from rlds.sources.rates import rate_in
+from rlds.sources.source import (
+    DamagedEpisode,
+    RandomAccessSource,
+    Source,
+    SourceEpisode,
+    SourceError,
+    outline_of,
+)
+from rlds.sources.texts import as_text, is_instruction
+from rlds.video import VIDEO
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.fields import Field, as_fields
+from rlds_ecosystem.nests import leaves_at, root_of
+
+__all__ = ["RowMaker"]
+
+# Longer texts are no names of tasks: they are left out, so that the table stays small.
+_LONGEST_TEXT = 500
+# So many bytes of numbers are in memory at once, about.
+_BYTES_AT_ONCE = 64 << 20
+# Of these the last step has placeholders, where the observation after the last action is known.
+_OF_TRANSITIONS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
+_STATISTICS = ("min", "max", "mean")
+
+
+class RowMaker:
+    """Makes rows of the table of a source.
+
+    Images that are files are read as files; clips are not read.
+
+    Args:
+      source: The source.
+
+    Attributes:
+      schema: The columns, as `pyarrow.Schema`.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source.with_image_files()
+        with reading.errors_of(source):
+            steps = dict(leaves_at(as_fields(self._source.step_fields()), None))
+            episode = dict(leaves_at(as_fields(self._source.episode_fields()), None))
+            self._rate = rate_in(self._source.metadata())
+        arrow = import_extra("pyarrow")
+        columns = _fixed_columns(arrow)
+        # By the names of columns, the paths of fields.
+        self._values, self._numbers = {}, {}
+        for path, field in episode.items():
+            if root_of(path) != VIDEO and (kind := _type_of_value(field, arrow)):
+                name = _free_name(path, "episode", columns)
+                columns[name], self._values[name] = kind, path
+        for path, field in steps.items():
+            if path not in rlds.STEP_FLAGS and (kind := _type_of_statistics(field, arrow)):
+                name = _free_name(path, rlds.STEPS, columns)
+                columns[name], self._numbers[name] = kind, path
+        self.schema = arrow.schema([*columns.items()])
+        self._instructions = [path for path in (*episode, *steps) if is_instruction(path)]
+        has_clips = any(root_of(path) == VIDEO for path in episode)
+        self._wanted = None
+        if has_clips:
+            paths = [path for path in episode if root_of(path) != VIDEO]
+            names = [*self._source.step_flags, *steps]
+            self._wanted = [*paths, *(f"{rlds.STEPS}/{path}" for path in names)]
+
+    def rows(self, split: str, part: range | str, first: int = 0) -> Any:
+        """Reads episodes, and returns their rows.
+
+        Args:
+          split: The split.
+          part: The numbers of the episodes, of a source that can read any; or the name of a part.
+          first: The number of the first episode of a part with a name.
+
+        Returns:
+          A `pyarrow.Table` with a row for each. What is wrong with a damaged one is its `error`.
+        """
+        arrow = import_extra("pyarrow")
+        tables, batch, size = [], _Batch(), 0
+        if isinstance(part, range):
+            first = part.start
+        for index, episode in enumerate(self._episodes(split, part), first):
+            size += self._add(batch, split, index, episode)
+            if size > _BYTES_AT_ONCE:
+                tables.append(self._finished(batch))
+                batch, size = _Batch(), 0
+        return arrow.concat_tables([*tables, self._finished(batch)])
+
+    def _episodes(self, split: str, part: range | str) -> Iterator[SourceEpisode | DamagedEpisode]:
+        source = self._source
+        if isinstance(part, str):
+            yield from reading.episodes(source, split, part)
+            return
+        assert isinstance(source, RandomAccessSource)
+        for index in part:
+            try:
+                yield reading.read(source, split, index, self._wanted)
+            except SourceError as error:
+                yield DamagedEpisode(source.key(split, index), error)
+
+    def _add(
+        self, batch: _Batch, split: str, index: int, episode: SourceEpisode | DamagedEpisode
+    ) -> int:
+        """Adds an episode to a batch; returns how many bytes of it are kept."""
+        row: dict[str, Any] = {"split": split, "index": index, "key": episode.key}
+        if isinstance(episode, DamagedEpisode):
+            row["error"] = str(episode.error)
+            batch.add(row, {})
+            return 0
+        episode = as_converted(episode)
+        steps = dict(leaves_at(episode.steps, None))
+        metadata = dict(leaves_at(episode.metadata, None))
+        outline = outline_of(steps, episode.final_observation_known)
+        flags = steps.get(rlds.IS_TERMINAL, ())
+        rate = rate_in(metadata) or self._rate
+        row |= {
+            "key": episode.key,
+            "steps": outline.num_steps,
+            "transitions": outline.num_transitions,
+            "return": episode.total_reward,
+            "terminal": bool(flags[-1]) if len(flags) else None,
+            "truncated": episode.truncated,
+            "complete": episode.complete,
+            "duration": outline.num_steps / rate if rate else None,
+            "instruction": self._instruction({**steps, **metadata}, steps),
+            "bytes": sum(map(_size_of, steps.values())),
+            "digest": digest_of_columns(steps),
+            **{name: _value_of(metadata.get(path)) for name, path in self._values.items()},
+        }
+        numbers = {}
+        for name, path in self._numbers.items():
+            column = steps.get(path)
+            if isinstance(column, np.ndarray) and column.dtype != object:
+                is_of_transitions = root_of(path) in _OF_TRANSITIONS
+                cut = is_of_transitions and episode.final_observation_known
+                numbers[name] = column[:-1] if cut else column
+        batch.add(row, numbers)
+        return sum(column.nbytes for column in numbers.values())
+
+    def _instruction(self, values: Mapping[str, Any], steps: Mapping[str, Any]) -> str | None:
+        for path in self._instructions:
+            value = values.get(path)
+            if path in steps:
+                value = value[0] if value is not None and len(value) else None
+            text = _value_of(value)
+            if isinstance(text, str):
+                return text
+        return None
+
+    def _finished(self, batch: _Batch) -> Any:
+        arrow = import_extra("pyarrow")
+        columns = []
+        for field in self.schema:
+            if field.name in self._numbers:
+                found = [numbers.get(field.name) for numbers in batch.numbers]
+                columns.append(_statistics_of(found, field.type, arrow))
+            else:
+                values = [row.get(field.name) for row in batch.rows]
+                columns.append(arrow.array(values, field.type))
+        return arrow.table(columns, schema=self.schema)
+
+
+class _Batch:
+    """What some episodes have in the columns of the table, before it is put together."""
+
+    def __init__(self) -> None:
+        self.rows: list[Mapping[str, Any]] = []
+        self.numbers: list[Mapping[str, np.ndarray]] = []
+
+    def add(self, row: Mapping[str, Any], numbers: Mapping[str, np.ndarray]) -> None:
+        self.rows.append(row)
+        self.numbers.append(numbers)
+
+
+def _fixed_columns(arrow: Any) -> dict[str, Any]:
+    """What each table has, whatever the fields of the data."""
+    return {
+        "split": arrow.dictionary(arrow.int32(), arrow.string()),
+        "index": arrow.int64(),
+        "key": arrow.string(),
+        "steps": arrow.int32(),
+        "transitions": arrow.int32(),
+        "return": arrow.float64(),
+        "terminal": arrow.bool_(),
+        "truncated": arrow.bool_(),
+        "complete": arrow.bool_(),
+        "duration": arrow.float64(),
+        "instruction": arrow.string(),
+        "bytes": arrow.int64(),
+        "digest": arrow.binary(),
+        "error": arrow.string(),
+    }
+
+
+def _free_name(path: str, prefix: str, columns: Mapping[str, Any]) -> str:
+    """A name for the column of a field: queries do not tell `Success` from `success`."""
+    taken = {name.lower() for name in columns}
+    while path.lower() in taken:
+        path = f"{prefix}/{path}"
+    return path
+
+
+def _type_of_value(field: Any, arrow: Any) -> Any:
+    """The type of the column of a field of episodes; None if it has none."""
+    if not isinstance(field, Field) or field.shape or field.encoding:
+        return None
+    if field.is_text:
+        return arrow.string()
+    return arrow.from_numpy_dtype(field.column_dtype) if field.column_dtype.kind in "biuf" else None
+
+
+def _type_of_statistics(field: Any, arrow: Any) -> Any:
+    """The type of the column with statistics of a field of steps; None if it is no number."""
+    if not isinstance(field, Field) or field.encoding or field.column_dtype.kind not in "biuf":
+        return None
+    if field.column_dtype == np.uint8 and len(field.shape) > 1:  # Images.
+        return None
+    narrow = field.column_dtype in (np.float16, np.float32)
+    kind = arrow.float32() if narrow else arrow.float64()
+    return arrow.struct([(name, kind) for name in _STATISTICS])
+
+
+def _statistics_of(columns: Sequence[np.ndarray | None], kind: Any, arrow: Any) -> Any:
+    """The smallest, the largest and the mean value of each column; those that are NaN count not."""
+    sizes = np.array([0 if column is None else column.size for column in columns], np.int64)
+    is_empty = sizes == 0
+    made = [np.zeros(len(columns)) for _ in _STATISTICS]
+    if not is_empty.all():
+        found = [column.reshape(-1) for column in columns if column is not None and column.size]
+        values = np.concatenate(found)
+        if values.dtype == bool:
+            values = values.view(np.uint8)
+        begins = (np.cumsum(sizes) - sizes)[~is_empty]
+        is_known = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), bool)
+        sums = np.add.reduceat(np.where(is_known, values, 0), begins, dtype=np.float64)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means = sums / np.add.reduceat(is_known, begins, dtype=np.int64)
+        for whole, part in zip(
+            made, (np.fmin.reduceat(values, begins), np.fmax.reduceat(values, begins), means)
+        ):
+            whole[~is_empty] = part
+    arrays = [arrow.array(whole, mask=is_empty).cast(kind[0].type) for whole in made]
+    return arrow.StructArray.from_arrays(arrays, fields=[*kind])
+
+
+def _value_of(value: Any) -> Any:
+    """A value of a field of an episode, as a cell of the table."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.item() if np.ndim(value) == 0 else None
+    if isinstance(value, str | bytes):
+        try:
+            text = as_text(value)
+        except UnicodeDecodeError:
+            return None
+        return text if len(text) <= _LONGEST_TEXT else None
+    return value
+
+
+def _size_of(column: Any) -> int:
+    values = column if isinstance(column, np.ndarray) else as_array(column)
+    if values.dtype != object:
+        return int(values.nbytes)
+    return sum(getattr(v, "nbytes", None) or len(v) for v in values.flat if v is not None)

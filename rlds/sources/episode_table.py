@@ -1,0 +1,344 @@
+"""The table of episodes: made once, kept beside the data, asked in SQL.
+
+A table is a Parquet file for each split. It is in the folder `.rlds` of the data; or in the cache,
+if that cannot be written, or if the data is one file. It is of the data as long as no file of that
+has another size or another time of change.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import hashlib
+import itertools
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlds.sources import queries
+from rlds.sources.episode_rows import RowMaker
+from rlds.sources.selected import SelectedSource
+from rlds.sources.source import RandomAccessSource, Source
+from rlds.sources.wrapped import WrappedSource
+from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem.caches import cache_folder
+from rlds_ecosystem.processes import default_jobs
+from rlds_ecosystem.progress import show_progress
+from rlds_ecosystem.whole_files import try_to_lock, write_at_once
+
+__all__ = ["FOLDER", "EpisodeTable", "TablePart", "table_part"]
+
+FOLDER = ".rlds"
+"""The folder in that of a dataset where what is known of its episodes is kept."""
+
+# A table that was made by another version is made anew.
+_VERSION = 1
+_KEY = b"rlds"
+# So many episodes are read by one call, and kept in one file until all are read.
+_AT_ONCE = 2_000
+_ROWS_IN_GROUP = 100_000
+# Queries take a path with one of these for a pattern.
+_PATTERN = frozenset("*?[")
+# Processes are started if one would be at work for longer than so many seconds.
+_LONG = 10.0
+
+
+class TablePart(NamedTuple):
+    """Some of the rows of the table of a split.
+
+    Attributes:
+      file: The table.
+      rows: The numbers of the episodes in the split: consecutive ones, or any.
+    """
+
+    file: Path
+    rows: range | np.ndarray
+
+
+class EpisodeTable:
+    """What is known of each episode, as columns; see `Episodes.table`.
+
+    Args:
+      parts: What it is made of.
+    """
+
+    def __init__(self, parts: Sequence[TablePart]) -> None:
+        self._parts = list(parts)
+
+    def __len__(self) -> int:
+        return sum(len(part.rows) for part in self._parts)
+
+    def __repr__(self) -> str:
+        return f"EpisodeTable({len(self)} episodes: {', '.join(self.columns)})"
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The types of the columns, by their names."""
+        schema = import_extra("pyarrow.parquet").read_schema(self._parts[0].file)
+        return {field.name: str(field.type) for field in schema}
+
+    def arrow(self, columns: Sequence[str] | None = None) -> Any:
+        """Returns the table as a `pyarrow.Table`.
+
+        Args:
+          columns: The names of the columns; all if None.
+        """
+        arrow = import_extra("pyarrow")
+        read_table = import_extra("pyarrow.parquet").read_table
+        found = [
+            read_table(part.file, columns=columns).take(arrow.array(np.asarray(part.rows)))
+            for part in self._parts
+        ]
+        return arrow.concat_tables(found, promote_options="permissive").combine_chunks()
+
+    def where(self, condition: str) -> np.ndarray:
+        """Returns the numbers of the episodes for which a condition holds.
+
+        Args:
+          condition: An expression of SQL over the columns, such as
+            `steps > 50 and success and instruction like '%red%'`. Of numbers in steps, a column has
+            the statistics: `reward.max > 1`, `"observation/state".mean < 0`.
+
+        Raises:
+          ValueError: It is no such expression, or there is no such column.
+        """
+        chosen, begin = [], 0
+        for part in self._parts:
+            found = queries.indices(part.file, condition)
+            if isinstance(part.rows, range):
+                found = found[(found >= part.rows.start) & (found < part.rows.stop)]
+                chosen.append(begin + found - part.rows.start)
+            else:
+                chosen.append(begin + np.flatnonzero(np.isin(part.rows, found)))
+            begin += len(part.rows)
+        return np.concatenate(chosen) if chosen else np.empty(0, np.int64)
+
+
+def table_part(
+    source: Source,
+    split: str,
+    rows: range | np.ndarray,
+    *,
+    progress: bool | None = None,
+    jobs: int | None = None,
+) -> TablePart:
+    """Returns rows of the table of a split; makes the table if there is none of these files.
+
+    Args:
+      source: The source.
+      split: The split.
+      rows: The numbers of the episodes.
+      progress: Whether to show a progress bar; if None, on a terminal.
+      jobs: How many processes may read episodes; as many as there are processors if None.
+
+    Raises:
+      OSError: The table can be kept nowhere.
+    """
+    if isinstance(source, SelectedSource):
+        rows = source.chosen[split][np.asarray(rows)]
+        return table_part(source.source, split, rows, progress=progress, jobs=jobs)
+    if isinstance(source, WrappedSource) and source.adds_pixels:
+        return table_part(source.source, split, rows, progress=progress, jobs=jobs)
+    return TablePart(_table_file(source, split, progress, jobs), rows)
+
+
+def _table_file(source: Source, split: str, progress: bool | None, jobs: int | None) -> Path:
+    """Returns the table of a split; makes it if there is none that is of these files."""
+    key, name = _key_of(source), f"episodes-{split}.parquet"
+    places = [folder / name for folder in _folders(source)]
+    for place in places:
+        if _stored_key(place) == key:
+            return place
+    for place in places:
+        with contextlib.suppress(OSError):  # Of a folder that cannot be written.
+            place.parent.mkdir(parents=place.parent.name != FOLDER, exist_ok=True)
+            _Making(source, split, key, place).make(progress, jobs or default_jobs())
+            return place
+    raise OSError(
+        f"the table of episodes can be kept neither beside {places[0].parent.parent} nor in the "
+        "cache; name a folder that can be written in the variable RLDS_CACHE_DIR"
+    )
+
+
+class _Making:
+    """Makes a table; goes on where a process left off that was killed."""
+
+    def __init__(self, source: Source, split: str, key: str, place: Path) -> None:
+        self._source, self._split, self._key, self._place = source, split, key, place
+        self._drafts = place.with_name(f".{place.name}.{key[:16]}")
+
+    def make(self, progress: bool | None, jobs: int) -> None:
+        for other in self._place.parent.glob(f".{self._place.name}.*"):
+            if other != self._drafts:
+                shutil.rmtree(other, ignore_errors=True)
+        self._drafts.mkdir(exist_ok=True)
+        descriptor = try_to_lock(self._drafts)
+        try:
+            self._write(self._tables(progress, jobs, keeps=descriptor is not None))
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+        shutil.rmtree(self._drafts, ignore_errors=True)
+
+    def _tables(self, progress: bool | None, jobs: int, *, keeps: bool) -> Iterator[Any]:
+        """Yields the rows of all episodes, in their order."""
+        tasks = _tasks(self._source, self._split)
+        with show_progress(progress) as bars:
+            known = self._source.num_episodes(self._split)
+            bar = bars.add_task("table of episodes", total=known)
+            first = 0
+            for number, table in enumerate(self._read(tasks, jobs, keeps=keeps)):
+                del number
+                if not isinstance(self._source, RandomAccessSource):
+                    table = _counted(table, first)
+                first += len(table)
+                bars.update(bar, completed=first)
+                yield table
+
+    def _read(self, tasks: Sequence[range | str], jobs: int, *, keeps: bool) -> Iterator[Any]:
+        parquet = import_extra("pyarrow.parquet")
+        files = [self._drafts / f"{number}.parquet" for number in range(len(tasks))]
+        missing = [number for number, file in enumerate(files) if not file.exists()]
+        made = _made(self._source, self._split, [tasks[number] for number in missing], jobs)
+        for number, file in enumerate(files):
+            if number not in missing:
+                yield parquet.read_table(file)
+                continue
+            table = next(made)
+            if keeps and len(tasks) > 1:
+                write_at_once(file, _as_bytes(table), durable=False)
+            yield table
+
+    def _write(self, tables: Iterator[Any]) -> None:
+        arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
+        schema = RowMaker(self._source).schema.with_metadata({_KEY: self._key})
+        draft = self._drafts / f"{os.getpid()}.whole"
+        with parquet.ParquetWriter(draft, schema, compression="zstd") as writer:
+            waiting: list[Any] = []
+            for table in itertools.chain(tables, [None]):
+                if table is not None:
+                    waiting.append(table)
+                if waiting and (table is None or sum(map(len, waiting)) >= _ROWS_IN_GROUP):
+                    writer.write_table(
+                        arrow.concat_tables(waiting).unify_dictionaries().cast(schema),
+                        row_group_size=_ROWS_IN_GROUP,
+                    )
+                    waiting = []
+        os.replace(draft, self._place)
+
+
+def _tasks(source: Source, split: str) -> list[range | str]:
+    """What is read by one call each."""
+    if not isinstance(source, RandomAccessSource):
+        return [*source.parts(split)]
+    number = source.num_episodes(split)
+    return [range(begin, min(begin + _AT_ONCE, number)) for begin in range(0, number, _AT_ONCE)]
+
+
+def _made(source: Source, split: str, tasks: Sequence[range | str], jobs: int) -> Iterator[Any]:
+    """Yields the rows of each task, in their order; starts processes if that takes long."""
+    maker, begin = RowMaker(source), time.monotonic()
+    for number, task in enumerate(tasks):
+        spent = time.monotonic() - begin
+        if number and jobs > 1 and spent / number * (len(tasks) - number) > _LONG:
+            yield from _made_in_processes(source, split, tasks[number:], jobs)
+            return
+        yield maker.rows(split, task)
+
+
+def _made_in_processes(
+    source: Source, split: str, tasks: Sequence[range | str], jobs: int
+) -> Iterator[Any]:
+    pool = concurrent.futures.ProcessPoolExecutor(
+        jobs, multiprocessing.get_context("spawn"), _begin, (source,)
+    )
+    try:
+        remaining = iter(tasks)
+        waiting = [pool.submit(_rows, split, t) for t in itertools.islice(remaining, 2 * jobs)]
+        while waiting:
+            table = waiting.pop(0).result()
+            waiting += [pool.submit(_rows, split, t) for t in itertools.islice(remaining, 1)]
+            yield table
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+_maker: RowMaker
+
+
+def _begin(source: Source) -> None:
+    global _maker
+    _maker = RowMaker(source)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the process that waits for this one.
+
+
+def _rows(split: str, task: range | str) -> Any:
+    return _maker.rows(split, task)
+
+
+def _counted(table: Any, first: int) -> Any:
+    arrow = import_extra("pyarrow")
+    numbers = arrow.array(np.arange(first, first + len(table)))
+    return table.set_column(table.column_names.index("index"), "index", numbers)
+
+
+def _as_bytes(table: Any) -> bytes:
+    sink = import_extra("pyarrow").BufferOutputStream()
+    import_extra("pyarrow.parquet").write_table(table, sink, compression="zstd")
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def _stored_key(place: Path) -> str:
+    """Which files a table is of; empty if there is none, or it is damaged."""
+    if not place.is_file():
+        return ""
+    arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
+    try:
+        metadata = parquet.read_schema(place).metadata or {}
+    except (OSError, arrow.ArrowInvalid):
+        return ""
+    return metadata.get(_KEY, b"").decode(errors="replace")
+
+
+def _key_of(source: Source) -> str:
+    """What changes if the files, or what is read of them, are others."""
+    kind = type(source)
+    root, files = _root_of(source), []
+    for path in source.inputs():
+        name = os.fspath(path)
+        if stores.is_local(name):
+            stat = os.stat(name)
+            facts = (os.path.relpath(name, root), stat.st_size, stat.st_mtime_ns)
+        else:
+            about = stores.as_path(name).stat()
+            facts = (name, about.length, int(about.mtime * 1e9))
+        files.append(facts)
+    content = [_VERSION, kind.__module__, kind.__qualname__, source.options(), files]
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()
+
+
+def _root_of(source: Source) -> str:
+    """The folder that all files of a source are in; or the file."""
+    names = [os.path.abspath(os.fspath(path)) for path in source.inputs()]
+    return os.path.commonpath(names) if names else ""
+
+
+def _folders(source: Source) -> Iterator[Path]:
+    """Where tables may be kept: beside the data, and in the cache."""
+    inputs = [os.fspath(path) for path in source.inputs()]
+    root = _root_of(source) if all(map(stores.is_local, inputs)) else ""
+    if os.path.isdir(root) and not _PATTERN & set(root):
+        yield Path(root, FOLDER)
+    name = os.path.realpath(root) if root else json.dumps(sorted(inputs))
+    cache = cache_folder("episodes", name)
+    if cache is not None:
+        yield cache

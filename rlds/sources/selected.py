@@ -1,0 +1,93 @@
+"""Some of the episodes of a source."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from rlds.sources import reading
+from rlds.sources.source import ALL_ROWS, Outline, Place, RandomAccessSource, SourceEpisode
+from rlds.sources.wrapped import WrappedSource
+
+__all__ = ["SelectedSource"]
+
+
+class SelectedSource(WrappedSource):
+    """Some of the episodes of another source, in any order.
+
+    Args:
+      source: The other source.
+      chosen: For each split to have, the numbers of its episodes.
+
+    Attributes:
+      chosen: The numbers.
+    """
+
+    def __init__(
+        self, source: RandomAccessSource, chosen: Mapping[str, Sequence[int] | np.ndarray]
+    ) -> None:
+        super().__init__(source)
+        self.chosen = {split: np.asarray(rows, np.int64) for split, rows in chosen.items()}
+
+    @override
+    def with_image_files(self) -> SelectedSource:
+        source = self.source.with_image_files()
+        if source is self.source or not isinstance(source, RandomAccessSource):
+            return self
+        return SelectedSource(source, self.chosen)
+
+    @property
+    @override
+    def splits(self) -> Sequence[str]:
+        return list(self.chosen)
+
+    @override
+    def options(self) -> Mapping[str, Any]:
+        rows = {split: rows.tobytes() for split, rows in self.chosen.items()}
+        digests = {split: hashlib.sha256(content).hexdigest() for split, content in rows.items()}
+        return {**self.source.options(), "episodes": digests}
+
+    @override
+    def totals(self, split: str) -> Mapping[str, int]:
+        del split
+        return {}
+
+    @override
+    def shard_lengths(self, split: str) -> Sequence[int]:
+        del split
+        return ()
+
+    @override
+    def num_episodes(self, split: str) -> int:
+        return len(self.chosen[split])
+
+    @override
+    def num_steps(self, split: str) -> Sequence[int] | None:
+        known = self.source.num_steps(split)
+        return None if known is None else np.asarray(known)[self.chosen[split]].tolist()
+
+    @override
+    def key(self, split: str, index: int) -> str:
+        return self.source.key(split, int(self.chosen[split][index]))
+
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        return reading.read(self.source, split, int(self.chosen[split][index]), fields, rows)
+
+    @override
+    def stored_at(self, split: str, index: int) -> Place | None:
+        return self.source.stored_at(split, int(self.chosen[split][index]))
+
+    @override
+    def outline(self, split: str, index: int) -> Outline:
+        return reading.outline(self.source, split, int(self.chosen[split][index]))

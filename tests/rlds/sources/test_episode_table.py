@@ -1,0 +1,190 @@
+import os
+import shutil
+
+import hostile_sources
+import numpy as np
+import pytest
+from hostile_sources import NAMES, OPENED, OPTIONS
+
+import rlds.sources
+from rlds.sources import episode_table, reading
+from rlds.sources.digests import digest_of
+from rlds.sources.episode_fields import as_converted
+from rlds_ecosystem.nests import leaves_at
+
+# Of these, all that is in the table is checked each time.
+DEEP = ("folder_tfrecord", "lerobot", "logs", "npz", "rlu_rwrl")
+
+
+class Reads:
+    """Notes which episodes are read, and interrupts the reading of one."""
+
+    def __init__(self, monkeypatch, stop_at):
+        self.indices, self.stop_at, read = [], stop_at, reading.read
+
+        def noted(source, split, index, *args):
+            self.indices.append(index)
+            if index == self.stop_at:
+                raise KeyboardInterrupt
+            return read(source, split, index, *args)
+
+        monkeypatch.setattr(reading, "read", noted)
+
+
+@pytest.fixture(scope="module")
+def raw_data(tmp_path_factory):
+    root = tmp_path_factory.mktemp("raw")
+    hostile_sources.write_all(root)
+    return root
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    """Episodes of 3, 4, … steps in an npz file of arrays, and whether each went well."""
+    return write_npz(tmp_path / "data")
+
+
+def write_npz(folder, count=6):
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(count):
+        steps = number + 3
+        np.savez(
+            folder / f"{number}.npz",
+            observation=rng.random((steps, 2)),
+            action=rng.random((steps, 1)),
+            reward=np.full(steps, number, np.float32),
+        )
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in DEEP else pytest.mark.slow) for name in NAMES],
+)
+def test_rows_are_what_the_episodes_hold(raw_data, name, tmp_path, monkeypatch):
+    monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path))
+    path, options = raw_data / name / OPENED.get(name, ("",))[0], OPTIONS.get(name, {})
+    for split in rlds.sources.open(path, "all", **options).splits:
+        episodes = rlds.sources.open(path, split, **options)
+        table = episodes.table()
+        rows = table.arrow().to_pylist()
+        # What is kept beside the data is passed over.
+        assert len(rlds.sources.open(path, split, **options)) == len(rows) == len(table)
+        with_files = rlds.sources.Episodes(episodes.source.with_image_files(), split)
+        for index, row in enumerate(rows):
+            assert row["index"] == index
+            episode = as_converted(with_files.episode(index))
+            assert (row["key"], row["steps"]) == (episode.key, episode.num_steps)
+            assert (row["truncated"], row["complete"]) == (episode.truncated, episode.complete)
+            assert row["return"] == pytest.approx(episode.total_reward, nan_ok=True)
+            assert row["digest"] == digest_of(episode.steps)
+            check_statistics(row, episode)
+
+
+def check_statistics(row, episode):
+    for path, column in leaves_at(episode.steps, None):
+        found = row.get(path)
+        if not isinstance(found, dict):
+            continue
+        if path.partition("/")[0] in ("action", "reward", "discount"):
+            column = column[:-1] if episode.final_observation_known else column
+        values = column[~np.isnan(column)] if column.dtype.kind == "f" else column
+        if values.size:
+            expected = [float(values.min()), float(values.max()), values.mean(dtype=np.float64)]
+            assert [*found.values()] == pytest.approx(expected, rel=1e-6)
+        elif not column.size:
+            assert [*found.values()] == [None] * 3
+
+
+def test_conditions_choose_episodes(dataset):
+    episodes = rlds.sources.open(dataset, where="steps > 4 and reward.max <> 3")
+    assert [episode.num_steps for episode in episodes] == [5, 7, 8]
+    assert repr(episodes).endswith("3 episodes)")
+    (part,) = rlds.sources.open(dataset, "train[3:5]", where="steps > 6")
+    assert part.num_steps == 7
+    # A choice of a choice, and what is known of it.
+    again = episodes.where('"return" > 20')
+    assert again.table().arrow(["index", "steps"]).to_pydict() == {"index": [4, 5], "steps": [7, 8]}
+    assert [episode.key for episode in again] == [episodes[1].key, episodes[2].key]
+    reopened = rlds.sources.open(dataset).select([5, 0])
+    assert [episode.num_steps for episode in reopened] == [8, 3]
+    with pytest.raises(IndexError):
+        reopened.select([2])
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        *("step > 1", "steps >", "", "steps > 1; drop table x", "steps limit 1"),
+        *("1=1 union all select 1", "steps in (select 1 from read_csv('/etc/passwd'))"),
+        *("exists (from glob('/etc/*'))", "1=1; copy (select 1) to '/tmp/x'"),
+        *("1=1; attach '/tmp/x.db'", "key in (from read_text('/etc/passwd'))", "steps > 100"),
+        "(select count(*) from range(100000000000) a, range(1000) b where a.range % 7 = 1) > 0",
+    ],
+)
+def test_conditions_that_are_wrong_or_do_more_are_refused(dataset, condition, monkeypatch):
+    monkeypatch.setattr("rlds.sources.queries._SECONDS", 0.5)
+    with pytest.raises(ValueError, match="where: "):
+        rlds.sources.open(dataset, where=condition)
+
+
+def test_columns_that_are_meant_are_named(dataset):
+    with pytest.raises(ValueError, match=r'"retur" not found.*"return"'):
+        rlds.sources.open(dataset, where="retur > 1")
+
+
+def test_a_table_is_made_anew_if_a_file_is_another(dataset):
+    assert len(rlds.sources.open(dataset).table()) == 6
+    file = dataset / ".rlds" / "episodes-train.parquet"
+    made = file.stat().st_mtime_ns
+    assert len(rlds.sources.open(dataset, where="true")) == 6
+    assert file.stat().st_mtime_ns == made
+    content = dict(np.load(dataset / "2.npz"))
+    np.savez(dataset / "2.npz", **{**content, "reward": content["reward"] + 100})
+    assert rlds.sources.open(dataset).table().where("reward.max > 100").tolist() == [2]
+    shutil.copy(dataset / "2.npz", dataset / "6.npz")
+    assert len(rlds.sources.open(dataset).table()) == 7
+    file.write_bytes(file.read_bytes()[:-10])
+    assert len(rlds.sources.open(dataset).table()) == 7
+
+
+def test_data_in_a_folder_that_cannot_be_written(dataset, tmp_path, monkeypatch):
+    monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
+    (dataset / ".rlds").write_text("No folder can be made here.")
+    assert len(rlds.sources.open(dataset, where="steps > 3")) == 5
+    (file,) = (tmp_path / "cache").rglob("*.parquet")
+    assert file.name == "episodes-train.parquet"
+
+
+def test_a_damaged_episode_has_an_error_and_no_values(dataset):
+    content = (dataset / "1.npz").read_bytes()
+    (dataset / "1.npz").write_bytes(
+        content[: len(content) // 2] + b"\xff" + content[len(content) // 2 + 1 :]
+    )
+    table = rlds.sources.open(dataset).table()
+    row = table.arrow().to_pylist()[1]
+    assert "1.npz" in row["error"]
+    assert row["steps"] is row["digest"] is row["reward"]["max"] is None
+    assert table.where("error is null").tolist() == [0, 2, 3, 4, 5]
+
+
+def test_processes_and_parts_give_the_same_table(dataset, monkeypatch):
+    expected = rlds.sources.open(dataset).table().arrow()
+    shutil.rmtree(dataset / ".rlds")
+    monkeypatch.setattr(episode_table, "_AT_ONCE", 2)
+    monkeypatch.setattr(episode_table, "_LONG", 0)
+    assert rlds.sources.open(dataset).table(jobs=2).arrow().equals(expected)
+    assert os.listdir(dataset / ".rlds") == ["episodes-train.parquet"]
+
+
+def test_a_table_goes_on_where_it_was_interrupted(dataset, monkeypatch):
+    expected = rlds.sources.open(dataset).table().arrow()
+    shutil.rmtree(dataset / ".rlds")
+    monkeypatch.setattr(episode_table, "_AT_ONCE", 2)
+    read = Reads(monkeypatch, stop_at=4)
+    with pytest.raises(KeyboardInterrupt):
+        rlds.sources.open(dataset).table()
+    read.stop_at = None
+    assert rlds.sources.open(dataset).table().arrow().equals(expected)
+    assert read.indices == [0, 1, 2, 3, 4, 4, 5]
