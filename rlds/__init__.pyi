@@ -1,3 +1,4 @@
+from rlds import editing as editing
 from rlds import metadata as metadata
 from rlds import sources as sources
 from rlds import tfds as tfds
@@ -5,6 +6,7 @@ from rlds import transformations as transformations
 from rlds.alignment import append_row as append_row
 from rlds.alignment import from_rsa as from_rsa
 from rlds.alignment import from_sars as from_sars
+from rlds.editing import edit as edit
 from rlds.rlds_types import ACTION as ACTION
 from rlds.rlds_types import ALIGNMENT as ALIGNMENT
 from rlds.rlds_types import CORE_STEP_FIELDS as CORE_STEP_FIELDS

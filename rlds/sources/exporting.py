@@ -37,6 +37,7 @@ from rlds.sources.source import (
     Source,
     SourceEpisode,
     SourceError,
+    StoredSource,
 )
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at, nest
@@ -110,6 +111,7 @@ class Export(abc.ABC):
     Attributes:
       format: The name of the format, which `rlds.sources.open` has it by.
       suffixes: With which of them the name of the file ends that it makes; none for a folder.
+      keeps_splits: Whether what it writes has the splits that the episodes are in.
       episodes: The episodes.
       is_exact: Whether reading back what was written gives the same episodes, but for the fields
         that change or are lost. If not, they are only counted.
@@ -123,6 +125,7 @@ class Export(abc.ABC):
 
     format: ClassVar[str]
     suffixes: tuple[str, ...] = ()
+    keeps_splits: ClassVar[bool] = False
     is_exact: bool = True
     unchecked: Collection[str] = ()
 
@@ -235,8 +238,13 @@ class Export(abc.ABC):
     def _prepared(self, index: int) -> SourceEpisode:
         return with_arrays(as_converted(self.episodes.episode(index)), self.pngs)
 
-    def order_of_origin(self) -> list[int]:
-        """Returns the episodes in the order in which they are in the files that they came from."""
+    def order_of_origin(self) -> list[int] | None:
+        """Returns the episodes of a TFDS dataset in the order of the files that they came from.
+
+        Those of other sources are in the order that they are to have: None.
+        """
+        if not isinstance(self.episodes.source, StoredSource):
+            return None
         origins = []
         for index in range(len(self.episodes)):
             try:

@@ -17,6 +17,7 @@ from rlds.sources.registry import Format, formats, names_at
 from rlds.sources.source import Source, SourceError, files_of
 from rlds_ecosystem import import_extra, stores
 from rlds_ecosystem.names import what_there_is
+from rlds_ecosystem.replacing import finish_replacing
 
 __all__ = ["format_of", "only_split", "open"]
 
@@ -79,6 +80,8 @@ def open(
     (1, {'action': array([1, 1, 1])})
     """
     known = formats()
+    if isinstance(path, str | os.PathLike):
+        finish_replacing(path)
     if format is None:
         format = format_of(path)
     elif format not in known:
@@ -114,6 +117,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
       ValueError: The data could be of several formats.
     """
     _check_is_one_path(path)
+    finish_replacing(path)
     known = formats()
     found, missing = _recognized(path, known)
     if len(found) > 1:

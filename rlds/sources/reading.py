@@ -30,6 +30,7 @@ from rlds.sources.source import (
 from rlds_ecosystem.nests import leaves_at, nest
 
 __all__ = [
+    "cut",
     "episodes",
     "errors_of",
     "made",
@@ -98,7 +99,7 @@ def read(
     with errors_of(source, source.key(split, index)):
         if rows == ALL_ROWS or source.reads_rows:
             return source.read(split, index, fields, rows)
-        return _cut(source.read(split, index, fields), rows)
+        return cut(source.read(split, index, fields), rows)
 
 
 def read_steps(
@@ -179,6 +180,7 @@ def episodes(source: Source, split: str, part: str, after: str | None = None) ->
         yield DamagedEpisode(f"{part}, {where}", damage, ends_part=True)
 
 
-def _cut(episode: SourceEpisode, rows: slice) -> SourceEpisode:
+def cut(episode: SourceEpisode, rows: slice) -> SourceEpisode:
+    """Returns an episode with the columns of some of its steps."""
     steps = {path: column[rows] for path, column in leaves_at(episode.steps, None)}
     return dataclasses.replace(episode, steps=nest(steps))

@@ -29,6 +29,7 @@ COMMANDS = (
     "validate",
     "report",
     "convert",
+    "edit",
     "record",
     "create",
     "view",

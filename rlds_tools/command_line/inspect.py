@@ -21,9 +21,12 @@ Examples:
 @click.option("--split", help="Show this split; for an episode needed if there are several.")
 @click.option("--episode", type=int, help="Show this episode; -1 is the last one.")
 @click.option("--step", type=int, help="Show this step of the episode; -1 is the last one.")
+@click.option("--lineage", is_flag=True, help="Show what it was made of by `rlds edit`, and how.")
 @click.option("--format", help="The format of the data, if it cannot be recognized.")
 @prints_result
-def command(path: str, episode: int | None, step: int | None, **options: Any) -> Result:
+def command(
+    path: str, episode: int | None, step: int | None, lineage: bool, **options: Any
+) -> Result:
     """Show what is at PATH, or an episode.
 
     That is the format, the splits, the fields of steps and episodes, and the metadata. No episode
@@ -31,6 +34,10 @@ def command(path: str, episode: int | None, step: int | None, **options: Any) ->
     """
     from rlds_tools import inspection
 
+    if lineage:
+        from rlds_tools import editing
+
+        return editing.inspect_lineage(path, options["split"], episode)
     if episode is None and step is not None:
         raise click.UsageError("--step needs --episode.")
     if episode is None:

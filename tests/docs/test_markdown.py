@@ -27,6 +27,7 @@ BLOCKS = {
     "docs/cookbook.md": 18,
     "docs/creator.md": 1,
     "docs/datasets.md": 2,
+    "docs/editing.md": 1,
     "docs/envlogger.md": 7,
     "docs/evaluation.md": 5,
     "docs/feeds.md": 19,
@@ -74,7 +75,8 @@ OUTPUTS = {
 }
 COMMANDS = {
     "README.md": 4,
-    "docs/cli.md": 19,
+    "docs/cli.md": 20,
+    "docs/editing.md": 9,
     "docs/index.md": 1,
     "docs/recover.md": 2,
     "docs/report.md": 1,

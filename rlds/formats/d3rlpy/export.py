@@ -63,6 +63,7 @@ class D3rlpyExport(Export):
         columns = episodes.metadata.get(METADATA_KEY, {}).get("columns", {})
         self._is_recorded = bool(columns) and any(is_in(path, LAST) for path in self._episode_paths)
         if self._is_recorded:
+            self.unchecked = {"key"}  # Its number in the file.
             self._columns = {
                 name: (FIELDS.get(name, name), parts) for name, parts in columns.items()
             }

@@ -91,6 +91,8 @@ class ImitationExport(Export):
                 places[INFOS] = INFOS
             self._sidecar = Sidecar.of(episodes, places, [observation], drops_final_row=True)
             columns = ["obs", "acts", INFOS, TERMINAL, *(["rews"] if "rews" in paths else [])]
+        else:
+            self.unchecked = {"key"}  # Its number in the file.
         self._columns, self._paths, self._fields = columns, paths, fields
 
     @override

@@ -77,7 +77,7 @@ class LeRobotExport(Export):
                 episodes,
                 version or "v3.0",
                 _checked_rate(fps, episodes, version),
-                robot_type=robot_type,
+                robot_type=robot_type or episodes.metadata.get("robot_type"),
                 task=task,
                 to_sidecar=to_sidecar,
                 data_files_size_in_mb=data_files_size_in_mb,

@@ -1,0 +1,13 @@
+"""Edits of datasets in any format, of which what stays is copied as it is stored.
+
+    from rlds.editing import Delete, Set, Split
+
+    rlds.edit("my_robot", Delete(where="not success"), Set("instruction", "pick up the cup"))
+    rlds.edit("my_robot", Split({"train": 0.9, "test": 0.1}, seed=1), to="parts")
+
+Conditions are in SQL, over the table of episodes: see `rlds.sources.Episodes.where`.
+"""
+
+from rlds_ecosystem.lazy import lazy_package as _lazy_package
+
+__getattr__, __dir__, __all__ = _lazy_package(__name__, __file__)

@@ -1,0 +1,327 @@
+"""What becomes of the fields of episodes: each change says it of their spec, and of their values.
+
+Fields are named by paths, as in `Episodes.spec`: `steps/observation/state` is a field of the steps,
+`instruction` one of the episode. Values are columns of steps, and values of an episode, by path.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+import rlds
+from rlds.sources.episode_fields import COMPLETE, TRUNCATED
+from rlds.sources.source import SourceEpisode
+from rlds.sources.texts import is_instruction
+from rlds.video import VIDEO
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.names import what_there_is
+from rlds_ecosystem.nests import is_in, leaves_at, nest
+
+__all__ = [
+    "Added",
+    "Change",
+    "Dropped",
+    "Filled",
+    "Renamed",
+    "as_field",
+    "columns_of",
+    "flat_fields",
+    "for_steps",
+    "path_in",
+    "with_values",
+]
+
+STEPS = f"{rlds.STEPS}/"
+INSTRUCTION = "instruction"
+
+# What an episode has beside its fields, and can be set as if it were one.
+_FACTS: Mapping[str, Field] = {TRUNCATED: Field(np.bool_), COMPLETE: Field(np.bool_)}
+
+
+class Change(abc.ABC):
+    """A change of the fields of all episodes, or of their values in some.
+
+    Attributes:
+      fields: The fields after it, by path.
+    """
+
+    fields: Mapping[str, Any]
+
+    def needs(self, wanted: set[str]) -> set[str] | None:
+        """Returns which fields before it those after it are made of; None for all."""
+        return wanted
+
+    @abc.abstractmethod
+    def values(self, values: dict[str, Any], row: int, episode: SourceEpisode) -> dict[str, Any]:
+        """Returns the values after it.
+
+        Args:
+          values: The values before it, of all fields or of some.
+          row: The number of the episode among all that there were.
+          episode: The episode that was read.
+        """
+
+    def touches(self, rows: np.ndarray) -> np.ndarray:
+        """Returns of which episodes it makes other ones: a flag for each of their numbers."""
+        return np.ones(len(rows), np.bool_)
+
+
+class Renamed(Change):
+    """A field, or all below a path, has another name; a camera with its video.
+
+    Args:
+      fields: The fields before it.
+      old: The path.
+      new: The new one, which needs no `steps/` if the old one is of steps.
+
+    Raises:
+      ValueError: There is no such field, or one at the new path.
+    """
+
+    def __init__(self, fields: Mapping[str, Any], old: str, new: str) -> None:
+        self._old = path_in(fields, old)
+        self._new = STEPS + new.removeprefix(STEPS) if self._old.startswith(STEPS) else new
+        renamed: dict[str, Any] = {}
+        for path, field in fields.items():
+            name = _moved(path, self._old, self._new)
+            _check_is_free(renamed, name, "rename")
+            renamed[name] = field
+        self.fields = renamed
+
+    @override
+    def needs(self, wanted: set[str]) -> set[str]:
+        return {_moved(path, self._new, self._old) for path in wanted}
+
+    @override
+    def values(self, values: dict[str, Any], row: int, episode: SourceEpisode) -> dict[str, Any]:
+        return {_moved(path, self._old, self._new): value for path, value in values.items()}
+
+
+class Dropped(Change):
+    """A field, or all below a path, is left out; a camera with its video.
+
+    Args:
+      fields: The fields before it.
+      path: The path.
+
+    Raises:
+      ValueError: There is no such field.
+    """
+
+    def __init__(self, fields: Mapping[str, Any], path: str) -> None:
+        self._places = _places_of(path_in(fields, path))
+        self.fields = self._rest(fields)
+
+    @override
+    def values(self, values: dict[str, Any], row: int, episode: SourceEpisode) -> dict[str, Any]:
+        return self._rest(values)
+
+    def _rest(self, of: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            path: each
+            for path, each in of.items()
+            if not any(is_in(path, place) for place in self._places)
+        }
+
+
+class Filled(Change):
+    """A field of some episodes has one value, in all of their steps if it is one of these.
+
+    Args:
+      fields: The fields before it.
+      path: The field; `instruction` is the field that is one, however it is called.
+      value: The value.
+      chosen: Which episodes: one flag each.
+
+    Raises:
+      ValueError: There is no such field, or the value is none for it.
+    """
+
+    def __init__(
+        self, fields: Mapping[str, Any], path: str, value: Any, chosen: np.ndarray
+    ) -> None:
+        known = {**_FACTS, **fields}
+        if path == INSTRUCTION and path not in known:
+            path = next((name for name in known if is_instruction(name)), path)
+        self._path = path_in(known, path)
+        if self._path not in known:
+            below = [name for name in known if is_in(name, self._path)]
+            raise ValueError(f"set: {self._path!r} has the fields {below}: set one of them")
+        self._value = as_field(value, known[self._path], self._path)
+        self._chosen = chosen
+        self.fields = fields
+
+    @override
+    def values(self, values: dict[str, Any], row: int, episode: SourceEpisode) -> dict[str, Any]:
+        if not self._chosen[row] or self._path not in values:
+            return values
+        return {**values, self._path: for_steps(self._path, self._value, values)}
+
+    @override
+    def touches(self, rows: np.ndarray) -> np.ndarray:
+        chosen: np.ndarray = self._chosen[rows]
+        return chosen
+
+
+class Added(Change):
+    """A field that a function makes of each episode.
+
+    Args:
+      fields: The fields before it.
+      path: The field; one of the steps if it begins with `steps/`.
+      function: What takes an episode, and returns a column for its steps, or a value.
+      like: One of the episodes, as it is before: what the function returns for others has the
+        dtype and the shape of what it returns for this one.
+
+    Raises:
+      ValueError: There is a field at the path.
+    """
+
+    def __init__(
+        self,
+        fields: Mapping[str, Any],
+        path: str,
+        function: Callable[[SourceEpisode], Any],
+        like: SourceEpisode,
+    ) -> None:
+        _check_is_free(fields, path, "add")
+        self._path, self._function = path, function
+        value = np.asarray(self._made(like))
+        shape = value.shape[1:] if path.startswith(STEPS) else value.shape
+        self._field = Field(str if value.dtype.kind in "USO" else value.dtype, shape)
+        self.fields = {**fields, path: self._field}
+
+    def _made(self, episode: SourceEpisode) -> Any:
+        try:
+            return self._function(episode)
+        except Exception as error:
+            error.add_note(f"add: in the function for {self._path!r}, of episode {episode.key!r}")
+            raise
+
+    @override
+    def needs(self, wanted: set[str]) -> set[str] | None:
+        return None if self._path in wanted else wanted
+
+    @override
+    def values(self, values: dict[str, Any], row: int, episode: SourceEpisode) -> dict[str, Any]:
+        made = self._made(with_values(episode, values))
+        if not self._path.startswith(STEPS):
+            return {**values, self._path: as_field(made, self._field, self._path)}
+        column = np.asarray(made, self._field.column_dtype)
+        expected = (_num_steps(values), *self._field.shape)
+        if column.shape != expected:
+            raise ValueError(
+                f"add: episode {episode.key!r}: the function for {self._path!r} returned an array "
+                f"of shape {column.shape}, expected {expected}"
+            )
+        return {**values, self._path: column}
+
+
+def _check_is_free(fields: Mapping[str, Any], path: str, what: str) -> None:
+    if any(is_in(path, other) or is_in(other, path) for other in fields):
+        raise ValueError(f"{what}: there is a field {path!r} already")
+
+
+def flat_fields(steps: Mapping[str, Any], episode: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns fields of steps and of episodes by path."""
+    return dict(
+        itertools.chain(
+            ((STEPS + path, field) for path, field in leaves_at(steps, None)),
+            leaves_at(episode, None),
+        )
+    )
+
+
+def columns_of(episode: SourceEpisode) -> dict[str, Any]:
+    """Returns the values of an episode by path, with what can be set as if it were a field."""
+    facts = {TRUNCATED: episode.truncated, COMPLETE: episode.complete}
+    return {**flat_fields(episode.steps, episode.metadata), **facts}
+
+
+def with_values(episode: SourceEpisode, values: Mapping[str, Any]) -> SourceEpisode:
+    """Returns an episode with these values in place of its own, see `columns_of`."""
+    steps = {path.removeprefix(STEPS): v for path, v in values.items() if path.startswith(STEPS)}
+    rest = {path: v for path, v in values.items() if not path.startswith(STEPS)}
+    return dataclasses.replace(
+        episode,
+        truncated=bool(rest.pop(TRUNCATED)),
+        complete=bool(rest.pop(COMPLETE)),
+        steps=nest(steps),
+        metadata=nest(rest),
+    )
+
+
+def path_in(fields: Iterable[str], name: str) -> str:
+    """Returns the path of a field, or of what has fields, which may be called without `steps/`.
+
+    Raises:
+      ValueError: There is none; says which there are.
+    """
+    fields = list(fields)
+    for path in (name, STEPS + name):
+        if any(is_in(field, place) for field in fields for place in _places_of(path)):
+            return path
+    raise ValueError(f"there is no field {name!r}; {what_there_is(name, fields)}")
+
+
+def _places_of(path: str) -> Sequence[str]:
+    """Where fields of a path are: what is that of a camera in the steps has a clip elsewhere."""
+    if not path.startswith(STEPS):
+        return (path,)
+    return path, f"{VIDEO}/{path.removeprefix(STEPS)}"
+
+
+def _moved(path: str, old: str, new: str) -> str:
+    for before, after in zip(_places_of(old), _places_of(new)):
+        if is_in(path, before):
+            return after + path[len(before) :]
+    return path
+
+
+def _num_steps(values: Mapping[str, Any]) -> int:
+    return next(len(column) for path, column in values.items() if path.startswith(STEPS))
+
+
+def for_steps(path: str, value: Any, values: Mapping[str, Any]) -> Any:
+    """Returns a value, or a column of it if the field is one of steps."""
+    if not path.startswith(STEPS):
+        return value
+    column = np.empty((_num_steps(values), *np.shape(value)), getattr(value, "dtype", object))
+    column[...] = value
+    return column
+
+
+def as_field(value: Any, field: Any, path: str) -> Any:
+    """Returns a value in the form that a field has.
+
+    Raises:
+      ValueError: It does not fit.
+    """
+    what = f"{path}: got {value!r}, expected {field}"
+    if not isinstance(field, Field) or field.encoding:
+        raise ValueError(f"{what}: only numbers, flags and texts can be set")
+    if field.is_text and not field.shape:
+        if not isinstance(value, str | bytes):
+            raise ValueError(what)
+        is_bytes = np.dtype(field.dtype).kind == "S"
+        text = value.encode() if isinstance(value, str) and is_bytes else value
+        return np.array(text, object)[()]
+    given = np.asarray(value)
+    try:
+        made = given.astype(field.column_dtype)
+    except (TypeError, ValueError):
+        raise ValueError(what) from None
+    is_close = field.column_dtype.kind == "f" and given.dtype.kind in "iuf"
+    fits = made.ndim == len(field.shape) and all(
+        size in (None, found) for size, found in zip(field.shape, made.shape)
+    )
+    if not fits or given.dtype.kind in "USO" or not (is_close or np.array_equal(made, given)):
+        raise ValueError(what)
+    return made[()]

@@ -1,0 +1,234 @@
+"""A draft of a new dataset: which episodes of which datasets it has, and what they become."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds.editing.changes import Change, Renamed
+from rlds.editing.edited import EditedSource, Part, Rows, fields_of, source_of
+from rlds.editing.unifying import unify
+from rlds.sources.episodes import Episodes
+from rlds.sources.opening import open as open_episodes
+from rlds.sources.rates import rate_in
+from rlds.sources.source import SourceEpisode
+
+__all__ = ["Draft"]
+
+
+class Draft:
+    """What operations change; all arrays have an element for each episode that there was.
+
+    Args:
+      episodes: The episodes before the edit.
+      name: What to call them.
+      progress: Whether to show how far the table of episodes is.
+
+    Attributes:
+      parts: The datasets, by their names.
+      fields: The fields by path, as the changes so far leave them.
+      kept: Which episodes stay.
+      begin: The first step that each keeps.
+      end: The step after the last one; -1 for all.
+      fixed: Of which the flags are made anew.
+      split: The name of the split that each gets into.
+      names: The splits in their order, if an operation has made them.
+      metadata: What is said of the data as a whole.
+      facts: Attributes of sources that become others, such as `license`.
+      notes: What was done that nobody asked for in so many words.
+    """
+
+    def __init__(self, episodes: Episodes, name: str, progress: bool | None = None) -> None:
+        self._progress = progress
+        self.parts: dict[str, Part] = {name: Part(_with_files(episodes))}
+        self.fields: Mapping[str, Any] = fields_of(episodes)
+        self._changes: list[Change] = []
+        number = len(episodes)
+        self.kept, self.fixed = np.ones(number, np.bool_), np.zeros(number, np.bool_)
+        self.begin, self.end = np.zeros(number, np.int64), np.full(number, -1, np.int64)
+        self.split = _splits_of(episodes)
+        self.names: list[str] = []
+        self.metadata: dict[str, Any] = dict(episodes.metadata)
+        self.facts: dict[str, str] = {}
+        self.notes: list[str] = []
+
+    def change(self, change: Change) -> None:
+        """Adds a change of fields."""
+        self._changes.append(change)
+        self.fields = change.fields
+
+    def some(self, where: str | None) -> np.ndarray:
+        """Returns for which episodes a condition holds; all without one."""
+        return np.ones(len(self.kept), np.bool_) if where is None else self._where(where)
+
+    def chosen(self, what: str, where: str | None, numbers: Sequence[int] | None) -> np.ndarray:
+        """Returns which episodes a condition or numbers choose.
+
+        Raises:
+          ValueError: There are both or neither, or there is no such episode.
+        """
+        if (where is None) == (numbers is None):
+            raise ValueError(f"{what}: expected a condition, or numbers of episodes")
+        if where is not None:
+            return self._where(where)
+        chosen = np.zeros(len(self.kept), np.bool_)
+        wanted = np.asarray(numbers, np.int64)
+        if wrong := wanted[(wanted < 0) | (wanted >= len(chosen))].tolist():
+            raise ValueError(f"{what}: no episode {wrong[0]}, there are {len(chosen)}")
+        chosen[wanted] = True
+        return chosen
+
+    def _where(self, condition: str) -> np.ndarray:
+        found = []
+        for part in self.parts.values():
+            chosen = np.zeros(len(part.episodes), np.bool_)
+            chosen[part.episodes.table(progress=self._progress).where(condition)] = True
+            found.append(chosen)
+        return np.concatenate(found)
+
+    def column(self, name: str) -> list[Any]:
+        """Returns a column of the table of episodes.
+
+        Raises:
+          ValueError: There is none; says which there are.
+        """
+        values: list[Any] = []
+        for part in self.parts.values():
+            table = part.episodes.table(progress=self._progress)
+            if name not in table.columns:
+                raise ValueError(f"there is no column {name!r}, only {', '.join(table.columns)}")
+            values += table.arrow([name])[name].to_pylist()
+        return values
+
+    def example(self) -> SourceEpisode:
+        """Returns the first episode that stays, as the changes so far leave it."""
+        rows = np.flatnonzero(self.kept)[:1]
+        if not len(rows):
+            raise ValueError("no episode is left")
+        return self._view({"all": rows}).read("all", 0)
+
+    def merge(
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        names: Mapping[str, str],
+        fills: Mapping[str, Any],
+        *,
+        drops_missing: bool,
+    ) -> None:
+        """Adds the episodes of other datasets; see `rlds.editing.Merge`."""
+        if self._changes or self.is_split or len(self.parts) > 1:
+            raise ValueError("merge: name all datasets in one operation, which comes first")
+        ((first, part),) = self.parts.items()
+        datasets = {first: part.episodes}
+        for path in paths:
+            name = os.fspath(path)
+            datasets[_free(name, datasets)] = _with_files(open_episodes(path, "all"))
+        _check_rates(datasets)
+        renamed = {name: self._renamed(name, names, datasets) for name in datasets}
+        fields = {
+            name: (renamed[name][-1].fields if renamed[name] else fields_of(episodes))
+            for name, episodes in datasets.items()
+        }
+        unified = unify(fields, fills, drops_missing=drops_missing)
+        prefixes = _prefixes(datasets)
+        self.notes += [f"keys of {name} begin with {p!r}" for name, p in prefixes.items() if p]
+        for (name, episodes), change in zip(datasets.items(), unified):
+            changes: list[Change] = [*renamed[name], change]
+            self.parts[name] = Part(episodes, changes, prefixes[name])
+            self.notes += [f"{name}: {note}" for note in change.notes]
+        self.fields = unified[0].fields
+        self._extend([episodes for name, episodes in datasets.items() if name != first])
+
+    @property
+    def is_split(self) -> bool:
+        """Whether the splits are those of an operation."""
+        return bool(self.names)
+
+    @staticmethod
+    def _renamed(
+        name: str, names: Mapping[str, str], datasets: Mapping[str, Episodes]
+    ) -> list[Renamed]:
+        """How fields of a dataset get the names that the first has; that one keeps its own."""
+        fields: Mapping[str, Any] = fields_of(datasets[name])
+        changes: list[Renamed] = []
+        for old, new in names.items() if name != next(iter(datasets)) else ():
+            changes.append(Renamed(fields, old, new))
+            fields = changes[-1].fields
+        return changes
+
+    def _extend(self, others: Sequence[Episodes]) -> None:
+        number = sum(map(len, others))
+        self.kept = np.append(self.kept, np.ones(number, np.bool_))
+        self.fixed = np.append(self.fixed, np.zeros(number, np.bool_))
+        self.begin = np.append(self.begin, np.zeros(number, np.int64))
+        self.end = np.append(self.end, np.full(number, -1, np.int64))
+        self.split = np.concatenate([self.split, *map(_splits_of, others)])
+
+    def view(self) -> EditedSource:
+        """Returns the episodes as they become.
+
+        Raises:
+          ValueError: None is left.
+        """
+        if not self.kept.any():
+            raise ValueError("no episode is left: a dataset needs one; nothing was changed")
+        found = dict.fromkeys(self.split[self.kept].tolist())
+        names = [name for name in self.names if name in found] or list(found)
+        return self._view({str(n): np.flatnonzero(self.kept & (self.split == n)) for n in names})
+
+    def _view(self, splits: Mapping[str, np.ndarray]) -> EditedSource:
+        rows = Rows(splits, self.begin, self.end, self.fixed)
+        parts = list(self.parts.values())
+        return EditedSource(parts, self._changes, rows, self.metadata, self.facts)
+
+
+def _with_files(episodes: Episodes) -> Episodes:
+    """The same episodes with the files of images, which are copied."""
+    source = source_of(episodes).with_image_files()
+    return Episodes(source, episodes.split, format=episodes.format)
+
+
+def _splits_of(episodes: Episodes) -> np.ndarray:
+    names = np.empty(len(episodes), object)
+    begin = 0
+    for split, first, end in episodes.ranges:
+        names[begin : begin + end - first] = split
+        begin += end - first
+    return names
+
+
+def _free(name: str, taken: Mapping[str, Any]) -> str:
+    number = 2
+    free = name
+    while free in taken:
+        free, number = f"{name} ({number})", number + 1
+    return free
+
+
+def _check_rates(datasets: Mapping[str, Episodes]) -> None:
+    rates = {name: rate_in(episodes.metadata) for name, episodes in datasets.items()}
+    known = {name: rate for name, rate in rates.items() if rate is not None}
+    if len(set(known.values())) > 1:
+        said = ", ".join(f"{rate:g} in {name}" for name, rate in known.items())
+        raise ValueError(f"merge: the numbers of steps in a second differ: {said}")
+
+
+def _prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
+    """What to put before the keys of each, so that no two episodes have one key."""
+    taken: set[str] = set()
+    prefixes = {}
+    for name, episodes in datasets.items():
+        keys = {*map(_key_in(episodes), range(len(episodes)))}
+        prefixes[name] = f"{os.path.basename(name)}/" if keys & taken else ""
+        taken |= {prefixes[name] + key for key in keys}
+    return prefixes
+
+
+def _key_in(episodes: Episodes) -> Any:
+    def key(index: int) -> str:
+        return source_of(episodes).key(*episodes.place(index))
+
+    return key

@@ -1,0 +1,313 @@
+"""Episodes of one or more sources as an edit has them: a view, of which nothing is stored."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+import rlds
+from rlds.editing.changes import STEPS, Change, columns_of, flat_fields, with_values
+from rlds.sources import reading
+from rlds.sources.episode_fields import as_converted
+from rlds.sources.episodes import Episodes
+from rlds.sources.source import (
+    ALL_ROWS,
+    Origin,
+    Outline,
+    Place,
+    RandomAccessSource,
+    SourceEpisode,
+    StoredSource,
+    files_of,
+)
+from rlds.video import FIRST, FRAMES, VIDEO
+from rlds_ecosystem.nests import leaves_at, nest, root_of
+
+__all__ = ["EditedSource", "Part", "Rows", "fields_of", "source_of"]
+
+_FLAGS = tuple(STEPS + name for name in rlds.STEP_FLAGS)
+# What the last step has no values of, where its observation is the final one.
+_OF_TRANSITIONS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One of the datasets that an edit is of.
+
+    Attributes:
+      episodes: Its episodes.
+      changes: How it gets the fields that all of them have.
+      prefix: What the keys of its episodes begin with, so that no other part has them.
+    """
+
+    episodes: Episodes
+    changes: Sequence[Change] = ()
+    prefix: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """What becomes of each episode, as arrays with an element for each.
+
+    The episodes of all parts are counted together, in the order of the parts.
+
+    Attributes:
+      splits: For each split, the numbers of its episodes.
+      begin: The first step that each keeps.
+      end: The step after the last one that each keeps; less than 0 for all.
+      fixed: Whether its flags are set by where its steps are.
+    """
+
+    splits: Mapping[str, np.ndarray]
+    begin: np.ndarray
+    end: np.ndarray
+    fixed: np.ndarray
+
+
+class EditedSource(RandomAccessSource):
+    """The episodes of several datasets as an edit has them.
+
+    Args:
+      parts: The datasets, with the same fields.
+      changes: What becomes of their fields, in this order.
+      rows: What becomes of their episodes.
+      metadata: What is said of the data as a whole.
+      facts: Others of the attributes of sources, such as `license`.
+    """
+
+    reads_rows = True
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        changes: Sequence[Change],
+        rows: Rows,
+        metadata: Mapping[str, Any],
+        facts: Mapping[str, str],
+    ) -> None:
+        self._parts, self._changes, self._rows = list(parts), list(changes), rows
+        self._metadata = dict(metadata)
+        self._ends = np.cumsum([len(part.episodes) for part in parts])
+        first = source_of(parts[0].episodes)
+        for name in ("description", "homepage", "citation", "license"):
+            setattr(self, name, facts.get(name, getattr(first, name)))
+        self.images_as_png = first.images_as_png
+        changed = [change.fields for change in (*parts[0].changes, *changes)][-1:]
+        self._fields = changed[0] if changed else fields_of(parts[0].episodes)
+
+    @property
+    @override
+    def splits(self) -> Sequence[str]:
+        return list(self._rows.splits)
+
+    @property
+    @override
+    def step_flags(self) -> Sequence[str]:
+        if self._rows.fixed.any():
+            return rlds.STEP_FLAGS
+        known = [source_of(part.episodes).step_flags for part in self._parts]
+        return [name for name in rlds.STEP_FLAGS if all(name in flags for flags in known)]
+
+    @override
+    def step_fields(self) -> Mapping[str, Any]:
+        paths = [path for path in self._fields if path.startswith(STEPS)]
+        return nest({path.removeprefix(STEPS): self._fields[path] for path in paths})
+
+    @override
+    def episode_fields(self) -> Mapping[str, Any]:
+        return nest({p: field for p, field in self._fields.items() if not p.startswith(STEPS)})
+
+    @override
+    def metadata(self) -> Mapping[str, Any]:
+        return self._metadata
+
+    @override
+    def inputs(self) -> Sequence[Any]:
+        return [path for part in self._parts for path in source_of(part.episodes).inputs()]
+
+    @override
+    def options(self) -> Mapping[str, Any]:
+        rows = [*self._rows.splits.values(), self._rows.begin, self._rows.end, self._rows.fixed]
+        return {
+            "parts": [source_of(part.episodes).options() for part in self._parts],
+            "rows": hashlib.sha256(b"".join(each.tobytes() for each in rows)).hexdigest(),
+            "metadata": self._metadata,
+        }
+
+    @override
+    def num_episodes(self, split: str) -> int:
+        return len(self._rows.splits[split])
+
+    @override
+    def key(self, split: str, index: int) -> str:
+        part, place = self._place(self._row(split, index))
+        return part.prefix + source_of(part.episodes).key(*place)
+
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        row = self._row(split, index)
+        part, place = self._place(row)
+        source, changes = source_of(part.episodes), [*part.changes, *self._changes]
+        needs = _needs(changes, fields, source.step_flags)
+        is_changed = self._is_cut(row) or self._rows.fixed[row]
+        if is_changed and needs is not None:
+            needs |= set(_FLAGS)
+        is_whole = is_changed or needs is None
+        episode = as_converted(reading.read(source, *place, needs, ALL_ROWS if is_whole else rows))
+        if self._is_cut(row):
+            begin, end = int(self._rows.begin[row]), int(self._rows.end[row])
+            episode = _trimmed(episode, begin, end, self.step_flags)
+        values = columns_of(episode)
+        for change in changes:
+            values = change.values(values, row, episode)
+        episode = with_values(episode, values)
+        if self._rows.fixed[row]:
+            episode = _with_flags(episode, rlds.STEP_FLAGS)
+        if is_whole and rows != ALL_ROWS:
+            episode = reading.cut(episode, rows)
+        return dataclasses.replace(episode, key=part.prefix + episode.key)
+
+    @override
+    def outline(self, split: str, index: int) -> Outline:
+        row = self._row(split, index)
+        if self._is_cut(row) or self._rows.fixed[row]:
+            return super().outline(split, index)
+        part, place = self._place(row)
+        return reading.outline(source_of(part.episodes), *place)
+
+    @override
+    def stored_at(self, split: str, index: int) -> Place | None:
+        row = self._row(split, index)
+        if self.touched(np.array([row]))[0]:
+            return None
+        part, place = self._place(row)
+        return source_of(part.episodes).stored_at(*place)
+
+    def touched(self, rows: np.ndarray) -> np.ndarray:
+        """Returns which episodes are others than those that are stored, by their numbers."""
+        numbers = self.parts_of(rows)
+        touched: np.ndarray = self._rows.fixed[rows] | (self._rows.begin[rows] > 0)
+        touched |= self._rows.end[rows] >= 0
+        for change in self._changes:
+            touched |= change.touches(rows)
+        for number, part in enumerate(self._parts):
+            for change in part.changes:
+                touched |= (numbers == number) & change.touches(rows)
+            if part.prefix and isinstance(part.episodes.source, StoredSource):  # It has the keys.
+                touched |= numbers == number
+        return touched
+
+    def parts_of(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the numbers of the parts that episodes are of."""
+        return np.searchsorted(self._ends, rows, side="right")
+
+    def origin_of(self, split: str, index: int) -> tuple[int, str, int]:
+        """Returns where an episode is from: the number of the part, its split and its index."""
+        row = self._row(split, index)
+        part, (name, number) = self._place(row)
+        return next(i for i, other in enumerate(self._parts) if other is part), name, number
+
+    def _row(self, split: str, index: int) -> int:
+        return int(self._rows.splits[split][index])
+
+    def _place(self, row: int) -> tuple[Part, tuple[str, int]]:
+        number = int(np.searchsorted(self._ends, row, side="right"))
+        part = self._parts[number]
+        before = int(self._ends[number]) - len(part.episodes)
+        return part, part.episodes.place(row - before)
+
+    def _is_cut(self, row: int) -> bool:
+        return bool(self._rows.begin[row] > 0 or self._rows.end[row] >= 0)
+
+
+def source_of(episodes: Episodes) -> RandomAccessSource:
+    """Returns the source of episodes that can be read in any order.
+
+    Raises:
+      TypeError: They cannot.
+    """
+    source = episodes.source
+    if not isinstance(source, RandomAccessSource):
+        raise TypeError(f"{files_of(source)}: episodes are read in their order; convert them first")
+    return source
+
+
+def fields_of(episodes: Episodes) -> dict[str, Any]:
+    """Returns the fields of steps, without the flags, and of episodes, by path."""
+    return flat_fields(episodes.source.step_fields(), episodes.source.episode_fields())
+
+
+def _needs(
+    changes: Sequence[Change], fields: Collection[str] | None, flags: Sequence[str]
+) -> set[str] | None:
+    """Which fields those that are wanted are made of; None for all."""
+    needs = None if fields is None else set(fields)
+    for change in reversed(changes):
+        if needs is not None:
+            needs = change.needs(needs)
+    if needs is not None and changes and any(path.startswith(STEPS) for path in needs):
+        needs |= {STEPS + name for name in flags[:1]}  # It says how many steps there are.
+    return needs
+
+
+def _trimmed(episode: SourceEpisode, begin: int, end: int, flags: Collection[str]) -> SourceEpisode:
+    """An episode with some of its steps; its clips stay, and frames are counted from elsewhere."""
+    number = episode.num_steps
+    end = number if end < 0 else min(end, number)
+    if begin >= end:
+        raise ValueError(
+            f"trim: episode {episode.key!r} has {number} steps, of which {begin}:{end} are none"
+        )
+    steps = {path: column[begin:end] for path, column in leaves_at(episode.steps, None)}
+    is_cut = end < number
+    if is_cut and episode.final_observation_known:
+        for path in steps:
+            if root_of(path) in _OF_TRANSITIONS:
+                steps[path] = steps[path].copy()
+                steps[path][-1] = np.zeros((), steps[path].dtype)
+    values = dict(leaves_at(episode.metadata, None))
+    for path in [path for path in values if root_of(path) == VIDEO and path.endswith(f"/{FIRST}")]:
+        frames = path.removesuffix(FIRST) + FRAMES
+        if frames in values:
+            values[frames] = values[frames][begin:end]
+            shown = values[frames][values[frames] >= 0]
+            values[path] = np.int64(shown[0] if len(shown) else values[path])
+        else:
+            values[path] = np.int64(values[path] + begin)
+    origin, first = episode.origin, episode.origin.begin
+    if origin.end - first == number:
+        origin = Origin(origin.file, first + begin, first + end)
+    changed = dataclasses.replace(
+        episode,
+        steps=nest(steps),
+        metadata=nest(values),
+        origin=origin,
+        truncated=episode.truncated or is_cut,
+    )
+    return _with_flags(changed, flags)
+
+
+def _with_flags(episode: SourceEpisode, names: Collection[str]) -> SourceEpisode:
+    """An episode whose first step is the first, and whose last step alone is the last."""
+    number = episode.num_steps
+    rows = np.arange(number)
+    stored = episode.steps.get(rlds.IS_TERMINAL, np.zeros(number, np.bool_))
+    is_last = rows == number - 1
+    flags = {
+        rlds.IS_FIRST: rows == 0,
+        rlds.IS_LAST: is_last,
+        rlds.IS_TERMINAL: np.asarray(stored, np.bool_) & is_last,
+    }
+    flags = {name: column for name, column in flags.items() if name in names}
+    return dataclasses.replace(episode, steps={**episode.steps, **flags})

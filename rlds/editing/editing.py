@@ -1,0 +1,336 @@
+"""Edits a dataset of any format: a new one is made, and takes the place of the old one."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlds.editing import lineage
+from rlds.editing.drafts import Draft
+from rlds.editing.edited import fields_of, source_of
+from rlds.editing.operations import Describe, Operation, as_recipe
+from rlds.sources.episode_table import FOLDER
+from rlds.sources.episodes import Episodes
+from rlds.sources.exporting import Export, Exported, export_class, prepare, write_export
+from rlds.sources.opening import open as open_episodes
+from rlds.sources.rates import rate_in
+from rlds.sources.source import StoredSource
+from rlds_ecosystem import stores
+from rlds_ecosystem.replacing import replaced
+
+__all__ = ["Edit", "Edited", "edit", "prepare_edit"]
+
+# What is made again when it is needed.
+_CACHES = (FOLDER, ".feeds")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Settings:
+    """The arguments of `write_export`."""
+
+    allow_loss: bool
+    skip_damaged: bool
+    verify: bool
+    progress: bool | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Edited:
+    """What an edit has made.
+
+    Attributes:
+      datasets: The new datasets.
+      num_episodes: How many episodes they have.
+      of: How many there were.
+      plan: What was done, in words.
+    """
+
+    datasets: tuple[Exported, ...]
+    num_episodes: int
+    of: int
+    plan: str
+
+
+class Edit:
+    """An edit that is ready to be made; `str` says what it will do.
+
+    Args:
+      draft: What becomes of the episodes.
+      operations: What was done with it.
+      format: The format of the new dataset.
+      target_options: Its options.
+
+    Attributes:
+      source: That of the dataset; of the first one, if several are merged.
+      format_before: Its format.
+      view: The episodes as they become.
+      described: What is said anew of the dataset as a whole.
+      keeps_splits: Whether the format has splits.
+      is_split: Whether an operation makes splits.
+      format: The format of the new dataset.
+      num_episodes: How many episodes it will have, by the names of its parts or splits.
+      of: How many there are.
+      copied: How many of them stay as they are stored.
+      placements: What becomes of each field.
+      notes: What is done that nobody asked for in so many words.
+      licenses: Under which terms the datasets are that it is made of, by their names.
+    """
+
+    def __init__(
+        self,
+        draft: Draft,
+        operations: Sequence[Operation],
+        format: str,
+        target_options: Mapping[str, Any],
+    ) -> None:
+        self.format, self._options = format, target_options
+        first = next(iter(draft.parts.values()))
+        self.source, self.format_before = source_of(first.episodes), first.episodes.format
+        self._recipe = as_recipe(operations)
+        self.of = len(draft.kept)
+        kept = int(draft.kept.sum())
+        self._lineage = lineage.made(self._recipe, draft.parts, kept=kept, known={})
+        self.described = {
+            operation.name: operation.value
+            for operation in operations
+            if isinstance(operation, Describe)
+        }
+        draft.metadata = {**_without_layout(draft), lineage.KEY: self._lineage}
+        self.view = draft.view()
+        self.num_episodes = {name: self.view.num_episodes(name) for name in self.view.splits}
+        self.licenses = {
+            name: source_of(part.episodes).license for name, part in draft.parts.items()
+        }
+        rows = np.flatnonzero(draft.kept)
+        own = np.array([part.episodes.format == format for part in draft.parts.values()])
+        self.copied = int((own[self.view.parts_of(rows)] & ~self.view.touched(rows)).sum())
+        self.notes = [*draft.notes, *self._notes_on_licenses()]
+        whole = self._export("+".join(self.view.splits))
+        self.placements = tuple(whole.placements())
+        self.keeps_splits, self.is_split = whole.keeps_splits, draft.is_split
+
+    def _notes_on_licenses(self) -> Iterator[str]:
+        known = set(self.licenses.values())
+        if len(self.licenses) > 1 and known != {""}:
+            said = ", ".join(
+                f"{name}: {terms or 'unknown'}" for name, terms in self.licenses.items()
+            )
+            yield f"licenses{' differ' if len(known) > 1 else ''}: {said}"
+
+    def _export(self, split: str) -> Export:
+        return prepare(Episodes(self.view, split), self.format, **self._options)
+
+    def targets(self, to: str | os.PathLike[str]) -> dict[str, list[str]]:
+        """Returns the new datasets with their splits: one, or a folder or a file for each split."""
+        names = list(self.view.splits)
+        if not self.is_split or self.keeps_splits:
+            return {os.fspath(to): names}
+        suffix = next(iter(export_class(self.format).suffixes), "")
+        return {os.path.join(os.fspath(to), name + suffix): [name] for name in names}
+
+    def write(
+        self, path: str | os.PathLike[str], splits: Sequence[str], settings: _Settings
+    ) -> Exported:
+        """Writes one of the new datasets.
+
+        Args:
+          path: Where.
+          splits: Which of the episodes it has.
+          settings: How to write it.
+        """
+        writer = self._export("+".join(splits))
+        found = write_export(writer, path, **dataclasses.asdict(settings))
+        if not settings.allow_loss:
+            self._check_is_described(path, writer.read_options())
+        if stores.is_local(path):
+            self.write_lineage(path, splits)
+        return found
+
+    def write_lineage(self, path: str | os.PathLike[str], splits: Sequence[str]) -> None:
+        """Writes the lineage of one of the new datasets beside it."""
+        episodes = {split: lineage.origins(self.view, split) for split in splits}
+        if not self.keeps_splits:
+            episodes = {"train": [run for runs in episodes.values() for run in runs]}
+        lineage.write_lineage(path, self._lineage, episodes)
+
+    def _check_is_described(self, path: str | os.PathLike[str], options: Mapping[str, Any]) -> None:
+        """Checks that what an edit says of the dataset as a whole is in it."""
+        again = open_episodes(path, "all", format=self.format, **options)
+        for name, value in self.described.items():
+            if getattr(again.source, name, again.metadata.get(name)) != value:
+                raise ValueError(
+                    f"describe: {self.format} has no place for {name!r}: leave it out, or allow "
+                    "that it is lost (allow_loss=True, --allow-loss on the command line)"
+                )
+
+    def __str__(self) -> str:
+        kept = sum(self.num_episodes.values())
+        lines = [f"{self.format}: {kept} of {self.of} episodes stay"]
+        if len(self.num_episodes) > 1:
+            lines += [f"  {name}: {number}" for name, number in self.num_episodes.items()]
+        lines.append(f"{self.copied} stay as they are stored, {kept - self.copied} change")
+        lines += [str(place) for place in self.placements if place.how != "exact"]
+        return "\n".join([*lines, *self.notes])
+
+
+def prepare_edit(
+    path: str | os.PathLike[str] | Episodes,
+    operations: Sequence[Operation],
+    *,
+    format: str | None = None,
+    to_format: str | None = None,
+    progress: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+    target_options: Mapping[str, Any] | None = None,
+) -> Edit:
+    """Finds out what an edit will do, and writes nothing; see `edit`."""
+    given = options or {}
+    if isinstance(path, Episodes):
+        name, episodes = "the episodes", path
+    else:
+        name, episodes = os.fspath(path), open_episodes(path, "all", format=format, **given)
+    draft = Draft(episodes, name, progress)
+    for operation in operations:
+        operation.apply(draft)
+    return Edit(draft, operations, to_format or episodes.format, target_options or {})
+
+
+def edit(
+    path: str | os.PathLike[str],
+    *operations: Operation,
+    to: str | os.PathLike[str] | None = None,
+    format: str | None = None,
+    to_format: str | None = None,
+    keep_old: bool = False,
+    allow_loss: bool = False,
+    skip_damaged: bool = False,
+    verify: bool = True,
+    progress: bool | None = False,
+    options: Mapping[str, Any] | None = None,
+    target_options: Mapping[str, Any] | None = None,
+) -> Edited:
+    """Edits a dataset of any format that can be written.
+
+    All operations are done in one pass. What stays as it is, is copied as it is stored; tables and
+    statistics are made anew. The new dataset takes the place of the old one when it is complete and
+    checked; until then, and if anything fails, the old one stays.
+
+    Args:
+      path: The dataset.
+      *operations: What to do, in this order; see `rlds.editing`.
+      to: Where to make the new dataset, in place of the old one's place.
+      format: The format of the data, if it cannot be recognized.
+      to_format: The format of the new dataset; that of the old one by default.
+      keep_old: Whether the old dataset stays beside the new one, as `<name>.old`.
+      allow_loss: Whether fields may change that the format cannot hold, or splits become one.
+      skip_damaged: Whether to leave out episodes that cannot be read, with a warning.
+      verify: Whether to read back what was written, and to compare it.
+      progress: Whether to show a progress bar; if None, on a terminal.
+      options: Options of the format of the data.
+      target_options: Options of the format of the new dataset.
+
+    Raises:
+      FileExistsError: There is something at `to`.
+      SourceError: An episode is damaged; says where. Nothing has changed.
+      ValueError: An operation is wrong, no episode is left, or the format cannot hold the result.
+        Nothing has changed.
+
+    """
+    made = prepare_edit(
+        path,
+        operations,
+        format=format,
+        to_format=to_format,
+        progress=progress,
+        options=options,
+        target_options=target_options,
+    )
+    settings = _Settings(allow_loss, skip_damaged, verify, progress)
+    if len(made.view.splits) > 1 and not (made.keeps_splits or made.is_split or allow_loss):
+        raise ValueError(
+            f"{made.format} is written without splits, and the data has {list(made.view.splits)}: "
+            "make a dataset of each with a split, or allow that they become one (allow_loss=True, "
+            "--allow-loss on the command line)"
+        )
+    if to is None:
+        found = [_in_place(made, path, keep_old, settings)]
+    else:
+        targets = made.targets(to)
+        for target in targets:
+            if stores.as_path(target).exists():
+                raise FileExistsError(
+                    f"{target!r} exists already; remove it, or name another place"
+                )
+        found = [made.write(target, splits, settings) for target, splits in targets.items()]
+    kept = sum(each.num_episodes for each in found)
+    return Edited(tuple(found), kept, made.of, str(made))
+
+
+def _in_place(
+    made: Edit, path: str | os.PathLike[str], keep_old: bool, settings: _Settings
+) -> Exported:
+    """Puts the new dataset in the place of the old one."""
+    target, splits = _target_of(made, path), list(made.view.splits)
+    with replaced(target, keep_old=keep_old) as draft:
+        found = made.write(draft, splits, settings)
+        if target.is_dir():
+            _copy_others(target, draft, {os.path.abspath(p) for p in made.source.inputs()})
+    if target.is_file():  # That of a file is beside it.
+        made.write_lineage(target, splits)
+    return dataclasses.replace(found, path=os.fspath(target))
+
+
+def _target_of(made: Edit, path: str | os.PathLike[str]) -> Path:
+    """What is replaced: the file or the folder that the episodes were read from.
+
+    Raises:
+      ValueError: It is not clear what that is, or nothing can take its place.
+    """
+    source, suffixes = made.source, export_class(made.format).suffixes
+    target = Path(source.directory if isinstance(source, StoredSource) else path)
+    if not stores.is_local(path) or not target.exists():
+        what = f"{os.fspath(path)!r} is no file or folder here"
+    elif made.is_split and not made.keeps_splits:
+        what = "a split makes several datasets"
+    elif made.format != made.format_before:
+        what = f"{target} is {made.format_before}, and to be {made.format}"
+    elif suffixes and target.is_dir():
+        files = [Path(file) for file in source.inputs()]
+        if len(files) == 1:
+            return files[0]
+        what = f"{target} has {len(files)} files, of which one is to be made"
+    else:
+        return target
+    raise ValueError(f"{what}: say where to write it (--to)")
+
+
+def _without_layout(draft: Draft) -> dict[str, Any]:
+    """The metadata of a dataset, without how its files are laid out if its fields are others now.
+
+    Formats keep that under their names.
+    """
+    first = next(iter(draft.parts.values())).episodes
+    said = draft.metadata.get(first.format)
+    if not isinstance(said, Mapping) or fields_of(first).keys() == draft.fields.keys():
+        return draft.metadata
+    known = {"fps": rate_in(said), "robot_type": said.get("info", {}).get("robot_type")}
+    rest = {name: value for name, value in draft.metadata.items() if name != first.format}
+    return {**{name: value for name, value in known.items() if value is not None}, **rest}
+
+
+def _copy_others(old: Path, new: Path, inputs: Collection[str]) -> None:
+    """Copies what others keep in the folder of a dataset: files that its format does not read."""
+    for folder, below, names in os.walk(old):
+        below[:] = [name for name in below if name not in _CACHES]
+        there = new / os.path.relpath(folder, old)
+        for name in names:
+            file = os.path.join(folder, name)
+            if os.path.abspath(file) not in inputs and not os.path.lexists(there / name):
+                there.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(file, there / name, follow_symlinks=False)

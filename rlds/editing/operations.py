@@ -1,0 +1,413 @@
+"""The operations of an edit, and what each does to a draft of the new dataset.
+
+Conditions, and numbers of episodes, are of the data as it is before the edit. A recipe is a list of
+operations as JSON: `{"do": "delete", "where": "not success"}`.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import importlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from typing_extensions import override
+
+from rlds.editing.changes import Added, Dropped, Filled, Renamed
+from rlds.editing.drafts import Draft
+from rlds.sources.source import SourceEpisode
+from rlds_ecosystem.names import what_there_is
+
+__all__ = [
+    "Add",
+    "Delete",
+    "Describe",
+    "Drop",
+    "Fix",
+    "Keep",
+    "Merge",
+    "Operation",
+    "Rename",
+    "Set",
+    "Split",
+    "Trim",
+    "as_recipe",
+    "from_recipe",
+]
+
+_FACTS = ("description", "homepage", "citation", "license")
+
+
+class Operation(abc.ABC):
+    """One of the things that an edit does.
+
+    Attributes:
+      do: What a recipe calls it.
+    """
+
+    do: ClassVar[str]
+
+    @abc.abstractmethod
+    def apply(self, draft: Draft) -> None:
+        """Changes the draft.
+
+        Raises:
+          ValueError: An argument is wrong.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Delete(Operation):
+    """Leaves out episodes.
+
+    Attributes:
+      where: Which, as a condition over the table of episodes.
+      episodes: Which, by their numbers.
+    """
+
+    do = "delete"
+    where: str | None = None
+    episodes: Sequence[int] | None = None
+
+    @override
+    def apply(self, draft: Draft) -> None:
+        draft.kept &= ~draft.chosen(self.do, self.where, self.episodes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Keep(Operation):
+    """Leaves out all episodes but some.
+
+    Attributes:
+      where: Which to keep, as a condition over the table of episodes.
+      episodes: Which to keep, by their numbers.
+    """
+
+    do = "keep"
+    where: str | None = None
+    episodes: Sequence[int] | None = None
+
+    @override
+    def apply(self, draft: Draft) -> None:
+        draft.kept &= draft.chosen(self.do, self.where, self.episodes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trim(Operation):
+    """Keeps some of the steps of episodes, which are truncated then. Video is not encoded again.
+
+    Attributes:
+      begin: The first step to keep.
+      end: The step after the last one to keep; all if None.
+      where: Of which episodes; all if None.
+    """
+
+    do = "trim"
+    begin: int = 0
+    end: int | None = None
+    where: str | None = None
+
+    @override
+    def apply(self, draft: Draft) -> None:
+        if self.begin < 0 or (self.end is not None and self.end <= self.begin):
+            raise ValueError(f"trim: got {self.begin}:{self.end}, expected some steps, from 0 on")
+        chosen = draft.some(self.where)
+        draft.begin[chosen] = self.begin
+        draft.end[chosen] = -1 if self.end is None else self.end
+
+
+@dataclasses.dataclass(frozen=True)
+class Set(Operation):
+    """Gives a field of episodes, or of all of their steps, a value.
+
+    Attributes:
+      field: The path of the field: `success`, `steps/reward`; `instruction` for the one that is
+        called so in the data; or `truncated`, `complete`.
+      value: The value.
+      where: Of which episodes; all if None.
+    """
+
+    do = "set"
+    field: str
+    value: Any
+    where: str | None = None
+
+    @override
+    def apply(self, draft: Draft) -> None:
+        chosen = draft.some(self.where)
+        draft.change(Filled(draft.fields, self.field, self.value, chosen))
+
+
+@dataclasses.dataclass(frozen=True)
+class Describe(Operation):
+    """Says something of the dataset as a whole.
+
+    Attributes:
+      name: `description`, `homepage`, `citation`, `license`, or a name in its metadata.
+      value: What, in the types of JSON.
+    """
+
+    do = "describe"
+    name: str
+    value: Any
+
+    @override
+    def apply(self, draft: Draft) -> None:
+        if self.name in _FACTS:
+            draft.facts[self.name] = str(self.value)
+        else:
+            draft.metadata[self.name] = self.value
+
+
+@dataclasses.dataclass(frozen=True)
+class Rename(Operation):
+    """Gives a field, or all fields below a path, another name.
+
+    Attributes:
+      old: The path, such as `steps/observation/image`.
+      new: The new path.
+    """
+
+    do = "rename"
+    old: str
+    new: str
+
+    @override
+    def apply(self, draft: Draft) -> None:
+        draft.change(Renamed(draft.fields, self.old, self.new))
+
+
+@dataclasses.dataclass(frozen=True)
+class Drop(Operation):
+    """Leaves out a field, or all fields below a path.
+
+    Attributes:
+      field: The path.
+    """
+
+    do = "drop"
+    field: str
+
+    @override
+    def apply(self, draft: Draft) -> None:
+        draft.change(Dropped(draft.fields, self.field))
+
+
+@dataclasses.dataclass(frozen=True)
+class Add(Operation):
+    """Adds a field that a function makes of each episode.
+
+    Attributes:
+      field: The path; a field of the steps if it begins with `steps/`.
+      function: What takes a `SourceEpisode`, and returns a value, or a column with a row for each
+        step; or its name, as `module:function`.
+    """
+
+    do = "add"
+    field: str
+    function: Callable[[SourceEpisode], Any] | str
+
+    @override
+    def apply(self, draft: Draft) -> None:
+        function = _imported(self.function) if isinstance(self.function, str) else self.function
+        draft.change(Added(draft.fields, self.field, function, draft.example()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Fix(Operation):
+    """Makes the flags of steps what their places say: the first, the last, none terminal before.
+
+    Attributes:
+      where: Of which episodes; all if None.
+    """
+
+    do = "fix"
+    where: str | None = None
+
+    @override
+    def apply(self, draft: Draft) -> None:
+        draft.fixed |= draft.some(self.where)
+
+
+@dataclasses.dataclass(frozen=True)
+class Split(Operation):
+    """Makes several datasets, or several splits of one where the format has splits.
+
+    Attributes:
+      parts: For each part a condition over the table, of which the first that holds counts, and
+        None for all others; or what fraction of the episodes it gets.
+      by: The column of the table that has a part for each of its values, in place of `parts`.
+      groups: The column of the table whose equal values stay together, for fractions.
+      seed: What decides which episodes get into which fraction.
+    """
+
+    do = "split"
+    parts: Mapping[str, str | float | None] = dataclasses.field(default_factory=dict)
+    by: str | None = None
+    groups: str | None = None
+    seed: int = 0
+
+    @override
+    def apply(self, draft: Draft) -> None:
+        if bool(self.parts) == (self.by is not None):
+            raise ValueError("split: name the parts, or the column that has one for each value")
+        if self.by is not None:
+            names: list[str | None] = [_as_name(value) for value in draft.column(self.by)]
+        elif all(isinstance(part, int | float) for part in self.parts.values()):
+            names = self._by_fraction(draft)
+        else:
+            names = self._by_condition(draft)
+        draft.split = np.array([*names, None], object)[:-1]
+        draft.names = list(self.parts) or sorted({name for name in names if name})
+
+    def _by_condition(self, draft: Draft) -> list[str | None]:
+        names = [*self.parts, None]
+        rest = [number for number, name in enumerate(self.parts) if self.parts[name] is None]
+        found = np.full(len(draft.kept), -1)
+        for number, condition in enumerate(self.parts.values()):
+            if condition is not None:
+                found[(found < 0) & draft.chosen(self.do, str(condition), None)] = number
+        left = (found < 0) & draft.kept
+        if left.any() and len(rest) != 1:
+            raise ValueError(
+                f"split: {left.sum()} episodes are in no part: name one for the rest, without a "
+                "condition"
+            )
+        found[left] = rest[0] if rest else -1
+        return [names[number] for number in found.tolist()]
+
+    def _by_fraction(self, draft: Draft) -> list[str | None]:
+        fractions = np.array([*self.parts.values()], np.float64)
+        if (fractions < 0).any() or not np.isclose(fractions.sum(), 1):
+            raise ValueError(f"split: the fractions {dict(self.parts)} do not add up to 1")
+        rows = np.flatnonzero(draft.kept)
+        values = draft.column(self.groups) if self.groups else None
+        groups: dict[Any, list[int]] = {}
+        for row in rows.tolist():
+            groups.setdefault(row if values is None else values[row], []).append(row)
+        members = list(groups.values())
+        order = np.random.default_rng(self.seed).permutation(len(members))
+        ends = np.rint(np.cumsum(fractions) * len(rows))
+        names, done = list(self.parts), 0
+        found: list[str | None] = [None] * len(draft.kept)
+        for number in order.tolist():
+            # A group goes where most of it would go, if episodes were dealt one by one.
+            middle = done + len(members[number]) / 2
+            part = min(int(np.searchsorted(ends, middle, side="right")), len(names) - 1)
+            for row in members[number]:
+                found[row] = names[part]
+            done += len(members[number])
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Merge(Operation):
+    """Adds the episodes of other datasets, of the same or of other formats, behind those there are.
+
+    Numbers become wider where they differ, texts become one kind, images of unlike files pixels.
+
+    Attributes:
+      paths: The datasets.
+      fields: Which of their fields is which of the first dataset: theirs by path, then ours.
+      fills: The values of fields that not all have.
+      missing: What becomes of other fields that not all have: "error", or "drop".
+    """
+
+    do = "merge"
+    paths: Sequence[str | os.PathLike[str]]
+    fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    fills: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    missing: Literal["error", "drop"] = "error"
+
+    @override
+    def apply(self, draft: Draft) -> None:
+        if self.missing not in ("error", "drop"):
+            raise ValueError(f"merge: missing: got {self.missing!r}, expected 'error' or 'drop'")
+        draft.merge(self.paths, self.fields, self.fills, drops_missing=self.missing == "drop")
+
+
+_OPERATIONS: Mapping[str, type[Operation]] = {
+    kind.do: kind
+    for kind in (Merge, Delete, Keep, Trim, Set, Describe, Rename, Drop, Add, Fix, Split)
+}
+
+
+def as_recipe(operations: Sequence[Operation]) -> list[dict[str, Any]]:
+    """Returns operations in the types of JSON, without arguments that have their defaults.
+
+    >>> as_recipe([Delete(where="not success"), Drop("steps/info")])
+    [{'do': 'delete', 'where': 'not success'}, {'do': 'drop', 'field': 'steps/info'}]
+    """
+    return [{"do": operation.do, **_arguments(operation)} for operation in operations]
+
+
+def from_recipe(recipe: Any) -> list[Operation]:
+    """Returns the operations of a recipe.
+
+    Args:
+      recipe: What `as_recipe` returns; or the lineage of a dataset, which has one.
+
+    Raises:
+      ValueError: It is none; says which operation is wrong.
+    """
+    if isinstance(recipe, Mapping):
+        recipe = recipe.get("operations")
+    if not isinstance(recipe, list):
+        raise ValueError("a recipe is a list of operations, such as {do: delete, where: …}")
+    return [_operation(number, each) for number, each in enumerate(recipe)]
+
+
+def _operation(number: int, said: Any) -> Operation:
+    if not isinstance(said, Mapping) or said.get("do") not in _OPERATIONS:
+        name = str(said.get("do")) if isinstance(said, Mapping) else repr(said)
+        known = what_there_is(name, _OPERATIONS)
+        raise ValueError(f"recipe: operation {number}: no operation {name}; {known}")
+    arguments = {name: value for name, value in said.items() if name != "do"}
+    try:
+        return _OPERATIONS[said["do"]](**arguments)
+    except TypeError as error:
+        raise ValueError(f"recipe: operation {number}, {said['do']}: {error}") from None
+
+
+def _arguments(operation: Operation) -> dict[str, Any]:
+    found = {}
+    for field in dataclasses.fields(operation):  # type: ignore[arg-type]
+        value = getattr(operation, field.name)
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        if value != default:
+            found[field.name] = _as_json(value)
+    return found
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _as_json(each) for name, each in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, list | tuple | range):
+        return [_as_json(each) for each in value]
+    if callable(value):
+        return f"{value.__module__}:{value.__qualname__}"
+    return value
+
+
+def _imported(name: str) -> Callable[[SourceEpisode], Any]:
+    module, _, function = name.partition(":")
+    try:
+        found: Callable[[SourceEpisode], Any] = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"add: {name!r} is no module:function that is there: {error}") from None
+    return found
+
+
+def _as_name(value: Any) -> str:
+    """A value as the name of a split, or of a folder."""
+    words = "".join(sign if sign.isalnum() else "_" for sign in str(value).lower())
+    return "_".join(word for word in words.split("_") if word)[:80] or "none"

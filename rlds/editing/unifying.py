@@ -1,0 +1,151 @@
+"""The fields of several datasets as one: what can hold all of them without loss, or an error."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from rlds.editing.changes import Change, as_field, for_steps
+from rlds.sources.episodes import as_values
+from rlds.sources.source import SourceEpisode
+from rlds.sources.texts import as_text, as_texts
+from rlds_ecosystem.fields import Field
+
+__all__ = ["Unified", "unify"]
+
+
+class Unified(Change):
+    """The fields of one of several datasets, as all have them.
+
+    Args:
+      before: The fields of this one.
+      after: The fields of all.
+      fills: The values of fields that it does not have.
+    """
+
+    def __init__(
+        self, before: Mapping[str, Any], after: Mapping[str, Any], fills: Mapping[str, Any]
+    ) -> None:
+        self.fields = after
+        self._fills = {
+            path: as_field(fills[path], field, path)
+            for path, field in after.items()
+            if path not in before
+        }
+        self._before = {
+            path: field
+            for path, field in before.items()
+            if path in after and _kind(field) != _kind(after[path])
+        }
+        self._dropped = before.keys() - after.keys()
+
+    @property
+    def notes(self) -> list[str]:
+        """What becomes of the fields, in words."""
+        widened = [f"{p}: {f} becomes {self.fields[p]}" for p, f in self._before.items()]
+        filled = [f"{path}: filled with {value}" for path, value in self._fills.items()]
+        return [*widened, *filled, *(f"{path}: left out" for path in sorted(self._dropped))]
+
+    @override
+    def values(self, values: dict[str, Any], row: int, episode: SourceEpisode) -> dict[str, Any]:
+        unified = {path: value for path, value in values.items() if path not in self._dropped}
+        for path, field in self._before.items():
+            if path in values:
+                unified[path] = _widened(values[path], field, self.fields[path])
+        for path, value in self._fills.items():
+            unified[path] = for_steps(path, value, values)
+        return unified
+
+    @override
+    def touches(self, rows: np.ndarray) -> np.ndarray:
+        return np.full(len(rows), bool(self._before or self._fills or self._dropped))
+
+
+def unify(
+    datasets: Mapping[str, Mapping[str, Any]], fills: Mapping[str, Any], *, drops_missing: bool
+) -> list[Unified]:
+    """Returns how each of several datasets gets the fields that all of them can have.
+
+    Numbers become wider, texts become `str`, images of unlike files become pixels.
+
+    Args:
+      datasets: The fields of each, by its name.
+      fills: The values of fields that some do not have.
+      drops_missing: Whether other fields that some do not have are left out.
+
+    Raises:
+      ValueError: A field is missing somewhere, or holds unlike things; says where and what to do.
+    """
+    paths = dict.fromkeys(path for fields in datasets.values() for path in fields)
+    after: dict[str, Any] = {}
+    for path in paths:
+        without = [name for name, fields in datasets.items() if path not in fields]
+        if without and path not in fills:
+            if drops_missing:
+                continue
+            raise ValueError(
+                f"merge: {' and '.join(without)} has no field {path!r}: map another one to it, "
+                "fill it with a value, or leave out what is not everywhere"
+            )
+        after[path] = _common(
+            path, {name: fields[path] for name, fields in datasets.items() if path in fields}
+        )
+    if unknown := fills.keys() - paths.keys():
+        raise ValueError(f"merge: there is no field {min(unknown)!r} to fill")
+    return [Unified(fields, after, fills) for fields in datasets.values()]
+
+
+def _kind(field: Any) -> Any:
+    """What the values of a field are, without what is said of it."""
+    if not isinstance(field, Field):
+        return field
+    return np.dtype(field.dtype), field.shape, field.encoding
+
+
+def _common(path: str, fields: Mapping[str, Any]) -> Any:
+    """A field that holds what all of these hold."""
+    (name, first), *others = fields.items()
+    for other, field in others:
+        what = f"merge: {path!r} is {first} in {name}, and {field} in {other}"
+        if not (isinstance(first, Field) and isinstance(field, Field)):
+            if first != field:
+                raise ValueError(what)
+            continue
+        for fact in ("unit", "names"):
+            one, two = getattr(first, fact), getattr(field, fact)
+            if one and two and one != two:
+                raise ValueError(f"{what}: the {fact} differ, {one} and {two}")
+        if first.shape != field.shape or first.is_text != field.is_text:
+            raise ValueError(f"{what}: these cannot be one field; leave it out, or rename it")
+        first = dataclasses.replace(
+            first,
+            dtype=_common_dtype(first, field, what),
+            encoding=first.encoding if first.encoding == field.encoding else "",
+            names=first.names or field.names,
+            unit=first.unit or field.unit,
+        )
+    return first
+
+
+def _common_dtype(one: Field, two: Field, what: str) -> Any:
+    if one.dtype == two.dtype:
+        return one.dtype
+    if one.is_text:
+        return str
+    dtype = np.result_type(one.column_dtype, two.column_dtype)
+    kinds = {one.column_dtype.kind, two.column_dtype.kind}
+    if dtype.kind not in kinds or (len(kinds) > 1 and not kinds <= {"i", "u"}):
+        raise ValueError(f"{what}: numbers of unlike kinds are not converted; convert one first")
+    return dtype
+
+
+def _widened(value: Any, before: Field, after: Field) -> Any:
+    if before.encoding and not after.encoding:
+        value = as_values(value, before)
+    if after.is_text:
+        return as_texts(value) if isinstance(value, np.ndarray) else as_text(value)
+    return np.asarray(value).astype(after.column_dtype)[()]

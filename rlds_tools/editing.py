@@ -1,0 +1,216 @@
+"""What `rlds edit` shows: what is going to become of a dataset, or what has."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from rlds import editing
+from rlds_ecosystem import import_extra
+from rlds_tools.results import Block, Result, count
+
+__all__ = ["Edit", "Lineage", "edit", "inspect_lineage", "operations_of", "read_recipe"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Edit(Result):
+    """An edit that is made, or planned.
+
+    Attributes:
+      paths: The new datasets; none if it is planned.
+      num_episodes: How many episodes they have.
+      of: How many there were.
+      plan: What is done, in words.
+    """
+
+    paths: Sequence[str]
+    num_episodes: int
+    of: int
+    plan: str
+
+    def blocks(self) -> Iterable[Block]:
+        """Yields what there is to see."""
+        if not self.paths:
+            yield "the plan; nothing was written"
+            yield from self.plan.splitlines()
+            return
+        yield f"{count(self.num_episodes, 'episode')} of {self.of:,} in {', '.join(self.paths)}"
+        yield from self.plan.splitlines()[1:]
+        yield f"next: rlds report {self.paths[0]}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Lineage(Result):
+    """Where a dataset comes from.
+
+    Attributes:
+      path: The dataset.
+      lineage: What `rlds.editing.lineage_of` returns; None if nothing is known.
+      episode: Where one of its episodes was in each dataset before, if it was asked for.
+    """
+
+    path: str
+    lineage: Mapping[str, Any] | None
+    episode: Sequence[tuple[str, str, int]] | None = None
+
+    def blocks(self) -> Iterable[Block]:
+        """Yields what there is to see."""
+        if self.lineage is None:
+            yield f"{self.path}: no lineage is kept: it was not edited"
+        elif self.episode is not None:
+            yield f"{self.path}, that episode was before:"
+            yield from (f"  {name}, {split}, {index}" for name, split, index in self.episode)
+        else:
+            yield f"{self.path}, by {self.lineage['by']}"
+            yield from _described(self.lineage, "  ")
+
+
+def _described(lineage: Mapping[str, Any], indent: str) -> Iterable[str]:
+    for said in lineage["operations"]:
+        arguments = ", ".join(f"{name}: {value}" for name, value in said.items() if name != "do")
+        yield f"{indent}{said['do']} {arguments}"
+    yield f"{indent}{lineage['kept']} of {count(lineage['of'], 'episode')}, from"
+    for part in lineage["from"]:
+        facts = [part["format"], part["license"] or "no license", part["digest"]]
+        yield f"{indent}  {part['name']} ({', '.join(facts)})"
+        if part["lineage"]:
+            yield from _described(part["lineage"], indent + "    ")
+
+
+def inspect_lineage(path: str, split: str | None = None, episode: int | None = None) -> Lineage:
+    """Returns where a dataset comes from, or one of its episodes."""
+    found = editing.lineage_of(path)
+    if found is None or episode is None:
+        return Lineage(path, found)
+    split = split or next(iter(found["episodes"]))
+    return Lineage(path, found, editing.origin_of(found, split, episode))
+
+
+def edit(
+    path: str, operations: Sequence[editing.Operation], *, plan: bool = False, **arguments: Any
+) -> Edit:
+    """Edits a dataset, or plans it; see `rlds.edit`."""
+    if plan:
+        names = ("format", "to_format", "progress", "options", "target_options")
+        known = {name: arguments[name] for name in names if name in arguments}
+        made = editing.prepare_edit(path, operations, **known)
+        return Edit((), sum(made.num_episodes.values()), made.of, str(made))
+    found = editing.edit(path, *operations, **arguments)
+    paths = [each.path for each in found.datasets]
+    return Edit(paths, found.num_episodes, found.of, found.plan)
+
+
+def read_recipe(path: str | os.PathLike[str]) -> list[editing.Operation]:
+    """Reads the operations of a recipe, in YAML or JSON, or of the lineage of a dataset.
+
+    Raises:
+      ValueError: It is none; says what is wrong.
+    """
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    if os.fspath(path).endswith(".json"):
+        said = json.loads(text)
+    else:
+        yaml = import_extra("yaml")
+        try:
+            said = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"{os.fspath(path)!r}: {error}") from None
+    try:
+        return editing.from_recipe(said)
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)!r}: {error}") from None
+
+
+def operations_of(given: Mapping[str, Any]) -> list[editing.Operation]:
+    """Returns the operations that options of the command line name, in the order of its help.
+
+    Raises:
+      ValueError: An option is no such operation.
+    """
+    where = given["where"]
+    found: list[editing.Operation] = []
+    if given["merge"]:
+        fields = dict(_pair(text, "map") for text in given["map_fields"])
+        fills = {name: _value(text) for name, text in map(_filled, given["fill"])}
+        missing: Literal["error", "drop"] = "drop" if given["drop_missing"] else "error"
+        found.append(editing.Merge(given["merge"], fields, fills, missing))
+    found += [editing.Delete(condition) for condition in given["delete"]]
+    found += [editing.Keep(condition) for condition in given["keep"]]
+    if given["episodes"]:
+        found.append(editing.Delete(episodes=_numbers(given["episodes"])))
+    if given["trim"]:
+        begin, end = _span(given["trim"])
+        found.append(editing.Trim(begin, end, where))
+    for text in given["set_fields"]:
+        name, value = _pair(text, "set")
+        found.append(editing.Set(name, _value(value), where))
+    for text in given["describe"]:
+        name, value = _pair(text, "describe")
+        found.append(editing.Describe(name, _value(value)))
+    found += [editing.Rename(*_pair(text, "rename")) for text in given["rename"]]
+    found += [editing.Drop(path) for path in given["drop"]]
+    found += [editing.Add(*_pair(text, "add")) for text in given["add"]]
+    if given["fix"]:
+        found.append(editing.Fix(where))
+    if given["split"] or given["split_by"]:
+        parts = dict(_part(text) for text in given["split"])
+        found.append(editing.Split(parts, given["split_by"], given["groups"], given["seed"]))
+    if where is not None and not (given["trim"] or given["set_fields"] or given["fix"]):
+        raise ValueError("--where goes with --set, --trim or --fix; or say --keep CONDITION")
+    return found
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise ValueError(f"--{option}: got {text!r}, expected NAME=VALUE")
+    return name, value
+
+
+def _filled(text: str) -> tuple[str, str]:
+    return _pair(text, "fill")
+
+
+def _value(text: str) -> Any:
+    """A value as JSON; what is none is a text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _numbers(text: str) -> list[int]:
+    """Numbers of episodes such as `3,7,10:15`."""
+    numbers: list[int] = []
+    try:
+        for word in text.split(","):
+            begin, sign, end = word.partition(":")
+            numbers += range(int(begin), int(end)) if sign else [int(begin)]
+    except ValueError:
+        raise ValueError(f"--delete-episodes: got {text!r}, expected numbers: 3,7,10:15") from None
+    return numbers
+
+
+def _span(text: str) -> tuple[int, int | None]:
+    begin, sign, end = text.partition(":")
+    try:
+        if not sign:
+            raise ValueError
+        return int(begin or 0), int(end) if end else None
+    except ValueError:
+        raise ValueError(f"--trim: got {text!r}, expected BEGIN:END, such as 10: or :200") from None
+
+
+def _part(text: str) -> tuple[str, str | float | None]:
+    """A part of a split: `train=0.9`, `good=success`, or `rest`."""
+    name, sign, value = text.partition("=")
+    if not sign:
+        return name, None
+    try:
+        return name, float(value)
+    except ValueError:
+        return name, value

@@ -1,0 +1,275 @@
+"""Edits: what stays is what was there, what changes is what was asked for, or nothing changes."""
+
+import json
+import os
+
+import hostile_sources
+import numpy as np
+import pytest
+from export_options import options_for
+
+import rlds
+from rlds import editing
+from rlds.editing import Add, Delete, Describe, Drop, Fix, Keep, Merge, Rename, Set, Split, Trim
+from rlds.sources import RandomAccessSource, SourceEpisode
+from rlds.sources.episode_fields import as_converted
+from rlds.sources.exporting import differences, export
+from rlds.sources.source import Origin
+from rlds_ecosystem.fields import Field
+
+LENGTHS = (4, 6, 3, 8, 5)
+
+
+class Robot(RandomAccessSource):
+    """Episodes of a robot; some succeed, at two tasks."""
+
+    license = "MIT"
+
+    def __init__(self, dtype=np.float32, tasks=("pick", "place"), lengths=LENGTHS):
+        self.dtype, self.tasks, self.lengths = dtype, tasks, lengths
+
+    def step_fields(self):
+        return {
+            "observation": {"state": Field(self.dtype, (2,)), "note": Field(str)},
+            "action": Field(np.float32, (1,)),
+            "reward": np.float32,
+            "discount": np.float32,
+        }
+
+    def episode_fields(self):
+        return {"instruction": Field(str), "success": Field(np.bool_)}
+
+    def metadata(self):
+        return {"fps": 10}
+
+    def inputs(self):
+        return []
+
+    def num_episodes(self, split):
+        return len(self.lengths)
+
+    def key(self, split, index):
+        return f"episode {index}"
+
+    def read(self, split, index, fields=None, rows=slice(None)):
+        number = self.lengths[index]
+        last = np.arange(number) == number - 1
+        state = np.arange(2 * number).reshape(number, 2) + 100 * index
+        steps = {
+            "observation": {
+                "state": state.astype(self.dtype),
+                "note": np.array([f"{index}.{row}" for row in range(number)], object),
+            },
+            "action": np.where(last, 0, np.arange(number)).astype(np.float32)[:, None],
+            "reward": np.where(last, 0, 1).astype(np.float32),
+            "discount": np.where(last, 0, 1).astype(np.float32),
+            "is_first": np.arange(number) == 0,
+            "is_last": last,
+            "is_terminal": last & (index % 2 == 0),
+        }
+        about = {
+            "instruction": self.tasks[index % len(self.tasks)],
+            "success": np.bool_(index % 2 == 0),
+        }
+        origin = Origin("raw", index, index + 1)
+        return SourceEpisode(self.key(split, index), steps, origin, index % 2 == 1, metadata=about)
+
+
+@pytest.fixture
+def robot(tmp_path):
+    export(Robot(), "webdataset", tmp_path / "robot")
+    return tmp_path / "robot"
+
+
+def speed(episode):
+    return np.arange(len(episode), dtype=np.float32)
+
+
+def opened(path):
+    return list(rlds.sources.open(path, "all"))
+
+
+def content(path):
+    """All files, with what is in them."""
+    return {file: file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+def test_what_operations_do(robot, tmp_path):
+    (robot / "README.md").write_text("Mine.")
+    before = opened(robot)
+    made = rlds.edit(
+        robot,
+        Delete(where="steps < 4"),
+        Keep(where="instruction in ('pick', 'place') and \"return\" > 2"),
+        Trim(1, 4, where="steps > 6"),
+        Set("instruction", "pick it up", where="index = 0"),
+        Set("steps/reward", 2, where="index = 4"),
+        Set("truncated", False, where="index = 3"),
+        Describe("license", "CC-BY-4.0"),
+        Describe("robot", {"arm": "left"}),
+        Rename("observation/state", "observation/joints"),
+        Drop("observation/note"),
+        Add("steps/speed", speed),
+        Add("length", len),
+        Fix(),
+    )
+    assert (made.num_episodes, made.of) == (4, 5)
+    after = opened(robot)
+    assert [len(episode) for episode in after] == [4, 6, 3, 5]
+    assert [episode.metadata["instruction"] for episode in after] == [
+        *("pick it up", "place", "place", "pick")
+    ]
+    assert [episode.metadata["length"] for episode in after] == [4, 6, 3, 5]
+    trimmed = after[2]
+    assert trimmed["observation"]["joints"].tolist() == [[302, 303], [304, 305], [306, 307]]
+    assert trimmed["action"].tolist() == [[1], [2], [0]]
+    assert trimmed["reward"].tolist() == [1, 1, 0]
+    assert trimmed["is_last"].tolist() == [False, False, True]
+    assert trimmed["is_first"].tolist() == [True, False, False]
+    assert not trimmed.truncated
+    assert after[3]["reward"].tolist() == [2] * 5
+    assert after[1]["observation"].keys() == {"joints"}
+    assert after[1]["speed"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert np.array_equal(after[1]["action"], before[1]["action"])
+    source = rlds.sources.open(robot, "all").source
+    assert source.license == "CC-BY-4.0"
+    assert source.metadata()["robot"] == {"arm": "left"}
+    assert (robot / "README.md").read_text() == "Mine."
+    # The recipe does it again, to the same bytes.
+    export(Robot(), "webdataset", tmp_path / "again")
+    lineage = editing.lineage_of(robot)
+    assert lineage["operations"][0] == {"do": "delete", "where": "steps < 4"}
+    operations = editing.from_recipe(json.loads(json.dumps(lineage["operations"])))
+    rlds.edit(tmp_path / "again", *operations, to=tmp_path / "done")
+    shards = [
+        {f.name: f.read_bytes() for f in path.glob("*.tar")} for path in (robot, tmp_path / "done")
+    ]
+    assert shards[0] == shards[1]
+    # Each episode can be traced, over several edits.
+    rlds.edit(robot, Delete(episodes=[0]))
+    lineage = editing.lineage_of(robot)
+    assert editing.origin_of(lineage, "train", 1) == [("robot", "train", 2), ("robot", "train", 3)]
+    assert [part["license"] for part in lineage["from"]] == ["CC-BY-4.0"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "message"),
+    [
+        (Delete(where="steps > 0"), "no episode is left"),
+        (Delete(where="stepz > 0"), "stepz"),
+        (Delete(), "delete: expected a condition, or numbers of episodes"),
+        (Delete(episodes=[5]), "delete: no episode 5, there are 5"),
+        (Trim(9, None), "episode 'episode 0' has 4 steps, of which 9:4 are none"),
+        (Trim(3, 2), "expected some steps"),
+        (Set("succes", True), "no field 'succes'; did you mean 'success'"),
+        (Set("success", "yes"), "success: got 'yes', expected bool"),
+        (Set("observation", 1), "has the fields .* set one of them"),
+        (Set("steps/reward", [1, 2]), r"reward: got \[1, 2\], expected float32"),
+        (Rename("reward", "action"), "there is a field 'steps/action' already"),
+        (Add("steps/speed", lambda episode: np.zeros(2)), r"of shape \(2,\), expected \(4,\)"),
+        (Add("steps/speed", "no_module:f"), "'no_module:f' is no module:function"),
+        (Split({"a": 0.5, "b": 0.5}), r"say where to write it \(--to\)"),
+        (Split({"a": 0.5, "b": 0.2}), "do not add up to 1"),
+        (Split({"a": "success"}), "2 episodes are in no part"),
+        (Split(by="colour"), "no column 'colour', only split, index"),
+    ],
+)
+def test_what_is_wrong_changes_nothing(robot, operation, message):
+    rlds.sources.open(robot, "all").table()
+    before = content(robot)
+    with pytest.raises((ValueError, rlds.sources.SourceError), match=message):
+        rlds.edit(robot, operation)
+    assert content(robot) == before
+    assert os.listdir(robot.parent) == ["robot"]
+
+
+def test_splits(robot, tmp_path):
+    made = rlds.edit(robot, Split(by="instruction"), to=tmp_path / "tasks")
+    assert [os.path.basename(found.path) for found in made.datasets] == ["pick", "place"]
+    keys = [episode.key for episode in opened(tmp_path / "tasks" / "place")]
+    assert keys == ["episode 1", "episode 3"]
+    lineage = editing.lineage_of(tmp_path / "tasks" / "place")
+    assert editing.origin_of(lineage, "train", 1) == [("robot", "train", 3)]
+    rlds.edit(
+        robot, Split({"good": "success and steps < 5", "other": None}), to=tmp_path / "quality"
+    )
+    assert [len(e) for e in opened(tmp_path / "quality" / "good")] == [4, 3]
+    fractions = Split({"train": 0.6, "test": 0.4}, seed=3, groups="instruction")
+    rlds.edit(robot, fractions, to=tmp_path / "parts")
+    tasks = [
+        {episode.metadata["instruction"] for episode in opened(tmp_path / "parts" / name)}
+        for name in ("train", "test")
+    ]
+    assert tasks == [{"place"}, {"pick"}]
+    plan = str(editing.prepare_edit(robot, [fractions]))
+    assert plan.startswith("webdataset: 5 of 5 episodes stay\n  train: 2\n  test: 3\n5 stay")
+
+
+def test_datasets_become_one(robot, tmp_path):
+    other = Robot(np.float64, ("push",), (7, 2))
+    other.license = "Apache-2.0"
+    export(other, "maniskill", tmp_path / "other")
+    there = rlds.sources.open(tmp_path / "other", "all")
+    assert there.source.license == "Apache-2.0"
+    rlds.edit(tmp_path / "other", Rename("observation/state", "observation/joints"))
+    paths = [tmp_path / "other"]
+    with pytest.raises(ValueError, match="other has no field 'steps/observation/state': map"):
+        rlds.edit(robot, Merge(paths), to=tmp_path / "all")
+    merge = Merge(paths, fields={"observation/joints": "observation/state"})
+    edit = editing.prepare_edit(robot, [merge, Delete(where="steps = 2")])
+    assert "licenses differ: " in str(edit)
+    assert "state: float32 of shape (2,) becomes float64 of shape (2,)" in str(edit)
+    rlds.edit(robot, merge, Delete(where="steps = 2"), to=tmp_path / "all")
+    episodes = rlds.sources.open(tmp_path / "all", "all")
+    assert [len(episode) for episode in episodes] == [*LENGTHS, 7]
+    assert len({episode.key for episode in episodes}) == 6
+    assert episodes.spec["steps"]["observation"]["state"].dtype == np.float64
+    assert np.array_equal(
+        episodes[0]["observation"]["state"], opened(robot)[0]["observation"]["state"]
+    )
+    assert episodes[5].metadata["instruction"] == "push"
+    lineage = editing.lineage_of(tmp_path / "all")
+    assert editing.origin_of(lineage, "train", 5)[0] == ("other", "train", 0)
+    # What is not everywhere is refused, filled or left out; what is unlike is refused.
+    rlds.edit(tmp_path / "other", Drop("success"))
+    with pytest.raises(ValueError, match=r"has no field 'success': map .* fill .* or leave out"):
+        editing.prepare_edit(robot, [merge])
+    filled = editing.prepare_edit(robot, [Merge(paths, merge.fields, {"success": True})])
+    assert [filled.view.read("train", i).metadata["success"] for i in (1, 5)] == [False, True]
+    dropped = editing.prepare_edit(robot, [Merge(paths, merge.fields, missing="drop")])
+    assert "success" not in dropped.view.episode_fields()
+    rlds.edit(tmp_path / "other", Add("success", lambda episode: "yes"))
+    with pytest.raises(ValueError, match=r"'success' is bool .* these cannot be one field"):
+        editing.prepare_edit(robot, [merge])
+    rlds.edit(tmp_path / "other", Drop("success"), Describe("fps", 20))
+    with pytest.raises(ValueError, match=r"steps in a second differ: 10 in .*robot, 20 in"):
+        editing.prepare_edit(robot, [merge])
+
+
+FORMATS = (
+    *("aloha", "d3rlpy", "d4rl", "d4rl_pybullet", "imitation", "lerobot", "lerobot_2"),
+    *("maniskill", "minari_hdf5", "ogbench", "robomimic_all", "webdataset", "zarr"),
+)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_that_is_written(name, tmp_path):
+    hostile_sources.FORMATS[name].write(tmp_path)
+    path = tmp_path / hostile_sources.OPENED.get(name, ("", None))[0]
+    options = hostile_sources.OPTIONS.get(name, {})
+    before = rlds.sources.open(path, "all", **options)
+    kept = [as_converted(episode) for episode in before][1:]
+    rlds.edit(
+        path,
+        Delete(episodes=[0]),
+        Add("steps/speed", speed),
+        keep_old=True,
+        options=options,
+        target_options=options_for(before.format, before),
+    )
+    after = [as_converted(episode) for episode in rlds.sources.open(path, "all")]
+    for episode, found in zip(kept, after, strict=True):
+        assert found["speed"].tolist() == list(range(len(found)))
+        names = {"steps/speed", "key", "lerobot/row", "steps/index", "steps/episode_index"}
+        assert list(differences(episode, found, names)) == []
+    assert editing.origin_of(editing.lineage_of(path), "train", 0)[0][2] == 1

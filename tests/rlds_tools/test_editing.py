@@ -1,0 +1,73 @@
+"""`rlds edit` on the command line."""
+
+import json
+
+import hostile_sources
+import pytest
+
+import rlds.sources
+from rlds_tools.command_line import commands
+
+
+@pytest.fixture
+def demos(tmp_path):
+    """Three episodes, of 3, 4 and 5 steps or so."""
+    hostile_sources.FORMATS["d4rl"].write(tmp_path)
+    (path,) = tmp_path.glob("*.hdf5")
+    return path
+
+
+def run(*words):
+    return commands.run(list(map(str, words)))
+
+
+def test_a_session(demos, tmp_path, capsys):
+    before = list(rlds.sources.open(demos))
+    assert run("edit", demos, "--delete", "index = 1", "--plan") == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("the plan; nothing was written\nd4rl: 2 of 3 episodes stay\n2 stay")
+    assert len(rlds.sources.open(demos)) == 3
+    words = ("--delete-episodes", "1", "--trim", "1:3", "--where", "index = 2", "--keep-old")
+    assert run("edit", demos, *words, "--describe", "robot=left") == 0
+    assert "2 episodes of 3 in " in capsys.readouterr().out
+    after = rlds.sources.open(demos)
+    assert [len(episode) for episode in after] == [len(before[0]), 2]
+    assert after.metadata["robot"] == "left"
+    assert len(rlds.sources.open(f"{demos}.old", format="d4rl")) == 3
+    assert run("inspect", demos, "--lineage") == 0
+    assert "trim begin: 1, end: 3, where: index = 2\n" in capsys.readouterr().out
+    assert run("inspect", demos, "--lineage", "--episode", "1", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["episode"] == [[demos.name, "train", 2]]
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("- {do: keep, episodes: [0]}\n- {do: rename, old: action, new: act}\n")
+    assert run("edit", demos, "--recipe", recipe, "--as", "webdataset", "--to", tmp_path / "w") == 0
+    assert "act" in rlds.sources.open(tmp_path / "w").spec["steps"]
+    parts = ("--split", "one=index = 0", "--split", "rest", "--to", tmp_path / "parts")
+    assert run("edit", demos, *parts) == 0
+    assert sorted(path.name for path in (tmp_path / "parts").glob("[!.]*")) == [
+        "one.hdf5",
+        "rest.hdf5",
+    ]
+    assert (
+        run("edit", tmp_path / "parts" / "one.hdf5", "--merge", demos, "--to", tmp_path / "m.h5")
+        == 0
+    )
+    assert len(rlds.sources.open(tmp_path / "m.h5")) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ((), 2, "nothing to do: say --delete, --set"),
+        (("--set", "success"), 2, "--set: got 'success', expected NAME=VALUE"),
+        (("--trim", "5"), 2, "--trim: got '5', expected BEGIN:END"),
+        (("--delete-episodes", "a"), 2, "--delete-episodes: got 'a', expected numbers"),
+        (("--where", "index = 1"), 2, "--where goes with --set, --trim or --fix"),
+        (("--delete", "nothing = 1"), 1, "nothing"),
+        (("--split", "a=0.5", "--split", "b=0.5"), 1, "say where to write it (--to)"),
+        (("--fix", "--as", "minari"), 1, "is d4rl, and to be minari: say where to write it (--to)"),
+    ],
+)
+def test_what_is_wrong(demos, capsys, words, code, message):
+    assert run("edit", demos, *words) == code
+    assert message in capsys.readouterr().err
