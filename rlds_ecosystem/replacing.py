@@ -1,149 +1,140 @@
-"""A file or a folder takes the place of another at one moment; a kill leaves the old or the new.
+"""A dataset that is there is replaced by a new one, at one moment.
 
-Where the system exchanges two names at once (Linux, macOS), that is one call. Elsewhere the old
-one is renamed, then the new one; between the two a journal beside them says what is under way, and
-whoever opens the path finishes it.
+The new one is written into a hidden folder beside the old one, `.<name>.draft`, by one process at a
+time. Then the two are exchanged by one call of the operating system. Where it has none, there are
+two renames, between which nothing has the name; a journal, `.<name>.replacing.json`, says so, and
+who opens the data then finishes that: see `finish_replacing`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import json
 import os
 import shutil
-import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.stores import PathLike, is_local
-from rlds_ecosystem.whole_files import sync, sync_all, try_to_lock, write_at_once
+from rlds_ecosystem.whole_files import (
+    draft_folder,
+    empty,
+    finish_taking,
+    journal_of,
+    kept_name,
+    sync,
+    sync_all,
+    take_place,
+)
 
-__all__ = ["finish_replacing", "replaced"]
+__all__ = ["FOLDER", "finish_replacing", "replaced"]
 
-_AT_CWD, _EXCHANGE, _SWAP = -100, 2, 2
+FOLDER = ".rlds"
+"""The folder in that of a dataset where what is known of its episodes is kept."""
+
+# What people have said of the episodes: it cannot be made again.
+_LABELS = Path(FOLDER, "labels")
 
 
 @contextlib.contextmanager
-def replaced(path: PathLike, *, keep_old: bool = False) -> Iterator[Path]:
-    """Gives a place to write to; what is there takes the place of a path if all went well.
+def replaced(
+    path: PathLike, *, keep_old: bool = False, identity: Callable[[], object] | None = None
+) -> Iterator[Path]:
+    """Gives a place to write a new dataset to, which then replaces the one at a path.
 
-    Until then, and if anything fails, the path stays as it is. What a process left that was killed
-    is removed by the next one that replaces the same.
+    Others find the old dataset or the new one, complete, whatever happens: an error, Ctrl-C,
+    `kill -9`. What a killed process left is removed by the next one that replaces the same. Labels
+    are copied to the new dataset, unless some were written there.
 
     Args:
-      path: A file or a folder.
-      keep_old: Whether what was there stays, as `<name>.old`.
+      path: The file or the folder of the dataset. A link stays: what it leads to is replaced.
+      keep_old: Whether to keep the old dataset, as `<name>.old`.
+      identity: What is the same as long as nobody changes the dataset. By default the names, sizes
+        and times of all its files.
 
     Yields:
-      A path with the same name in a hidden folder beside it, at which there is nothing.
+      A path at which there is nothing, to make the file or the folder.
 
     Raises:
-      FileExistsError: There is a `<name>.old` already, or another process replaces the same.
-      FileNotFoundError: There is nothing at the path.
-      ValueError: The path is in a store; or something in it has changed meanwhile.
+      FileExistsError: Another process is writing it; or there is an older `<name>.old`.
+      FileNotFoundError: There is nothing at the path; or nothing was written.
+      StorageError: The dataset has changed meanwhile; it is left as it is.
+      ValueError: It is in an object store, where nothing can be replaced at one moment.
     """
     if not is_local(path):
-        what = f"{os.fspath(path)}: nothing in a store can be replaced at one moment"
-        raise ValueError(f"{what}; write to another place")
-    path = Path(os.path.realpath(path))
+        raise ValueError(
+            f"{os.fspath(path)} is in an object store, where a dataset cannot be replaced at one "
+            "moment: write to another place (--to on the command line)"
+        )
     finish_replacing(path)
-    before = _identity(path)
-    old = path.with_name(f"{path.name}.old")
-    if keep_old and os.path.lexists(old):
-        raise FileExistsError(f"{old} exists, from an earlier edit; move or remove it")
-    with _workplace(path) as folder:
-        draft = folder / path.name
-        yield draft
-        if _identity(path) != before:
-            raise ValueError(f"{path} was changed meanwhile by somebody else; it stays as it is")
-        shutil.copymode(path, draft)
-        sync_all(draft)
-        _take_place(path, draft, folder)
-        if keep_old:
-            os.rename(draft, old)
-            sync(path.parent)
+    path = Path(os.path.realpath(path))
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: there is nothing to replace")
+    identity = identity or (lambda: _state(path, but=FOLDER))
+    with draft_folder(path) as place:
+        empty(place)
+        if keep_old and os.path.lexists(old := kept_name(path)):
+            raise FileExistsError(f"{old} is there, from an earlier time: rename or remove it")
+        draft, before, labels = place / path.name, identity(), _state(path / _LABELS)
+        try:
+            yield draft
+            if not (draft / _LABELS).exists():
+                labels = _copied_labels(path, draft)
+            shutil.copymode(path, draft)
+            sync_all(draft)
+            sync(place)
+            if identity() != before or _state(path / _LABELS) != labels:
+                raise StorageError(
+                    f"{path} has changed while a new one was made of it, and stays as it is now; "
+                    "do it again, when nobody adds to it"
+                )
+            take_place(path, place, keep_old=keep_old)
+        finally:
+            finish_taking(path, place)
+            empty(place, ignore_errors=True)
 
 
 def finish_replacing(path: PathLike) -> None:
-    """Finishes what a killed process began; does nothing if there is nothing to finish."""
+    """Finishes what a process has begun, that was killed while it replaced a dataset.
+
+    Costs little if there is nothing to do. Call it before you look for a dataset at a path.
+
+    Args:
+      path: The file or the folder of the dataset.
+
+    Raises:
+      OSError: There is a new dataset, which cannot get its name.
+    """
     if not is_local(path):
         return
     path = Path(os.path.realpath(path))
-    journal = _journal(path)
-    if not os.path.lexists(journal) or os.path.lexists(path):
-        return
-    with contextlib.suppress(FileNotFoundError):  # Another process has finished it.
-        os.rename(json.loads(journal.read_text())["new"], path)
-        sync(path.parent)
-        journal.unlink()
+    while os.path.lexists(journal_of(path)):
+        try:
+            with draft_folder(path):
+                pass
+        except OSError as error:
+            if os.path.lexists(path):  # It can be read, if not written.
+                return
+            if not isinstance(error, FileExistsError):
+                raise
+            time.sleep(0.001)  # Another process is between two renames.
 
 
-@contextlib.contextmanager
-def _workplace(path: Path) -> Iterator[Path]:
-    """A locked folder beside a path, empty but for what is made in it."""
-    folder = path.with_name(f".{path.name}.edit")
-    folder.mkdir(exist_ok=True)
-    descriptor = try_to_lock(folder)
-    if descriptor is None and os.name == "posix":
-        raise FileExistsError(f"{path}: another process is editing it")
-    try:
-        for left in folder.iterdir():  # By a process that was killed.
-            _remove(left)
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        if descriptor is not None:
-            os.close(descriptor)
+def _copied_labels(path: Path, draft: Path) -> object:
+    """Copies the labels; returns which they were before."""
+    labels = _state(path / _LABELS)
+    if labels:
+        shutil.copytree(path / _LABELS, draft / _LABELS)
+    return labels
 
 
-def _take_place(path: Path, draft: Path, folder: Path) -> None:
-    """Puts a draft to a path, and what was there to where the draft was."""
-    sync(folder)
-    if not _exchange(path, draft):
-        journal, aside = _journal(path), folder / f"{path.name}.before"
-        write_at_once(journal, json.dumps({"new": os.fspath(draft)}).encode())
-        sync(path.parent)
-        os.rename(path, aside)
-        os.rename(draft, path)
-        sync(path.parent)
-        journal.unlink()
-        os.rename(aside, draft)
-    sync(path.parent)
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Exchanges what is at two paths, by one call; returns whether the system can."""
-    names = os.fsencode(one), os.fsencode(other)
-    try:
-        library = ctypes.CDLL(None, use_errno=True)
-        if sys.platform == "darwin":
-            return bool(library.renamex_np(*names, _SWAP) == 0)
-        return bool(library.renameat2(_AT_CWD, names[0], _AT_CWD, names[1], _EXCHANGE) == 0)
-    except (OSError, AttributeError, TypeError):  # No such function, or no such library.
-        return False
-
-
-def _journal(path: Path) -> Path:
-    return path.with_name(f".{path.name}.replacing.json")
-
-
-def _identity(path: Path) -> object:
-    """What changes if a file is written, added or removed; caches in hidden folders aside."""
-    if not path.is_dir():
-        stat = path.stat()
-        return stat.st_size, stat.st_mtime_ns, stat.st_ino
-    facts = []
+def _state(path: Path, but: str = "") -> object:
+    """Returns the names, sizes and times of all files at a path or below it."""
+    files = [path] if path.is_file() else []
     for folder, below, names in os.walk(path):
-        below[:] = sorted(name for name in below if not name.startswith("."))
-        for name in sorted(names):
-            stat = os.lstat(os.path.join(folder, name))
-            facts.append((folder, name, stat.st_size, stat.st_mtime_ns))
-    return facts
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
+        if but in below and folder == os.fspath(path):
+            below.remove(but)
+        files += [Path(folder, name) for name in names]
+    found = [(os.fspath(file), file.lstat()) for file in files]
+    return sorted((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in found)

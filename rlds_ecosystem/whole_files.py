@@ -6,8 +6,11 @@ What is in an object store is written at once and is there to stay anyway, but c
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import json
 import os
 import shutil
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -20,7 +23,26 @@ try:
 except ImportError:  # On Windows.
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["can_lock", "lock", "locked", "made_at_once", "sync", "try_to_lock", "write_at_once"]
+__all__ = [
+    "can_lock",
+    "draft_folder",
+    "empty",
+    "exchange",
+    "finish_taking",
+    "journal_of",
+    "kept_name",
+    "lock",
+    "locked",
+    "made_at_once",
+    "sync",
+    "sync_all",
+    "take_place",
+    "try_to_lock",
+    "write_at_once",
+]
+
+# Where what was replaced is in the folder of drafts, if it was renamed.
+_OLD = ".old"
 
 
 def write_at_once(path: PathLike, content: bytes, *, durable: bool = True) -> None:
@@ -73,33 +95,153 @@ def made_at_once(target: PathLike) -> Iterator[Path]:
             yield made
         return
     target = Path(os.path.abspath(target))
-    if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
-        raise FileExistsError(f"{target} exists and is not overwritten; name another, or remove it")
-    place = target.with_name(f".{target.name}.draft")
+    _check_is_free(target)
     new_parents = [parent for parent in target.parents if not parent.exists()]
-    place.mkdir(parents=True, exist_ok=True)
-    descriptor = try_to_lock(place)
-    if descriptor is None and can_lock(place):
-        raise FileExistsError(f"{target}: another process is making it")
     try:
-        made = place / target.name  # Some libraries look at the end of a name.
-        if made.is_dir():  # By a process that was killed.
-            shutil.rmtree(made)
-        made.unlink(missing_ok=True)
-        yield made
-        if target.exists():
-            target.rmdir()
-        sync_all(made)
-        os.rename(made, target)
-        sync(target.parent)
-        new_parents = []
+        with draft_folder(target) as place:
+            _check_is_free(target)  # It may have been there between two renames.
+            empty(place)
+            made = place / target.name  # Some libraries look at the end of a name.
+            try:
+                yield made
+                if target.exists():
+                    target.rmdir()
+                sync_all(made)
+                os.rename(made, target)
+                sync(target.parent)
+                new_parents = []
+            finally:
+                empty(place, ignore_errors=True)
     finally:
-        shutil.rmtree(place, ignore_errors=True)
         with contextlib.suppress(OSError):  # Somebody else writes there by now.
             for parent in new_parents:
                 parent.rmdir()
+
+
+def _check_is_free(target: Path) -> None:
+    if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
+        raise FileExistsError(f"{target} exists and is not overwritten; name another, or remove it")
+
+
+@contextlib.contextmanager
+def draft_folder(target: Path) -> Iterator[Path]:
+    """Gives a hidden folder beside a target to one process at a time, to make that in.
+
+    First finishes what a killed process had begun with `take_place`. What else it has left is still
+    there; and so is what you leave, until you `empty` it.
+
+    Args:
+      target: The file or the folder to be made.
+
+    Yields:
+      The folder.
+
+    Raises:
+      FileExistsError: Another process has the folder.
+    """
+    place = target.with_name(f".{target.name}.draft")
+    place.mkdir(parents=True, exist_ok=True)
+    descriptor = try_to_lock(place)
+    try:
+        if can_lock(place) and (descriptor is None or not _is_open(place, descriptor)):
+            raise FileExistsError(f"{target}: another process is writing it")
+        finish_taking(target, place)
+        try:
+            yield place
+        finally:
+            with contextlib.suppress(OSError):  # It is not empty.
+                place.rmdir()
+    finally:
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _is_open(path: Path, descriptor: int) -> bool:
+    """Whether it is still the one that was opened: who had a lock may have removed it."""
+    return path.exists() and os.path.samestat(os.fstat(descriptor), path.stat())
+
+
+def empty(folder: Path, *, ignore_errors: bool = False) -> None:
+    """Removes all that is in a folder."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=ignore_errors)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def take_place(target: Path, place: Path, *, keep_old: bool) -> None:
+    """Lets what was made in `place` replace a target; call `finish_taking` whatever happens.
+
+    Args:
+      target: The file or the folder to replace.
+      place: What `draft_folder` gives for it. The new one has the name of the target.
+      keep_old: Whether the old one gets another name, `kept_name`; else it is in `place` then.
+    """
+    draft = place / target.name
+    if not keep_old and draft.is_file() and target.is_file():
+        os.replace(draft, target)
+        sync(target.parent)
+        return
+    journal = journal_of(target)
+    content = {"new": os.stat(draft).st_ino, "keep_old": keep_old}
+    (place / journal.name).write_text(json.dumps(content))
+    sync(place / journal.name)
+    os.replace(place / journal.name, journal)
+    sync(target.parent)
+    if not exchange(draft, target):
+        os.rename(target, place / _OLD)
+        os.rename(draft, target)
+
+
+def finish_taking(target: Path, place: Path) -> None:
+    """Does what `take_place` has left to do, wherever it was when its process was killed."""
+    journal, draft, old = journal_of(target), place / target.name, place / _OLD
+    if not os.path.lexists(journal):
+        return
+    content = json.loads(journal.read_bytes())
+    for found in (draft, old):
+        if os.path.lexists(found) and not os.path.lexists(target):
+            os.rename(found, target)
+    if not os.path.lexists(old):
+        old = draft
+    is_new = os.path.lexists(target) and os.stat(target).st_ino == content["new"]
+    if is_new and content["keep_old"] and os.path.lexists(old):
+        if os.path.lexists(kept := kept_name(target)):
+            raise FileExistsError(f"{kept} is there: rename it, for what was replaced last")
+        os.rename(old, kept)
+    sync(target.parent)
+    os.unlink(journal)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Gives each of two files or folders the name of the other, at one moment or not at all.
+
+    Returns:
+      Whether that is done. Not all file systems can, and Windows cannot.
+    """
+    names = os.fsencode(one), os.fsencode(other)
+    try:
+        if sys.platform == "linux":
+            at_cwd, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+            done = ctypes.CDLL(None).renameat2(at_cwd, names[0], at_cwd, names[1], exchange)
+            return bool(done == 0)
+        if sys.platform == "darwin":
+            swap = 2  # RENAME_SWAP
+            return bool(ctypes.CDLL(None).renamex_np(*names, swap) == 0)
+    except AttributeError:  # Of a C library that is too old.
+        pass
+    return False
+
+
+def journal_of(target: Path) -> Path:
+    """Returns the file that is there while a target is being replaced."""
+    return target.with_name(f".{target.name}.replacing.json")
+
+
+def kept_name(target: Path) -> Path:
+    """Returns the name that what was replaced gets, if it is kept."""
+    return target.with_name(f"{target.name}.old")
 
 
 @contextlib.contextmanager

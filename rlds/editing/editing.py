@@ -238,6 +238,7 @@ def edit(
     Raises:
       FileExistsError: There is something at `to`.
       SourceError: An episode is damaged; says where. Nothing has changed.
+      StorageError: Somebody else has changed the dataset meanwhile; it is left as it is.
       ValueError: An operation is wrong, no episode is left, or the format cannot hold the result.
         Nothing has changed.
 

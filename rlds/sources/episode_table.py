@@ -32,12 +32,10 @@ from rlds_ecosystem import import_extra, stores
 from rlds_ecosystem.caches import cache_folder
 from rlds_ecosystem.processes import default_jobs
 from rlds_ecosystem.progress import show_progress
+from rlds_ecosystem.replacing import FOLDER
 from rlds_ecosystem.whole_files import try_to_lock, write_at_once
 
 __all__ = ["FOLDER", "EpisodeTable", "TablePart", "table_part"]
-
-FOLDER = ".rlds"
-"""The folder in that of a dataset where what is known of its episodes is kept."""
 
 # A table that was made by another version is made anew.
 _VERSION = 1

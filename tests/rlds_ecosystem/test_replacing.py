@@ -1,131 +1,324 @@
-"""Something takes the place of something else: others see the old one or the new one."""
+"""Whatever fails, and whenever: there is the old dataset or the new one, and nothing is lost."""
 
+import errno
 import os
-import random
-import signal
+import shutil
 import subprocess
 import sys
-import time
+import textwrap
+from pathlib import Path
 
 import pytest
 
-from rlds_ecosystem import replacing
+from rlds.sources import SourceError, format_of, open
+from rlds_ecosystem import whole_files
+from rlds_ecosystem.errors import StorageError
+from rlds_ecosystem.replacing import finish_replacing, replaced
+from rlds_ecosystem.whole_files import exchange, journal_of, made_at_once
+
+pytest.importorskip("fcntl")
+
+# What the processes do that are killed.
+ACTS = """
+import itertools, os, random, signal, sys, time
+from pathlib import Path
+from rlds_ecosystem import whole_files
 from rlds_ecosystem.replacing import finish_replacing, replaced
 
-
-def write(folder, text):
+def make(folder, version):
     (folder / "below").mkdir(parents=True)
-    (folder / "below" / "a").write_text(text)
-    (folder / "b").write_text(text)
-    return folder
+    for name in ("a", "b", "below/c"):
+        (folder / name).write_text(version)
 
+def version_of(folder):
+    (version,) = {(folder / name).read_text() for name in ("a", "b", "below/c")}
+    return version
 
-def read(folder):
-    return [(folder / "below" / "a").read_text(), (folder / "b").read_text()]
+def replace(path, version, **options):
+    with replaced(path, **options) as draft:
+        make(draft, version)
 
+def in_child(act):
+    pid = os.fork()
+    if not pid:
+        act()
+        os._exit(0)
+    return pid
 
-@pytest.fixture(params=["exchange", "journal"])
-def way(request, monkeypatch):
-    if request.param == "journal":
-        monkeypatch.setattr(replacing, "_exchange", lambda one, other: False)
-    return request.param
-
-
-def test_a_folder(tmp_path, way):
-    path = write(tmp_path / "data", "old")
-    with replaced(path) as draft:
-        assert draft.name == "data"
-        assert not draft.exists()
-        write(draft, "new")
-        assert read(path) == ["old", "old"]
-    assert read(path) == ["new", "new"]
-    assert os.listdir(tmp_path) == ["data"]
-    with replaced(path, keep_old=True) as draft:
-        write(draft, "newer")
-    assert read(path) == ["newer", "newer"]
-    assert read(tmp_path / "data.old") == ["new", "new"]
-    with pytest.raises(FileExistsError, match="from an earlier edit"):
-        with replaced(path, keep_old=True):
-            pytest.fail("It began.")
-
-
-def test_a_file_by_a_link(tmp_path, way):
-    (tmp_path / "data.h5").write_text("old")
-    (tmp_path / "link.h5").symlink_to("data.h5")
-    with replaced(tmp_path / "link.h5") as draft:
-        draft.write_text("new")
-    assert (tmp_path / "data.h5").read_text() == "new"
-    assert (tmp_path / "link.h5").is_symlink()
-
-
-def test_what_fails_changes_nothing(tmp_path):
-    path = write(tmp_path / "data", "old")
-    with pytest.raises(KeyboardInterrupt), replaced(path) as draft:
-        write(draft, "new")
-        raise KeyboardInterrupt
-    with pytest.raises(ValueError, match="changed meanwhile by somebody else"):
-        with replaced(path) as draft:
-            write(draft, "new")
-            (path / "below" / "c").write_text("recorded now")
-    with pytest.raises(RuntimeError), replaced(path):
-        with pytest.raises(FileExistsError, match="another process is editing it"):
-            with replaced(path):
-                pytest.fail("It began.")
-        raise RuntimeError
-    assert read(path) == ["old", "old"]
-    assert os.listdir(tmp_path) == ["data"]
-    with pytest.raises(ValueError, match="write to another place"), replaced("gs://bucket/data"):
-        pytest.fail("It began.")
-
-
-@pytest.mark.parametrize("when", [0, 1])
-def test_a_kill_between_two_names(tmp_path, monkeypatch, when):
-    path = write(tmp_path / "data", "old")
-    monkeypatch.setattr(replacing, "_exchange", lambda one, other: False)
-    rename, calls = os.rename, []
-
-    def killed(one, other):
-        if len(calls) == when:
-            os._exit(9)
-        calls.append(one)
-        rename(one, other)
-
-    if (child := os.fork()) == 0:
-        monkeypatch.setattr(os, "rename", killed)
-        with replaced(path) as draft:
-            write(draft, "new")
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    assert path.exists() == (when == 0)
-    finish_replacing(path)
-    assert read(path) == [["old", "old"], ["new", "new"]][when]
-    with replaced(path) as draft:
-        write(draft, "newer")
-    assert read(path) == ["newer", "newer"]
-
-
-_EDITOR = """
-import pathlib, sys
-from rlds_ecosystem import replacing
-if sys.argv[2] == "journal":
-    replacing._exchange = lambda one, other: False
-path = pathlib.Path(sys.argv[1])
-for number in range(10**6):
-    with replacing.replaced(path) as draft:
-        (draft / "below").mkdir(parents=True)
-        (draft / "below" / "a").write_text(str(number))
-        (draft / "b").write_text(str(number))
+path = Path(sys.argv[1], "data")
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("way", ["exchange", "journal"])
-def test_kills_at_random_moments(tmp_path, way):
-    path = write(tmp_path / "data", "0")
-    for seed in range(20):
-        editor = subprocess.Popen([sys.executable, "-c", _EDITOR, path, way])
-        time.sleep(0.4 + random.Random(seed).random() / 2)
-        editor.send_signal(signal.SIGKILL)
-        editor.wait()
-        finish_replacing(path)
-        one, two = read(path)
-        assert one == two
+def run(acts, *arguments):
+    script = ACTS + textwrap.dedent(acts)
+    subprocess.run([sys.executable, "-c", script, *map(str, arguments)], check=True)
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "file").write_text("old")
+    return folder
+
+
+def write(draft, text="new"):
+    draft.mkdir()
+    (draft / "file").write_text(text)
+
+
+def test_killed_before_or_after_any_change_to_files(tmp_path):
+    """In a folder for each such moment; the fallback has a moment in which nothing has the name."""
+    run(
+        """
+        def die_at(moment):
+            counted = itertools.count()
+            def watched(function):
+                def call(*arguments, **options):
+                    if next(counted) == moment:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    result = function(*arguments, **options)
+                    if next(counted) == moment:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    return result
+                return call
+            for name in ("rename", "replace", "unlink", "rmdir", "fsync", "mkdir"):
+                setattr(os, name, watched(getattr(os, name)))
+            whole_files.exchange = watched(whole_files.exchange)
+
+        own_exchange = whole_files.exchange
+        for exchanges, keep_old in itertools.product((True, False), repeat=2):
+            whole_files.exchange = own_exchange if exchanges else lambda *_: False
+            seen = set()
+            for moment in itertools.count():
+                path = Path(sys.argv[1], f"{exchanges}-{keep_old}-{moment}", "data")
+                make(path, "old")
+                (path / ".rlds" / "labels").mkdir(parents=True)
+                (path / ".rlds" / "labels" / "mine").write_text("good")
+                def act():
+                    die_at(moment)
+                    replace(path, "new", keep_old=keep_old)
+                _, status = os.waitpid(in_child(act), 0)
+                has_name = path.exists()
+                finish_replacing(path)
+                version, kept = version_of(path), path.with_name("data.old")
+                seen.add((has_name, version))
+                assert (path / ".rlds" / "labels" / "mine").read_text() == "good"
+                assert not whole_files.journal_of(path).exists()
+                if keep_old and version == "new":
+                    assert version_of(kept) == "old"
+                else:
+                    assert not kept.exists()
+                if status == 0:
+                    assert moment > 20 and version == "new"
+                    break
+                replace(path, "newer")
+                assert version_of(path) == "newer"
+                assert {*os.listdir(path.parent)} <= {"data", "data.old"}
+            expected = {(True, "old"), (True, "new")}
+            assert seen == (expected if exchanges else expected | {(False, "new")}), seen
+        """,
+        tmp_path,
+    )
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+@pytest.mark.parametrize("kills", [6, pytest.param(150, marks=pytest.mark.slow)])
+def test_killed_at_random_moments(tmp_path, kills, exchanges):
+    run(
+        """
+        if sys.argv[3] == "False":
+            whole_files.exchange = lambda *_: False
+        make(path, "0")
+        def act():
+            while True:
+                replace(path, str(int(version_of(path)) + 1))
+        versions = []
+        for _ in range(int(sys.argv[2])):
+            child = in_child(act)
+            time.sleep(random.uniform(0.02, 0.1))
+            finish_replacing(path)  # While the other is at it.
+            os.kill(child, signal.SIGKILL)
+            assert os.waitpid(child, 0)[1] == signal.SIGKILL
+            finish_replacing(path)
+            versions.append(int(version_of(path)))
+        assert versions == sorted(versions) and versions[-1] > len(versions) / 4, versions
+        replace(path, "last")
+        assert os.listdir(path.parent) == ["data"] and version_of(path) == "last"
+        """,
+        tmp_path,
+        kills,
+        exchanges,
+    )
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+@pytest.mark.parametrize("keep_old", [True, False])
+@pytest.mark.parametrize("is_file", [True, False])
+def test_the_new_one_takes_the_place_of_the_old(
+    tmp_path, data, monkeypatch, exchanges, keep_old, is_file
+):
+    if not exchanges:
+        monkeypatch.setattr(whole_files, "exchange", lambda *_: False)
+    path = data / "file" if is_file else data
+    path.chmod(0o700)
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    with replaced(link, keep_old=keep_old) as draft:
+        assert (draft.name, draft.parent.parent) == (path.name, path.parent)
+        if is_file:
+            draft.write_text("new")
+        else:
+            write(draft)
+        assert (data / "file").read_text() == "old"
+    assert link.is_symlink()
+    assert (data / "file").read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o700
+    kept = path.with_name(f"{path.name}.old")
+    others = {link.name} if not is_file else set()
+    assert {*os.listdir(path.parent)} == {path.name} | others | ({kept.name} if keep_old else set())
+    if keep_old:
+        assert (kept if is_file else kept / "file").read_text() == "old"
+        with pytest.raises(FileExistsError, match="rename or remove"):
+            with replaced(path, keep_old=True):
+                raise AssertionError("it is refused before anything is written")
+
+
+def test_exchanged_at_one_moment(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").write_text("2")
+    assert exchange(tmp_path / "one", tmp_path / "two") == sys.platform.startswith(
+        ("linux", "darwin")
+    )
+    assert (tmp_path / "one").read_text() == "2"
+    assert not exchange(tmp_path / "one", tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), KeyboardInterrupt(), OSError(errno.ENOSPC, "")]
+)
+@pytest.mark.parametrize("failing", ["body", "fsync", "rename"])
+def test_an_error_leaves_the_old_one(data, monkeypatch, error, failing):
+    def fail(*_):
+        raise error
+
+    with pytest.raises(type(error)), monkeypatch.context() as patch, replaced(data) as draft:
+        write(draft)
+        patch.setattr(whole_files, "exchange", lambda *_: False)
+        if failing == "body":
+            raise error
+        patch.setattr(os, failing, fail)
+    assert (data / "file").read_text() == "old"
+    assert os.listdir(data.parent) == ["data"]
+
+
+def test_interrupted_between_the_renames(data, monkeypatch):
+    rename = os.rename
+
+    def interrupted(source, target):
+        rename(source, target)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), replaced(data, keep_old=True) as draft:
+        write(draft)
+        with monkeypatch.context() as patch:
+            patch.setattr(whole_files, "exchange", lambda *_: False)
+            patch.setattr(os, "rename", interrupted)
+            whole_files.take_place(data, draft.parent, keep_old=True)
+    assert (data / "file").read_text() == "new"
+    assert (data.with_name("data.old") / "file").read_text() == "old"
+
+
+def test_two_at_once_are_an_error(data):
+    with replaced(data) as draft:
+        for _ in range(2):  # It leaves the first one's draft alone.
+            with pytest.raises(FileExistsError, match="data: another process is writing it"):
+                with replaced(data):
+                    raise AssertionError("it is refused")
+        write(draft)
+    assert (data / "file").read_text() == "new"
+
+
+def test_what_is_added_meanwhile_is_not_lost(data):
+    with pytest.raises(StorageError, match="data has changed"), replaced(data) as draft:
+        write(draft)
+        (data / "added").write_text("")
+    assert {*os.listdir(data)} == {"file", "added"}
+    versions = iter("112")
+    with replaced(data, identity=lambda: next(versions)) as draft:
+        write(draft)
+        (data / "added").write_text("more")
+    assert os.listdir(data) == ["file"]
+    with pytest.raises(StorageError, match="changed"), replaced(data, identity=[2, 3].pop) as draft:
+        write(draft)
+    assert os.listdir(data.parent) == ["data"]
+
+
+def test_labels_stay(data):
+    labels = data / ".rlds" / "labels"
+    labels.mkdir(parents=True)
+    (data / ".rlds" / "episodes-train.parquet").write_text("of the old one")
+    with replaced(data) as draft:
+        write(draft)
+        (labels / "mine").write_text("good")  # Meanwhile.
+    assert (labels / "mine").read_text() == "good"
+    assert os.listdir(data / ".rlds") == ["labels"]
+    with replaced(data) as draft:
+        write(draft)
+        shutil.copytree(labels, draft / ".rlds" / "labels")
+        (draft / ".rlds" / "labels" / "mine").write_text("of the new one")
+    assert (labels / "mine").read_text() == "of the new one"
+    with pytest.raises(StorageError, match="changed"), replaced(data) as draft:
+        write(draft)
+        shutil.copytree(labels, draft / ".rlds" / "labels")
+        (labels / "other").write_text("too late")
+    assert {*os.listdir(labels)} == {"mine", "other"}
+
+
+def between_the_renames(path, text="new"):
+    """What a process leaves that is killed there."""
+    place = path.with_name(f".{path.name}.draft")
+    (place / path.name).mkdir(parents=True)
+    (place / path.name / "file").write_text(text)
+    journal_of(path).write_text('{"new": 0, "keep_old": false}')
+    path.rename(place / ".old")
+
+
+def test_who_opens_data_or_makes_it_finishes_first(data):
+    between_the_renames(data)
+    with pytest.raises(FileExistsError, match="not overwritten"), made_at_once(data):
+        raise AssertionError("it is there")
+    assert (data / "file").read_text() == "new"
+    for look in (format_of, open, lambda path: open(path, format="tfds")):
+        shutil.rmtree(data.with_name(".data.draft"))
+        between_the_renames(data)
+        with pytest.raises((SourceError, FileNotFoundError), match=r"no known format|_info\.json"):
+            look(data)
+        assert (data / "file").read_text() == "new"
+        assert not journal_of(data).exists()
+
+
+def test_who_cannot_write_reads_what_is_there(data, monkeypatch):
+    def fail(*_, **__):
+        raise PermissionError("read-only")
+
+    journal_of(data).write_text('{"new": 0, "keep_old": false}')
+    monkeypatch.setattr(Path, "mkdir", fail)
+    finish_replacing(data)
+    data.rename(data.with_name("elsewhere"))
+    with pytest.raises(PermissionError):
+        finish_replacing(data)
+
+
+def test_not_in_a_store_and_not_from_nothing(tmp_path):
+    with pytest.raises(ValueError, match="--to"), replaced("gs://bucket/data"):
+        pass
+    finish_replacing("gs://bucket/data")  # It is not even asked.
+    with pytest.raises(FileNotFoundError, match="missing does not exist"):
+        with replaced(tmp_path / "missing" / "missing"):
+            pass
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "data").write_text("old")
+    with pytest.raises(FileNotFoundError), replaced(tmp_path / "data"):
+        pass  # Nothing is written.
+    assert (tmp_path / "data").read_text() == "old"
