@@ -19,7 +19,7 @@ from rlds.formats.maniskill.source import (
     TABLE,
     TRAJECTORY,
 )
-from rlds.raw_files.hdf5_values import write_attributes
+from rlds.raw_files.hdf5_values import ordered_group, write_attributes
 from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import SidecarWriter
 from rlds.sources.source import SourceEpisode
@@ -70,7 +70,7 @@ class ManiSkillExport(Hdf5EpisodesExport):
             write_attributes(file, self.metadata.get("attributes", {}))
             for number, episode in enumerate(self.each()):
                 sidecar.add(episode)
-                group = file.create_group(f"{TRAJECTORY}{number}", track_order=True)
+                group = ordered_group(file, f"{TRAJECTORY}{number}")
                 self._write_group(group, episode)
                 entries.append({**self._entry(episode), EPISODE_ID: number})
         content = {**self._content(), EPISODES: entries}

@@ -25,6 +25,7 @@ from rlds.formats.minari.storage import (
 )
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_arrays import ArrayReader, StoredArray
+from rlds.raw_files.hdf5_values import ordered_file
 from rlds.raw_files.untrusted import SourceChangedError, SourceError, source_errors
 from rlds.sources.source import require_files
 from rlds_ecosystem import import_extra
@@ -174,7 +175,7 @@ class Hdf5Storage(Storage):
 @contextlib.contextmanager
 def hdf5_writer(directory: pathlib.Path) -> Iterator[Writer]:
     """Makes the file; returns what writes an episode to it."""
-    with import_extra("h5py").File(directory / _FILE, "w", track_order=True) as file:
+    with ordered_file(directory / _FILE) as file:
         yield functools.partial(_write_episode, file)
 
 

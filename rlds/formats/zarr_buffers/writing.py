@@ -134,12 +134,21 @@ class ArrayWriter:
         """Writes a chunk; one at the end is filled up."""
         chunk = np.zeros((self._chunk_rows, *self._row_shape), self._described["dtype"])
         chunk[: len(rows)] = rows
-        codec = import_extra("numcodecs").get_codec(dict(self._described["compressor"]))
-        self._put(first // self._chunk_rows, bytes(codec.encode(chunk)))
+        self._put(first // self._chunk_rows, _compressed(chunk, self._described["compressor"]))
 
     def _put(self, number: int, data: bytes) -> None:
         name = self._separator.join(map(str, (number, *[0] * len(self._row_shape))))
         self._writer.put(f"{self._name}/{name}", data)
+
+
+def _compressed(chunk: np.ndarray, compressor: Mapping[str, Any]) -> bytes:
+    """Compresses in one thread: of several, Blosc stores parts in the order of their ends."""
+    codec, blosc = import_extra("numcodecs").get_codec(compressor), import_extra("numcodecs.blosc")
+    before, blosc.use_threads = blosc.use_threads, False
+    try:
+        return bytes(codec.encode(chunk))
+    finally:
+        blosc.use_threads = before
 
 
 def _array_json(dtype: np.dtype, chunks: list[int], compressor: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Any format to any other: what is exported comes back as it was, whatever it was before."""
 
 import dataclasses
+import time
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,56 @@ def test_all_comes_back(format, tmp_path):
     assert found.format == format
     assert_same(rlds.sources.Episodes(source, "all"), found)
     assert found.source.description == source.description
+
+
+class Plain(Sample):
+    """Without what HDF5 files of Minari cannot hold, and with rows that Blosc cuts in parts."""
+
+    def step_fields(self) -> dict[str, Any]:
+        fields = super().step_fields()
+        fields["observation"]["words"] = Field(np.float64, (250_000,))
+        return fields
+
+    def read(self, *arguments: Any) -> SourceEpisode:
+        episode = super().read(*arguments)
+        rows = np.random.default_rng(0).random((len(episode), 250_000))
+        episode.steps["observation"]["words"] = rows
+        return episode
+
+
+@pytest.fixture(scope="module")
+def made_twice(tmp_path_factory):
+    """Folders with data of all formats, made at different times."""
+    blosc = pytest.importorskip("numcodecs.blosc")
+    patch = pytest.MonkeyPatch()
+    patch.setattr(blosc, "use_threads", True)  # Importing zarr sets it to False.
+    folders = [tmp_path_factory.mktemp("made") for _ in range(2)]
+    for number, folder in enumerate(folders):
+        time.sleep(1.2 * number)  # Formats that store times have seconds.
+        for format, options in OPTIONS.items():
+            source = Sample(all_known=format in ("minari", "d4rl_pybullet"))
+            path = folder / format / NAMES.get(format, "made")
+            export(source, format, path, verify=False, **options)
+        for format, options in {"minari": {"data_format": "hdf5"}, "zarr": {}}.items():
+            path = folder / f"plain_{format}" / NAMES.get(format, "made")
+            export(Plain(all_known=True), format, path, verify=False, **options)
+    assert blosc.use_threads
+    patch.undo()
+    return folders
+
+
+@pytest.mark.parametrize("format", [*OPTIONS, "plain_minari", "plain_zarr"])
+def test_the_same_bytes_at_another_time(made_twice, format):
+    one, two = (
+        {
+            file.relative_to(folder): file.read_bytes()
+            for file in folder.rglob("*")
+            if file.is_file()
+        }
+        for folder in (made / format for made in made_twice)
+    )
+    assert one.keys() == two.keys() != set()
+    assert [str(file) for file in one if one[file] != two[file]] == []
 
 
 def test_a_folder_is_not_called_a_file(tmp_path):
