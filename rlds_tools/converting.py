@@ -123,6 +123,7 @@ def export(
     *,
     to: str,
     split: str | None = None,
+    where: str | None = None,
     format: str | None = None,
     options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
@@ -139,6 +140,7 @@ def export(
       target: The file or the folder to make.
       to: The format, one of `rlds.sources.exports()`.
       split: The split, if there are several, or a part such as `train[:10%]`.
+      where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
       format: The format of the source, if it cannot be recognized.
       options: Options of the source.
       target_options: Options of the new format.
@@ -153,8 +155,12 @@ def export(
       SourceError: The source is damaged, or of no known format.
       ValueError: The format cannot hold the data as it is; says which fields.
     """
-    from rlds.sources import exporting
+    from rlds.sources import exporting, open
 
+    opened: Any = source
+    if where is not None:
+        opened = open(source, split, format=format, where=where, **(options or {}))
+        split = None
     chosen: dict[str, Any] = {
         "split": split,
         "source_format": format,
@@ -162,11 +168,11 @@ def export(
         **(target_options or {}),
     }
     if plan:
-        writer = exporting.prepare(source, to, **chosen)
+        writer = exporting.prepare(opened, to, **chosen)
         writer.check(target)
         return Export(os.fspath(target), to, False, 0, 0, tuple(writer.placements()))
     made = exporting.export(
-        source,
+        opened,
         to,
         target,
         allow_loss=allow_loss,
@@ -188,6 +194,7 @@ def convert(
     dataset: str | None = None,
     name: str | None = None,
     version: str | None = None,
+    where: str | None = None,
     format: str | None = None,
     options: Mapping[str, Any] | None = None,
     quiet_process: bool = False,
@@ -209,6 +216,7 @@ def convert(
       name: The name of the dataset; by default that of the builder, or of the source, as far as
         TFDS allows it.
       version: Its version; by default that of the source if it is a dataset of TFDS, or "1.0.0".
+      where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
       format: The format of the source, if it cannot be recognized.
       options: Options of the source; `rlds.sources.formats()[format].options` has them.
       quiet_process: Whether the libraries that are loaded may be silenced, for the whole process.
@@ -227,7 +235,7 @@ def convert(
     if to not in FILE_FORMATS:
         raise ValueError(f"to: got {to!r}, expected one of {', '.join(FILE_FORMATS)}")
     common = {"data_dir": directory, "file_format": to, "progress": progress, **storage}
-    make = _maker(source, dataset, name, version, format, options or {}, common)
+    make = _maker(source, dataset, name, version, where, format, options or {}, common)
     if quiet_process:
         from tfds_builders import quiet
 
@@ -244,6 +252,7 @@ def _maker(
     dataset: str | None,
     name: str | None,
     version: str | None,
+    where: str | None,
     format: str | None,
     options: Mapping[str, Any],
     common: Mapping[str, Any],
@@ -272,6 +281,8 @@ def _maker(
 
         opened = sources.formats()[format].source(source, **options)
         known_name, known_version = _known_as(opened, source)
+        if where is not None:
+            opened = sources.open(source, "all", format=format, where=where, **options).source
         return tfds_builders.convert(
             opened,
             name=name or known_name,

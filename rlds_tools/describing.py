@@ -133,6 +133,7 @@ def stats(
     *,
     fields: Sequence[str] | None = None,
     by: str | None = None,
+    where: str | None = None,
     format: str | None = None,
     progress: bool | None = None,
     jobs: int = 1,
@@ -147,6 +148,7 @@ def stats(
       split: The split; needed if there are several.
       fields: The fields of a step to describe; all numeric ones but the flags by default.
       by: A field of episodes to group them by, such as "language_instruction".
+      where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
       progress: Whether to show a progress bar; if None, on a terminal.
       jobs: How many processes read at once, where there are thousands of small episodes. With more
@@ -159,7 +161,7 @@ def stats(
     """
     from rlds import sources
 
-    episodes = sources.open(path, split, format=format)
+    episodes = sources.open(path, split, format=format, where=where)
     leaves = dict(named_leaves(episodes.spec["steps"]))
     chosen = _numeric(episodes.spec["steps"]) if fields is None else list(fields)
     lengths: list[int] = []

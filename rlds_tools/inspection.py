@@ -294,13 +294,19 @@ class StepView(Result):
 
 
 def inspect(
-    path: str | os.PathLike[str], *, split: str | None = None, format: str | None = None
+    path: str | os.PathLike[str],
+    *,
+    split: str | None = None,
+    where: str | None = None,
+    format: str | None = None,
 ) -> Inspection | RecordFile:
     """Finds out what a path is, and what is in it. No episode is read.
 
     Args:
       path: A folder or a file, here or in an object store.
       split: The only split to show; all if None.
+      where: Which episodes to count, as a condition in SQL; see `rlds.sources.open`. They are read
+        for it, unless there is a table of them already.
       format: The name of its format, if it cannot be recognized.
 
     Returns:
@@ -324,13 +330,22 @@ def inspect(
     1
     """
     found = _inspect(os.fspath(path), format)
-    if split is None:
+    if split is None and where is None:
         return found
     splits = found.splits if isinstance(found, Inspection) else ()
-    chosen = tuple(each for each in splits if each.name == split)
+    chosen = tuple(each for each in splits if split in (None, each.name))
     if not chosen or isinstance(found, RecordFile):
         raise KeyError(f"no split {split!r}, only {[each.name for each in splits]} in {found.path}")
+    if where is not None:
+        chosen = tuple(_chosen(path, each.name, where, found.format) for each in chosen)
     return dataclasses.replace(found, splits=chosen)
+
+
+def _chosen(path: str | os.PathLike[str], name: str, where: str, format: str) -> Split:
+    """What is known of the episodes of a split for which a condition holds."""
+    episodes = _open(path, name, format, None).where(where)
+    lengths = episodes.table().arrow(["steps"])["steps"].to_numpy()
+    return Split(name, len(episodes), int(sum(lengths)), lengths=_spread(lengths))
 
 
 def _inspect(path: str, format: str | None) -> Inspection | RecordFile:
@@ -354,6 +369,7 @@ def inspect_episode(
     episode: int,
     *,
     split: str | None = None,
+    where: str | None = None,
     format: str | None = None,
 ) -> EpisodeView:
     """Shows an episode: its metadata, and its first and last steps.
@@ -362,6 +378,7 @@ def inspect_episode(
       path: A folder or a file, here or in an object store.
       episode: The index of the episode; negative ones count from the end.
       split: Its split; needed if there are several.
+      where: Among which episodes, as a condition in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
 
     Raises:
@@ -369,7 +386,7 @@ def inspect_episode(
       KeyError: There is no such split.
       SourceError: The episode is damaged; says where.
     """
-    episodes = _open(path, split, format)
+    episodes = _open(path, split, format, where)
     found = episodes.episode(episode)
     number = found.num_steps
     half = _SHOWN_STEPS // 2
@@ -395,6 +412,7 @@ def inspect_step(
     step: int,
     *,
     split: str | None = None,
+    where: str | None = None,
     format: str | None = None,
 ) -> StepView:
     """Shows the values of a step; images are decoded.
@@ -404,6 +422,7 @@ def inspect_step(
       episode: The index of the episode; negative ones count from the end.
       step: The index of the step; negative ones count from the end.
       split: The split of the episode; needed if there are several.
+      where: Among which episodes, as a condition in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
 
     Raises:
@@ -413,7 +432,7 @@ def inspect_step(
     """
     import numpy as np
 
-    episodes = _open(path, split, format)
+    episodes = _open(path, split, format, where)
     found = episodes.episode(episode)
     if not -found.num_steps <= step < found.num_steps:
         raise IndexError(f"episode {episode} has {count(found.num_steps, 'step')}, not one {step}")
@@ -423,10 +442,12 @@ def inspect_step(
     return StepView(os.fspath(path), episodes.split, episode, step, fields)
 
 
-def _open(path: str | os.PathLike[str], split: str | None, format: str | None) -> Episodes:
+def _open(
+    path: str | os.PathLike[str], split: str | None, format: str | None, where: str | None
+) -> Episodes:
     from rlds import sources
 
-    return sources.open(path, split, format=format)
+    return sources.open(path, split, format=format, where=where)
 
 
 # --- What the fields of a robot dataset mean.

@@ -19,6 +19,7 @@ import numpy as np
 import rlds
 from rlds import loader_profiles, validation
 from rlds.sources import Episodes, reading
+from rlds.sources.selected import SelectedSource
 from rlds.sources.source import SourceEpisode, SourceError, StoredSource
 from rlds.sources.texts import is_instruction
 from rlds_ecosystem.fields import Field
@@ -63,6 +64,7 @@ def open_splits(
     split: str | None = None,
     format: str | None = None,
     options: Mapping[str, Any] | None = None,
+    where: str | None = None,
 ) -> list[Episodes]:
     """Opens splits, with images as the files they are stored as.
 
@@ -71,6 +73,7 @@ def open_splits(
       split: Which split; all if None.
       format: The name of the format, if it cannot be recognized.
       options: Options of the format.
+      where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
 
     Raises:
       FileNotFoundError: There is nothing at the path.
@@ -82,8 +85,11 @@ def open_splits(
     format = format or sources.format_of(path)
     options = {**({"decode_images": False} if format == "tfds" else {}), **(options or {})}
     if split is not None:
-        return [sources.open(path, split, format=format, **options)]
-    source = sources.formats()[format].source(path, **options)
+        return [sources.open(path, split, format=format, where=where, **options)]
+    if where is not None:
+        source = sources.open(path, "all", format=format, where=where, **options).source
+    else:
+        source = sources.formats()[format].source(path, **options)
     return [Episodes(source, name, format=format) for name in source.splits]
 
 
@@ -145,7 +151,8 @@ class Survey:
         self._tally = Tally()
         self._waiting: list[_Row] = []
         self._waiting_bytes = self._waiting_steps = self._num_terminal = 0
-        self.is_whole = episodes.split in episodes.splits
+        is_chosen = isinstance(episodes.source, SelectedSource)
+        self.is_whole = episodes.split in episodes.splits and not is_chosen
         self._shapes: dict[str, tuple[int, ...]] | None = None
         self._meaning = meaning_or_none(episodes)
         # In how many episodes with actions that are floats the first one is zero, how many these
@@ -226,7 +233,7 @@ class Survey:
     def look_at_totals(self) -> None:
         """Compares the number of steps with what a conversion wrote about it."""
         said = recorded_steps(self.episodes.metadata, self.episodes.split)
-        is_complete = len(self.table) == self.known_length()
+        is_complete = self.is_whole and len(self.table) == self.known_length()
         if said is not None and is_complete and not self.num_unreadable and said != self.num_steps:
             text = f"there are {self.num_steps:,} steps, the metadata says {said:,}"
             self._tally.add("error", text)

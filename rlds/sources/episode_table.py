@@ -92,7 +92,9 @@ class EpisodeTable:
         arrow = import_extra("pyarrow")
         read_table = import_extra("pyarrow.parquet").read_table
         found = [
-            read_table(part.file, columns=columns).take(arrow.array(np.asarray(part.rows)))
+            read_table(part.file, columns=columns).take(
+                arrow.array(np.asarray(part.rows, np.int64))
+            )
             for part in self._parts
         ]
         return arrow.concat_tables(found, promote_options="permissive").combine_chunks()
@@ -141,7 +143,7 @@ def table_part(
       OSError: The table can be kept nowhere.
     """
     if isinstance(source, SelectedSource):
-        rows = source.chosen[split][np.asarray(rows)]
+        rows = source.chosen[split][np.asarray(rows, np.int64)]
         return table_part(source.source, split, rows, progress=progress, jobs=jobs)
     if isinstance(source, WrappedSource) and source.adds_pixels:
         return table_part(source.source, split, rows, progress=progress, jobs=jobs)

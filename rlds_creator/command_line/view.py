@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from rlds_ecosystem import import_extra
-from rlds_tools.command_line.printing import invocation
+from rlds_tools.command_line.printing import invocation, where_option
 
 EXAMPLES = """\b
 Examples:
@@ -21,6 +21,7 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--episode", type=click.IntRange(0), metavar="N", help="Show this episode first.")
+@where_option
 @click.option("--format", help="The format of the data, if it cannot be recognized.")
 @click.option(
     "--host",
@@ -55,6 +56,7 @@ Examples:
 def command(
     paths: Sequence[str],
     episode: int | None,
+    where: str | None,
     format: str | None,
     host: str,
     port: int,
@@ -86,7 +88,7 @@ def command(
     from rlds_creator.server.view_app import view_app
     from rlds_creator.viewing import Shelf
 
-    shelf = Shelf(paths, format=format)
+    shelf = Shelf(paths, format=format, where=where)
     page = shelf.page_of(episode) if episode is not None else "/"
     token = "" if is_loopback(host) else secrets.token_urlsafe(24)
     with running.bound(host, port) as listener:

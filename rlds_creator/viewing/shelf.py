@@ -43,6 +43,7 @@ class Shelf:
       paths: Folders of datasets, logs, or anything that `rlds.sources.open` takes; or folders with
         several of these.
       format: The name of their format, if it cannot be recognized.
+      where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
 
     Raises:
       FileNotFoundError: There is nothing at a path, or nothing that can be shown.
@@ -51,7 +52,11 @@ class Shelf:
     """
 
     def __init__(
-        self, paths: Iterable[str | os.PathLike[str]], *, format: str | None = None
+        self,
+        paths: Iterable[str | os.PathLike[str]],
+        *,
+        format: str | None = None,
+        where: str | None = None,
     ) -> None:
         cache = Cache(_CACHE_BYTES)
         places = [place for path in paths for place in _places(os.fspath(path), format)]
@@ -60,8 +65,9 @@ class Shelf:
         self._datasets: dict[str, _Dataset] = {}
         for path, found in dict.fromkeys(places):
             name = _name(path)
-            kind = _Logs if found == "envlogger" else _Source
+            kind = _Logs if found == "envlogger" and where is None else _Source
             dataset = kind(_identifier(name, path), name, path, found, cache)
+            dataset.where = where
             self._datasets[dataset.id] = dataset
         if len(self._datasets) == 1:  # What is wrong with the only one is said at once.
             next(iter(self._datasets.values())).open()
@@ -157,6 +163,7 @@ class _Dataset:
     def __init__(self, id: str, name: str, path: str, format: str, cache: Cache) -> None:
         self.id, self.name, self.path, self.format = id, name, path, format
         self.cache = cache
+        self.where: str | None = None
         self.description = ""
         self.metadata: Mapping[str, Any] = {}
         self.splits: Sequence[str] = ()
@@ -289,6 +296,9 @@ class _Source(_Dataset):
     def _open(self) -> None:
         options = {"decode_images": False} if self.format == "tfds" else {}
         source = sources.formats()[self.format].source(self.path, **options)
+        if self.where is not None:
+            opened = sources.open(self.path, "all", format=self.format, where=self.where, **options)
+            source = opened.source
         self._source = source
         self.splits = list(source.splits)
         self.description, self.metadata = source.description, source.metadata()

@@ -13,6 +13,7 @@ from rlds_tools.command_line.printing import (
     parsed_options,
     prints_result,
     wants_progress,
+    where_option,
 )
 from rlds_tools.converting import FILE_FORMATS
 from rlds_tools.results import Result
@@ -37,6 +38,7 @@ _SETTINGS = {"ignore_unknown_options": True}
     "--formats` shows as written.",
 )
 @click.option("--format", help="The format of SRC, if it cannot be recognized.")
+@where_option
 @click.option("--split", help="What to write in other formats: train, or a part: train[:10%].")
 @click.option(
     "--to-option",
@@ -94,6 +96,7 @@ def command(
     to: str,
     format: str | None,
     split: str | None,
+    where: str | None,
     to_options: Sequence[str],
     allow_loss: bool,
     plan: bool,
@@ -134,6 +137,7 @@ def command(
             str(directory),
             to=to,
             split=split,
+            where=where,
             format=format,
             options=source_options,
             target_options=parsed_options(sources.exports()[to], to_options, to),
@@ -147,6 +151,8 @@ def command(
         to,
         {"--split": split, "--to-option": to_options, "--allow-loss": allow_loss, "--plan": plan},
     )
+    if where is not None and dataset is not None:
+        raise click.UsageError("--where: not with --dataset")
     if options["name"] is not None:
         _check_name(options["name"])
     called = invocation()
@@ -161,6 +167,7 @@ def command(
         name=options["name"],
         version=version,
         format=format,
+        where=where,
         options=source_options,
         num_shards=options["num_shards"],
         beam_runner=options["runner"],

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rlds_tools.command_line.printing import prints_result
+from rlds_tools.command_line.printing import prints_result, where_option
 from rlds_tools.results import Result
 
 EXAMPLES = """\b
@@ -22,6 +22,7 @@ Examples:
 @click.option("--episode", type=int, help="Show this episode; -1 is the last one.")
 @click.option("--step", type=int, help="Show this step of the episode; -1 is the last one.")
 @click.option("--lineage", is_flag=True, help="Show what it was made of by `rlds edit`, and how.")
+@where_option
 @click.option("--format", help="The format of the data, if it cannot be recognized.")
 @prints_result
 def command(
@@ -34,6 +35,8 @@ def command(
     """
     from rlds_tools import inspection
 
+    if lineage and options["where"] is not None:
+        raise click.UsageError("--where: not with --lineage")
     if lineage:
         from rlds_tools import editing
 

@@ -22,6 +22,7 @@ __all__ = [
     "prints_result",
     "source_options",
     "wants_progress",
+    "where_option",
 ]
 
 _STYLES: dict[str, dict[str, Any]] = {
@@ -65,6 +66,15 @@ def jobs_option(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="N",
         help="How many processes read, if there are thousands of small episodes; default: one for "
         "each processor.",
+    )(function)
+
+
+def where_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the option that chooses episodes."""
+    return click.option(
+        "--where",
+        metavar="CONDITION",
+        help="Only the episodes for which this holds, such as 'steps > 50 and success'.",
     )(function)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from rlds_tools.command_line.printing import prints_result, wants_progress
+from rlds_tools.command_line.printing import prints_result, wants_progress, where_option
 from rlds_tools.results import Result
 
 EXAMPLES = """\b
@@ -70,6 +70,7 @@ def _indices(ctx: click.Context, param: click.Parameter, value: str | None) -> l
     type=click.IntRange(1),
     help="The most episodes to read, evenly spread. [default: 5000, or 2 GB]",
 )
+@where_option
 @click.option("--format", help="The format of the data, if it cannot be recognized.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is no report.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")

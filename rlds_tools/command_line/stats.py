@@ -6,7 +6,12 @@ from typing import Any
 
 import click
 
-from rlds_tools.command_line.printing import jobs_option, prints_result, wants_progress
+from rlds_tools.command_line.printing import (
+    jobs_option,
+    prints_result,
+    wants_progress,
+    where_option,
+)
 from rlds_tools.results import Result
 
 EXAMPLES = """\b
@@ -22,6 +27,7 @@ Examples:
 @click.option("--fields", help="Which fields, separated by commas; all numeric ones by default.")
 @click.option("--by", metavar="FIELD", help="Group episodes by this field of theirs.")
 @click.option("--out", metavar="FILE", help="Write the statistics to a .json or .npz file, too.")
+@where_option
 @click.option("--format", help="The format of the data, if it cannot be recognized.")
 @jobs_option
 @prints_result

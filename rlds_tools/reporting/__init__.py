@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -117,6 +118,7 @@ def report(
     frames: int = 100,
     max_size: int = _MAX_SIZE,
     max_episodes: int | None = None,
+    where: str | None = None,
     format: str | None = None,
     progress: bool | None = None,
 ) -> Report:
@@ -135,6 +137,7 @@ def report(
       max_size: How many bytes the page may have. Videos become coarser, then shorter, then fewer,
         until it fits.
       max_episodes: How many episodes to read at most.
+      where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
       progress: Whether to show a progress bar; if None, on a terminal.
 
@@ -157,10 +160,12 @@ def report(
         episodes=episodes,
         cameras=cameras,
         most_episodes=gathering.MOST_EPISODES if max_episodes is None else max_episodes,
+        where=where,
         format=format,
         progress=progress,
     )
     options = f" --episodes {','.join(map(str, episodes))}" if episodes else ""
+    options += f" --where {shlex.quote(where)}" if where else ""
     command = f"rlds report {os.fspath(path)} --split {material.episodes.split}{options}"
     return Report(
         path=material.path,

@@ -96,6 +96,7 @@ def gather(
     episodes: Sequence[int],
     cameras: Sequence[str] | None,
     most_episodes: int,
+    where: str | None,
     format: str | None,
     progress: bool | None,
 ) -> Material:
@@ -107,6 +108,7 @@ def gather(
       episodes: Which episodes to show; a choice if there are none.
       cameras: Which cameras to show; all if None.
       most_episodes: How many episodes to read at most.
+      where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
       progress: Whether to show a progress bar; if None, on a terminal.
 
@@ -118,7 +120,7 @@ def gather(
     described = inspection.inspect(path, format=format)
     if not isinstance(described, inspection.Inspection):
         raise ValueError(f"{path} is a single file of records: name the dataset that it is of")
-    splits = open_splits(path, split, format)
+    splits = open_splits(path, split, format, where=where)
     if len(splits) > 1:
         names = ", ".join(found.split for found in splits)
         raise KeyError(f"{path} has the splits {names}: say which")

@@ -75,7 +75,7 @@ OUTPUTS = {
 }
 COMMANDS = {
     "README.md": 4,
-    "docs/cli.md": 20,
+    "docs/cli.md": 21,
     "docs/editing.md": 9,
     "docs/index.md": 1,
     "docs/recover.md": 2,

@@ -1,0 +1,100 @@
+"""`--where` chooses episodes, for each command that reads them."""
+
+import json
+import shlex
+
+import pytest
+
+import rlds.sources
+import rlds_tools
+from rlds_tools.command_line import commands
+
+pytest.importorskip("duckdb")
+
+
+@pytest.fixture(params=["dataset", "log"])
+def data(request):
+    """Episodes of 5, 8 and 30 steps in a dataset of TFDS; of 10 steps each in a log."""
+    return request.getfixturevalue(request.param)
+
+
+def run(*words):
+    return commands.run(list(map(str, words)))
+
+
+def printed(capsys, *words):
+    assert run(*words, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_stats(dataset, log, capsys):
+    found = printed(capsys, "stats", dataset, "--where", "steps > 5")
+    assert (found["episodes"], found["steps"]) == (2, 38)
+    found = printed(capsys, "stats", log, "--where", "index = 1")
+    assert (found["episodes"], found["steps"]) == (1, 10)
+    assert run("stats", dataset, "--where", "steps > 100") == 1
+    assert "holds for none of the 3 episodes" in capsys.readouterr().err
+    assert run("stats", dataset, "--where", "stepps > 5") == 1
+    assert "stepps" in capsys.readouterr().err
+
+
+def test_inspect(dataset, log, capsys):
+    found = printed(capsys, "inspect", dataset, "--where", "steps > 5")
+    assert [(s["episodes"], s["steps"], s["lengths"]) for s in found["splits"]] == [
+        (2, 38, [8, 19, 30])
+    ]
+    found = printed(capsys, "inspect", log, "--where", "steps > 10")
+    assert [(split["episodes"], split["steps"]) for split in found["splits"]] == [(0, 0)]
+    assert run("inspect", log, "--where", "steps > 10", "--lineage") == 2
+    words = ("inspect", dataset, "--where", "steps > 5", "--episode", "0")
+    assert printed(capsys, *words)["num_steps"] == 8
+    whole = rlds.sources.open(dataset)
+    found = printed(capsys, *words, "--step", "3")
+    assert found["fields"]["action"] == whole[1]["action"][3]
+
+
+def test_report(dataset, log, tmp_path, capsys):
+    condition = "steps > 5 and index <> 7"
+    found = printed(capsys, "report", dataset, "-o", tmp_path / "r.html", "--where", condition)
+    assert (found["episodes"], found["total"], found["steps"]) == (2, 2, 38)
+    assert (
+        shlex.quote(condition).replace("'", "&#x27;").replace(">", "&gt;").replace("<", "&lt;")
+        in (tmp_path / "r.html").read_text()
+    )
+    found = printed(capsys, "report", log, "-o", tmp_path / "l.html", "--where", "index = 2")
+    assert (found["episodes"], found["steps"]) == (1, 10)
+
+
+def test_view(dataset, log):
+    pytest.importorskip("starlette")
+    from rlds_creator.viewing import Shelf
+
+    shelf = Shelf([dataset, log], where="index >= 1")
+    described = shelf.datasets()["datasets"]
+    assert [each["splits"] for each in described] == [[{"name": "train", "episodes": 2}]] * 2
+    listed = [shelf.listing(each["id"], "train")["episodes"] for each in described]
+    assert [[row["num_steps"] for row in rows] for rows in listed] == [[8, 30], [10, 10]]
+    assert shelf.view(described[0]["id"], "train", 1).num_steps == 30
+
+
+def test_convert_to_other_formats(data, tmp_path, capsys):
+    words = ("convert", data, tmp_path / "x.h5", "--to", "robomimic", "--where", "index <> 1")
+    assert run(*words, "--plan") == 0
+    assert not (tmp_path / "x.h5").exists()
+    assert run(*words) == 0
+    whole, found = rlds.sources.open(data), rlds.sources.open(tmp_path / "x.h5")
+    assert len(found) == 2
+    for episode, index in zip(found, (0, 2)):
+        assert (episode["action"][:-1] == whole[index]["action"][:-1]).all()
+
+
+def test_convert_to_a_dataset(data, tmp_path, capsys):
+    assert run("convert", data, tmp_path, "--where", "index <> 1", "--name", "some", "-q") == 0
+    made = tmp_path / "some" / "1.0.0"
+    whole, found = rlds.sources.open(data), rlds.sources.open(made)
+    assert sorted(map(len, found)) == [len(whole[0]), len(whole[2])]
+    # Of some of these it is not said that the metadata counts more.
+    assert found.metadata["conversion"]["splits"]["train"]["steps"] == sum(map(len, found))
+    findings = rlds_tools.report(made, where="index = 0").findings
+    assert not [finding for finding in findings if "the metadata says" in finding.text]
+    assert run("convert", "--dataset", "rlds_d4rl/x", data, tmp_path, "--where", "index = 1") == 2
