@@ -190,6 +190,11 @@ class Reader:
         number = checked_index(i, len(self.episodes), "episodes")
         return self._backend.pick(number, steps, fields)
 
+    @property
+    def backend(self) -> BackendReader:
+        """What reads the recording."""
+        return self._backend
+
     def metadata(self) -> dict[str, Any]:
         """The metadata of the whole dataset; always the same dict."""
         return self._backend.metadata()

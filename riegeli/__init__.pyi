@@ -27,5 +27,6 @@ from riegeli.records.record_writer import RecordWriter as RecordWriter
 from riegeli.records.record_writer import set_record_type as set_record_type
 from riegeli.records.records_metadata_pb2 import RecordsMetadata as RecordsMetadata
 from riegeli.records.skipped_region import SkippedRegion as SkippedRegion
+from riegeli.records.stored_chunk import StoredChunk as StoredChunk
 
 __version__: str

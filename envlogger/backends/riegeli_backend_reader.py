@@ -20,6 +20,7 @@ from envlogger.backends.backend_reader import BackendReader, checked_index
 from envlogger.backends.directories import directory_to_read
 from envlogger.backends.python.episode_info import EpisodeInfo
 from envlogger.backends.riegeli_files import layout
+from envlogger.backends.riegeli_files.assembler import StoredEpisode
 from envlogger.backends.riegeli_files.random_access_file import RandomAccessFile
 from envlogger.backends.riegeli_files.shard_reader import (
     Shard,
@@ -196,6 +197,28 @@ class RiegeliBackendReader(BackendReader):
         episodes = [self._get_nth_episode_info(i) for i in range(begin, end)]
         records = self._stored_records(episodes, f"episodes {begin} to {end}")
         return as_fields(recorded_columns(records, self._decoder))
+
+    def stored_episode(self, i: int) -> StoredEpisode:
+        """Returns where an episode is stored, for `LogAssembler.copy`.
+
+        Raises:
+          DamagedDataError: Its metadata is damaged; says where.
+        """
+        i = checked_index(i, self._get_num_episodes(), "episodes")
+        number, k = _locate(self._episode_ends, i)
+        shard, metadata = self._shards[number], None
+        begin = int(shard.episode_starts[k])
+        positions = shard.step_offsets[begin : begin + self._get_nth_episode_info(i).num_steps]
+        if (position := int(shard.metadata_offsets[k])) != layout.NO_METADATA:
+            name = layout.EPISODE_METADATA_FILE
+            [metadata] = self._read(shard, name, position, 1, RandomAccessFile.read_run)
+        file = os.fspath(shard.directory / layout.STEPS_FILE)
+        return StoredEpisode(file, begin, positions, metadata)
+
+    def stored_steps(self, i: int) -> Iterator[list[bytes]]:
+        """Yields the records of the steps of an episode, those of a chunk at a time."""
+        info = self._get_nth_episode_info(checked_index(i, self._get_num_episodes(), "episodes"))
+        return self._read_steps(info.start, info.start + info.num_steps, RandomAccessFile.read_run)
 
     def _stored_records(self, episodes: list[EpisodeInfo], name: str) -> StoredRecords:
         spans: list[tuple[int, int]] = []

@@ -28,6 +28,7 @@ from riegeli.records._search import ChunkOfRecords, search
 from riegeli.records.record_position import RecordPosition
 from riegeli.records.records_metadata_pb2 import RecordsMetadata
 from riegeli.records.skipped_region import SkippedRegion
+from riegeli.records.stored_chunk import StoredChunk
 
 __all__ = ["EXISTENCE_ONLY", "JoinedRecords", "RecordReader", "get_record_type"]
 
@@ -313,6 +314,33 @@ class RecordReader:
             self._joined = None
             self._are_given_away = True
         return JoinedRecords(sizes, memoryview(values)[begin_byte:end_byte])
+
+    def read_chunk(self, at: int) -> StoredChunk | None:
+        """The chunk that has the record of a numeric position, as it is stored.
+
+        Google's readers have no such method. The hash of its data is checked, its records are not
+        decoded. The record that is read next is the first one after it.
+
+        Args:
+          at: The numeric position of a record.
+
+        Returns:
+          The chunk, or the next one with records if that record is not there; None if there is
+          none.
+
+        Raises:
+          InvalidArgumentError: the file is damaged.
+        """
+        self._check_movable()
+        self._forget_records()
+        self._chunks.seek_to_chunk(at, Find.CONTAINING)
+        while True:
+            begin = self._chunks.pos
+            chunk = self._chunks.read_chunk()
+            if chunk is None:
+                return None
+            if chunk.num_records:
+                return StoredChunk(begin, chunk.num_records, chunk)
 
     def read_messages(self, message_type: type[M]) -> Iterator[M]:
         """The remaining records, parsed as proto messages."""

@@ -20,6 +20,7 @@ from riegeli.base.riegeli_error import FailedPreconditionError
 from riegeli.records._chunk_writer import ChunkWriter, LaterBegin
 from riegeli.records.record_position import RecordPosition
 from riegeli.records.records_metadata_pb2 import RecordsMetadata
+from riegeli.records.stored_chunk import StoredChunk
 
 __all__ = ["FlushType", "RecordWriter", "set_record_type"]
 
@@ -203,6 +204,18 @@ class RecordWriter:
         """Writes records one after the other."""
         for record in records:
             self.write_record(record)
+
+    def write_chunk(self, chunk: StoredChunk) -> None:
+        """Writes a chunk as it is stored in another file, after what was written before.
+
+        Google's writers have no such method. `last_pos` is that of its last record then.
+        """
+        self._check_writable()
+        self._close_chunk()
+        begin = self._chunks.next_begin
+        with self._remembering_failure():
+            self._chunks.write(chunk.content)
+        self._last_chunk = begin, chunk.num_records
 
     def write_messages(self, records: Iterable[Message]) -> None:
         """Writes proto messages one after the other."""

@@ -33,6 +33,7 @@ from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import (
     Origin,
     Outline,
+    Place,
     RandomAccessSource,
     Source,
     SourceEpisode,
@@ -138,6 +139,7 @@ class Export(abc.ABC):
         self._advance: Callable[[], None] = lambda: None
         self._digest: Callable[[SourceEpisode], int] = lambda episode: 0
         self._digests: dict[int, int] = {}
+        self._copied: dict[int, Place] = {}
 
     @abc.abstractmethod
     def placements(self) -> Sequence[Placement]:
@@ -215,11 +217,25 @@ class Export(abc.ABC):
         """
         if order is not None:
             self.order = list(order)
-        self._digests = {}
+        for episode in self._each(lambda place: False):
+            assert isinstance(episode, SourceEpisode)
+            yield episode
+
+    def _each(self, copies: Callable[[Place], bool]) -> Iterator[SourceEpisode | Place]:
+        source = self.episodes.source
+        self._digests, self._copied = {}, {}
         for index in itertools.count() if self.order is None else self.order:
             if not self.episodes.has(index):
                 break
+            place = None
+            if isinstance(source, RandomAccessSource):
+                place = source.stored_at(*self.episodes.place(index))
             try:
+                if place is not None and copies(place):
+                    self._digests[index], self._copied[index] = 0, place
+                    yield place
+                    self._advance()
+                    continue
                 episode = self._prepared(index)
             except SourceError as error:
                 if not self.skip_damaged:
@@ -234,6 +250,19 @@ class Export(abc.ABC):
         if not self._digests:
             none = ValueError(f"the split {self.episodes.split!r} has no episodes to write")
             raise self.left_out[0] if self.left_out else none
+
+    def each_or_stored(self, copies: Callable[[Place], bool]) -> Iterator[SourceEpisode | Place]:
+        """Yields the episodes as `each` does; those to be copied as they are stored, as places.
+
+        Args:
+          copies: Whether an episode that is stored there is copied. Its `stored_digest` is
+            compared with that of the copy then.
+        """
+        yield from self._each(copies)
+
+    def stored_digest(self, place: Place) -> int:
+        """Returns a digest of an episode as it is stored; a copy has the same."""
+        raise NotImplementedError
 
     def _prepared(self, index: int) -> SourceEpisode:
         return with_arrays(as_converted(self.episodes.episode(index)), self.pngs)
@@ -534,6 +563,12 @@ def _check(writer: Export, found: Episodes, inexact: Collection[str], bars: Any)
     ):
         if not found.has(number):
             raise ValueError(f"{writer.format}: episode {number} is missing in what was written")
+        if index in writer._copied:
+            copy = Place(_random_access(found), *found.place(number))
+            num_steps += reading.outline(copy.source, copy.split, copy.index).num_steps
+            if writer.stored_digest(copy) != writer.stored_digest(writer._copied[index]):
+                raise ValueError(f"{writer.format}, episode {number}: the copy is another one")
+            continue
         other = found.episode(number)
         num_steps += other.num_steps
         if _digest(other, inexact) == digest:
@@ -547,6 +582,11 @@ def _check(writer: Export, found: Episodes, inexact: Collection[str], bars: Any)
     if found.has(len(writer._digests)):
         raise ValueError(f"{writer.format}: more than {len(writer._digests)} episodes were written")
     return len(writer._digests), num_steps
+
+
+def _random_access(episodes: Episodes) -> RandomAccessSource:
+    assert isinstance(episodes.source, RandomAccessSource)  # Formats that are copied are.
+    return episodes.source
 
 
 def _digest(episode: SourceEpisode, but: Collection[str]) -> int:

@@ -109,7 +109,9 @@ def _own(name: str, folder: str, reader: str, writer: str = "", signs: str = "")
 
 _HDF5 = "*.h5 *.hdf5"
 _FORMATS = (
-    _own("envlogger", "logs", "source:EnvLoggerSource", signs="metadata.riegeli"),
+    _own(
+        "envlogger", "logs", "source:EnvLoggerSource", "export:EnvLoggerExport", "metadata.riegeli"
+    ),
     _own("tfds", "tfds", "source:FolderSource", signs="features.json"),
     _own(
         "minari", "minari", "source:MinariSource", "export:MinariExport", "metadata.json *-v[0-9]*"

@@ -34,7 +34,9 @@ def test_modules_of_upstream(module):
 
 def test_the_package_lists_these_names_and_no_others():
     names = {name for names in MODULES.values() for name in names}
-    assert set(riegeli.__all__) == names | {"IMPLEMENTATION", "JoinedRecords", "decode_file"}
+    assert set(riegeli.__all__) == names | {
+        *("IMPLEMENTATION", "JoinedRecords", "StoredChunk", "decode_file")
+    }
 
 
 # Google's arguments and methods.

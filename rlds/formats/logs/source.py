@@ -15,17 +15,21 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import dm_env
+import google_crc32c
 import numpy as np
 from etils import epath
 from typing_extensions import override
 
 import envlogger
 import rlds
+from envlogger.backends.riegeli_backend_reader import RiegeliBackendReader
+from envlogger.backends.riegeli_files.assembler import StoredEpisode
 from envlogger.converters.rlds_episode import to_rlds_episode, to_rlds_episodes
 from envlogger.step_data import StepData
 from rlds.formats.logs.recorded_logs import IdleReaders, Log, Logs, find_logs, logs_by_split
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.episode_fields import RESERVED
+from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     Origin,
@@ -297,6 +301,50 @@ class EnvLoggerSource(RandomAccessSource):
         key = self.key(split, index)
         return self._episode(log, number, key, steps, metadata, begins=begins, ends=ends)
 
+    @property
+    def is_as_recorded(self) -> bool:
+        """Whether episodes are what is in files, and nothing was given beside it."""
+        are_files = all(isinstance(log.source, str) for log in self._all_logs())
+        return type(self) is EnvLoggerSource and are_files and not self._defaults
+
+    def stored_episode(self, split: str, index: int) -> StoredEpisode:
+        """Returns where an episode is stored, to be copied.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+        log, number = self._place(split, index)
+        with self._idle.borrow(log) as reader, _errors_of(log, number):
+            return _files_in(reader).stored_episode(number)
+
+    def stored_digest(self, split: str, index: int) -> int:
+        """Returns a digest of the records of an episode, without what marks its beginning.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+        log, number = self._place(split, index)
+        with self._idle.borrow(log) as reader, _errors_of(log, number):
+            files = _files_in(reader)
+            crc = google_crc32c.value(files.stored_episode(number).metadata or b"")
+            is_first = True
+            for steps in files.stored_steps(number):
+                crc = google_crc32c.extend(crc, b"".join(steps[is_first:]))
+                is_first = False
+        return int(crc)
+
+    def recorded_metadata(self) -> dict[str, Any]:
+        """Returns the metadata of the first log as it is recorded, with its specs."""
+        with self._idle.borrow(self._all_logs()[0]) as reader:
+            return dict(reader.metadata())
+
+    @override
+    def stored_sidecar(self) -> StoredSidecar | None:
+        sources = [log.source for log in self._all_logs()]
+        if len(sources) != 1 or not isinstance(sources[0], str):
+            return None
+        return StoredSidecar.in_folder(sources[0])
+
     @override
     def outline(self, split: str, index: int) -> Outline:
         log, number = self._place(split, index)
@@ -454,6 +502,13 @@ def _errors_of(log: Log, index: int) -> Iterator[None]:
         raise
     except (EnvLoggerError, TypeError, ValueError) as error:
         raise SourceError(str(error), file=log.path, episode=index) from error
+
+
+def _files_in(reader: envlogger.Reader) -> RiegeliBackendReader:
+    assert isinstance(
+        reader.backend, RiegeliBackendReader
+    )  # It was opened by the name of a folder.
+    return reader.backend
 
 
 def _files_of(log: Log) -> list[epath.Path]:

@@ -36,6 +36,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "webdataset": {},
     "robomimic": {},
     "zarr": {},
+    "envlogger": {},
 }
 
 

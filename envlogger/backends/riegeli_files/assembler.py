@@ -1,0 +1,204 @@
+"""Makes a log of episodes of other logs, which are copied as they are stored, and of new ones.
+
+Chunks of steps that are kept whole are copied as bytes; of others, the records are written anew.
+The indices are made anew. Nobody reads the log before it is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dm_env
+import numpy as np
+
+import riegeli
+from envlogger.backends.riegeli_files import layout
+from envlogger.backends.riegeli_files.episode_rule import kind_of
+from envlogger.backends.riegeli_files.shard_writer import marked
+from envlogger.converters import codec
+from envlogger.errors import DamagedDataError
+from envlogger.proto.storage_pb2 import Data
+
+__all__ = ["LogAssembler", "StoredEpisode"]
+
+# Any time will do: the same episodes make the same bytes.
+_SHARD = "20000101T000000000000"
+
+
+class StoredEpisode(NamedTuple):
+    """Where an episode is stored.
+
+    Attributes:
+      file: The file of its steps.
+      begin: How many steps come before it in the file.
+      positions: The numeric positions of its steps, int64 [num_steps].
+      metadata: The record of its metadata; None if it has none.
+    """
+
+    file: str
+    begin: int
+    positions: np.ndarray
+    metadata: bytes | None
+
+
+class LogAssembler:
+    """Writes a log with one shard.
+
+    Args:
+      directory: The log, which must not exist.
+      metadata: What is stored about it as a whole.
+      options: How its files are written, see `riegeli.RecordWriter`.
+    """
+
+    def __init__(self, directory: Path, metadata: dict[str, Any], options: str) -> None:
+        self._shard = directory / _SHARD
+        self._shard.mkdir(parents=True)
+        self._options = options
+        with self._open(directory / layout.METADATA_FILE) as writer:
+            writer.write_message(codec.encode(metadata, name="metadata"))
+        self._files = contextlib.ExitStack()
+        self._steps = self._files.enter_context(self._open(self._shard / layout.STEPS_FILE))
+        self._metadata = self._files.enter_context(
+            self._open(self._shard / layout.EPISODE_METADATA_FILE)
+        )
+        self._positions: list[np.ndarray] = []
+        self._num_steps = 0
+        self._episodes: list[tuple[int, riegeli.RecordPosition | None]] = []
+        self._waiting: list[StoredEpisode] = []
+
+    def _open(self, path: Path) -> riegeli.RecordWriter:
+        return riegeli.RecordWriter(path, options=self._options)
+
+    def add(self, steps: Sequence[bytes], metadata: bytes | None) -> None:
+        """Adds a new episode, of steps as `StepEncoder` encodes them."""
+        self._copy_waiting()
+        self._begin(len(steps), metadata)
+        self._write([_beginning(steps[0]), *steps[1:]])
+
+    def copy(self, episode: StoredEpisode) -> None:
+        """Adds an episode of another log; those of one file, in its order, are copied at once."""
+        last = self._waiting[-1] if self._waiting else episode
+        if episode.file != last.file or episode.positions[0] < last.positions[-1]:
+            self._copy_waiting()
+        self._waiting.append(episode)
+
+    def close(self) -> None:
+        """Writes the rest, and the indices.
+
+        Raises:
+          DamagedDataError: What is copied is damaged.
+        """
+        with self._files:
+            self._copy_waiting()
+        rows = [
+            (start, layout.NO_METADATA if position is None else position.numeric)
+            for start, position in self._episodes
+        ]
+        with self._open(self._shard / layout.EPISODE_INDEX_FILE) as writer:
+            writer.write_message(_array(np.array(rows, np.int64)))
+        offsets = _array(np.concatenate(self._positions))
+        offsets.num_episodes = len(rows)
+        with self._open(self._shard / layout.STEP_OFFSETS_FILE) as writer:
+            writer.write_message(offsets)
+
+    def abandon(self) -> None:
+        """Closes the files, of a log that nobody will read."""
+        with contextlib.suppress(Exception):
+            self._files.close()
+
+    def _begin(self, num_steps: int, metadata: bytes | None) -> None:
+        position = None
+        if metadata is not None:
+            self._metadata.write_record(metadata)
+            position = self._metadata.last_pos
+        self._episodes.append((self._num_steps, position))
+        self._num_steps += num_steps
+
+    def _write(self, steps: Sequence[bytes]) -> None:
+        write, positions = self._steps.write_record, []
+        for step in steps:
+            write(step)
+            positions.append(self._steps.last_pos)
+        self._positions.append(np.array([each.numeric for each in positions], np.int64))
+
+    def _copy_waiting(self) -> None:
+        episodes, self._waiting = self._waiting, []
+        if not episodes:
+            return
+        for episode in episodes:
+            self._begin(len(episode.positions), episode.metadata)
+        wanted = np.concatenate([episode.positions for episode in episodes])
+        firsts = _seams(episodes)
+        begin, file = 0, episodes[0].file
+        try:
+            with riegeli.RecordReader(file) as reader:
+                while begin < len(wanted):
+                    begin += self._copy_chunk(reader, wanted[begin:], firsts - begin)
+        except riegeli.InvalidArgumentError as e:
+            raise DamagedDataError(f"{file} is damaged: {e}") from e
+
+    def _copy_chunk(
+        self, reader: riegeli.RecordReader, wanted: np.ndarray, firsts: np.ndarray
+    ) -> int:
+        """Copies records of one chunk.
+
+        Args:
+          reader: The file.
+          wanted: The positions of the records that are still to be copied.
+          firsts: Which of them have to say that they begin an episode.
+
+        Returns:
+          How many were copied.
+        """
+        chunk = reader.read_chunk(int(wanted[0]))
+        end = 0 if chunk is None else chunk.begin + chunk.num_records
+        count = int(np.searchsorted(wanted, end))
+        if chunk is None or not count or chunk.begin > wanted[0]:
+            raise riegeli.InvalidArgumentError(f"no record begins at {wanted[0]}")
+        firsts = firsts[(firsts >= 0) & (firsts < count)]
+        indices = wanted[:count] - chunk.begin
+        is_whole = count == chunk.num_records
+        if is_whole and not len(firsts):
+            self._copy_whole(chunk)
+            return count
+        reader.seek(riegeli.RecordPosition(chunk.begin, 0))
+        records = reader.read_batch()
+        steps = [records[index] for index in indices.tolist()]
+        marks = [_beginning(steps[first]) for first in firsts.tolist()]
+        if is_whole and all(steps[first] == mark for first, mark in zip(firsts.tolist(), marks)):
+            self._copy_whole(chunk)
+            return count
+        for first, mark in zip(firsts.tolist(), marks):
+            steps[first] = mark
+        self._write(steps)
+        return count
+
+    def _copy_whole(self, chunk: riegeli.StoredChunk) -> None:
+        self._steps.write_chunk(chunk)
+        begin = self._steps.last_pos.chunk_begin
+        self._positions.append(np.arange(begin, begin + chunk.num_records))
+
+
+def _seams(episodes: Sequence[StoredEpisode]) -> np.ndarray:
+    """Which of the steps of all episodes are the first one of an episode that followed another."""
+    found, number, end = [], 0, -1
+    for episode in episodes:
+        if episode.begin != end:
+            found.append(number)
+        number += len(episode.positions)
+        end = episode.begin + len(episode.positions)
+    return np.array(found, np.int64)
+
+
+def _beginning(step: bytes) -> bytes:
+    """A step that says that it begins an episode, whatever comes before it."""
+    kind = kind_of(step)
+    says_so = kind.mark == Data.BEGINS or kind.step_type == dm_env.StepType.FIRST
+    return step if says_so else marked(step, Data.BEGINS)
+
+
+def _array(values: np.ndarray) -> Any:
+    return codec.encode(values).datum

@@ -1,0 +1,227 @@
+"""Episodes of any source as a log of EnvLogger; those of logs are copied as they are recorded."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dm_env
+import numpy as np
+from dm_env import specs
+from typing_extensions import override
+
+import rlds
+from envlogger.backends.riegeli_backend_writer import DEFAULT_WRITER_OPTIONS
+from envlogger.backends.riegeli_files.assembler import LogAssembler
+from envlogger.converters import codec, spec_codec
+from envlogger.converters.step_encoder import StepEncoder
+from envlogger.converters.stored_types import ARRAYS
+from envlogger.step_data import StepData
+from rlds.formats.logs.source import EnvLoggerSource
+from rlds.sources.episodes import Episodes
+from rlds.sources.exporting import Export, Placement, as_it_was, pngs_of, sidecar_placements
+from rlds.sources.sidecar import Sidecar, SidecarWriter
+from rlds.sources.source import Place, RandomAccessSource, SourceEpisode
+from rlds.video import VIDEO
+from rlds_ecosystem.columns import known_field
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import leaves_at, nest, root_of
+
+__all__ = ["EnvLoggerExport"]
+
+_OF_TRANSITIONS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
+_SPECS = "environment_specs"
+
+
+class EnvLoggerExport(Export):
+    """A log of EnvLogger, in the order of the environment.
+
+    Fields of steps that are neither observation, action, reward nor discount become custom data,
+    those of episodes their metadata. What a log cannot hold is in `rlds.json` and `rlds.tfrecord`,
+    beside it: arrays of varying size, the flags of other formats, the last action of an episode
+    whose final observation is not known. Episodes of logs are copied as they are recorded.
+
+    Args:
+      episodes: The episodes.
+    """
+
+    format = "envlogger"
+
+    def __init__(self, episodes: Episodes) -> None:
+        super().__init__(episodes)
+        self._fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
+        self._sidecar: Sidecar | None = None
+        self._log = _log_of(episodes)
+        if self._log is not None:
+            self.unchecked = {"key"}  # It counts the episodes.
+            return
+        steps = [path for path in self._fields if path not in rlds.STEP_FLAGS]
+        even = [p for p in steps if None not in getattr(self._fields[p], "shape", (None,))]
+        self.pngs = pngs_of(self._fields, even)
+        places = {
+            path: path for path in steps if path in self.pngs or _can_hold(self._fields[path])
+        }
+        of_episode = {
+            path: path
+            for path, field in leaves_at(episodes.source.episode_fields(), None)
+            if _can_hold(field) and root_of(path) != VIDEO
+        }
+        whole = [path for path in places if root_of(path) not in _OF_TRANSITIONS]
+        self._sidecar = Sidecar.of(
+            episodes,
+            places,
+            whole,
+            arrays=self.pngs,
+            drops_final_row=True,
+            episode_places=of_episode,
+        )
+
+    @override
+    def placements(self) -> Sequence[Placement]:
+        if self._sidecar is None:
+            return as_it_was(self.episodes)
+        return sidecar_placements(self._sidecar)
+
+    @override
+    def write(self, path: Path) -> None:
+        log = LogAssembler(path, self._metadata(), DEFAULT_WRITER_OPTIONS)
+        encode = StepEncoder().encode
+        with contextlib.ExitStack() as stack:
+            stack.callback(log.abandon)
+            sidecar = None
+            if self._sidecar is not None:
+                sidecar = stack.enter_context(SidecarWriter(path, self._sidecar))
+            for episode in self.each_or_stored(self._copies):
+                if isinstance(episode, Place):
+                    assert isinstance(episode.source, EnvLoggerSource)
+                    log.copy(episode.source.stored_episode(episode.split, episode.index))
+                    continue
+                metadata = self._episode_metadata(episode)
+                steps = list(map(encode, self._steps(episode)))
+                log.add(steps, None if metadata is None else codec.encode_to_bytes(metadata))
+                if sidecar is not None:
+                    sidecar.add(episode)
+            log.close()
+
+    def _copies(self, place: Place) -> bool:
+        is_log = self._log is not None and isinstance(place.source, EnvLoggerSource)
+        return is_log and not self.skip_damaged
+
+    @override
+    def stored_digest(self, place: Place) -> int:
+        assert isinstance(place.source, EnvLoggerSource)
+        return place.source.stored_digest(place.split, place.index)
+
+    def _metadata(self) -> dict[str, Any]:
+        """What the log says of itself: what was recorded, or the specs of the fields."""
+        said = dict(self.episodes.metadata)
+        if self._log is None:
+            return {**_with_tuples(said), _SPECS: self._specs()}
+        before = self._log.metadata()
+        new = {name: value for name, value in said.items() if before.get(name) != value}
+        return {**self._log.recorded_metadata(), **_with_tuples(new)}
+
+    def _specs(self) -> dict[str, Any]:
+        """The specs of an environment whose steps have the fields."""
+        assert self._sidecar is not None
+        found = nest({path: _spec_of(self._sidecar.steps[path]) for path in self._sidecar.places})
+        names = (rlds.OBSERVATION, *_OF_TRANSITIONS)
+        known = {name: found[name] for name in names if name in found}
+        known.setdefault(rlds.DISCOUNT, specs.Array((), np.float32))
+        return {f"{name}_spec": spec_codec.encode(spec) for name, spec in known.items()}
+
+    def _episode_metadata(self, episode: SourceEpisode) -> Any:
+        values = dict(leaves_at(episode.metadata, None))
+        if self._sidecar is not None:
+            values = {path: values[path] for path in self._sidecar.episode_places}
+        return self._as_recorded(nest(values), "episode_metadata")
+
+    def _steps(self, episode: SourceEpisode) -> Iterator[StepData]:
+        """Yields an episode as an environment gives it: what an action brings, comes with it."""
+        number, terminal = episode.num_steps, bool(episode.steps[rlds.IS_TERMINAL][-1])
+        columns = dict(leaves_at(episode.steps, None))
+        if self._sidecar is not None:
+            found = self._sidecar.columns(episode)
+            columns = {path: found[path] for path in self._sidecar.places}
+        columns = {path: c for path, c in columns.items() if path not in rlds.STEP_FLAGS}
+        begins, ends = episode.complete or not terminal, episode.complete or terminal
+        before: dict[str, Any] = {}  # What the step before brings.
+        for row in range(number):
+            now = nest({path: column[row] for path, column in columns.items()})
+            is_last, is_first = row == number - 1, row == 0
+            kind = dm_env.StepType.MID
+            if is_first and begins and not (is_last and ends and number > 1):
+                kind = dm_env.StepType.FIRST
+            elif is_last and ends:
+                kind = dm_env.StepType.LAST
+            arrived: dict[str, Any] = {}
+            if not is_first:
+                arrived = {rlds.DISCOUNT: np.float32(not (is_last and terminal)), **before}
+            before = {name: now.pop(name) for name in _OF_TRANSITIONS if name in now}
+            timestep = dm_env.TimeStep(
+                kind,
+                arrived.get(rlds.REWARD),
+                arrived.get(rlds.DISCOUNT),
+                now.pop(rlds.OBSERVATION, None),
+            )
+            custom_data = self._as_recorded(now, "custom_data")
+            yield StepData(timestep, arrived.get(rlds.ACTION), custom_data)
+
+    def _as_recorded(self, fields: dict[str, Any], name: str) -> Any:
+        """What was recorded that logs are read as these fields; what is no dict has this name."""
+        if self._sidecar is None:
+            fields = _without_marks(fields)
+            if fields.keys() == {name}:
+                return fields[name]
+        return fields or None
+
+
+def _log_of(episodes: Episodes) -> EnvLoggerSource | None:
+    """The first log whose episodes are copied, if all have the fields that it has."""
+    source = episodes.source
+    if not isinstance(source, RandomAccessSource):
+        return None
+    for index in range(len(episodes)):
+        place = source.stored_at(*episodes.place(index))
+        log = place.source if place is not None else None
+        if isinstance(log, EnvLoggerSource):
+            same = log.step_fields() == source.step_fields()
+            same = same and log.episode_fields() == source.episode_fields()
+            return log if same and log.is_as_recorded else None
+    return None
+
+
+def _with_tuples(said: Any) -> Any:
+    """Values of JSON for a log, whose lists have items of one type."""
+    if isinstance(said, Mapping):
+        return {name: _with_tuples(value) for name, value in said.items()}
+    if isinstance(said, list | tuple):
+        return tuple(map(_with_tuples, said))
+    return said
+
+
+def _can_hold(field: Any) -> bool:
+    """Whether a log has values of a field as they are."""
+    if not isinstance(field, Field) or field.encoding or None in field.shape or 0 in field.shape:
+        return False
+    dtype = field.column_dtype
+    return not field.shape if field.is_text else f"{dtype.kind}{dtype.itemsize}" in ARRAYS
+
+
+def _spec_of(field: Field) -> specs.Array:
+    if field.is_text:
+        return specs.StringArray((), str if field.dtype == str else bytes)
+    return specs.Array(field.shape, field.column_dtype)
+
+
+def _without_marks(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields without the marks that say where a value is known, and without unknown values."""
+    marks = {known_field(name): name for name in fields if known_field(name) in fields}
+    missing = {name for mark, name in marks.items() if not fields[mark]}
+    return {
+        name: _without_marks(value) if isinstance(value, Mapping) else value
+        for name, value in fields.items()
+        if name not in marks and name not in missing
+    }

@@ -1,0 +1,121 @@
+"""Logs that are written: of other formats, and of logs, which are copied as they are stored."""
+
+import dm_env
+import numpy as np
+import pytest
+
+import envlogger
+import rlds
+from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
+from envlogger.errors import EnvLoggerError
+from rlds.editing import Delete, Set, Trim
+from rlds.sources.exporting import differences, export
+
+FIRST, MID, LAST = dm_env.StepType
+
+
+def steps(number, length, *, first=FIRST, last=LAST):
+    """Steps with what only logs have: tuples, None, texts, several kinds of custom data."""
+    for row in range(length):
+        is_last = row == length - 1
+        kind = first if row == 0 else last if is_last else MID
+        discount = None if row == 0 else float(not (is_last and number % 2))
+        observation = {
+            "image": np.full((30, 30), number + row, np.uint8),
+            "pose": (np.float32([row, number]), f"{number}.{row}"),
+        }
+        timestep = dm_env.TimeStep(kind, None if row == 0 else 1.0, discount, observation)
+        yield envlogger.StepData(timestep, None if row == 0 else np.int32([row]), {"row": row})
+
+
+@pytest.fixture
+def log(tmp_path):
+    """Ten episodes, of which some begin or end in the middle; chunks have parts of several."""
+    path = tmp_path / "log"
+    with RiegeliBackendWriter(
+        path, 4, "zstd,chunk_size:5000", metadata={"who": "Ada"}, flush_interval=None
+    ) as writer:
+        for number in range(10):
+            kinds = {"first": MID} if number == 4 else {"last": MID} if number == 5 else {}
+            metadata = {"seed": number, "note": "x" * number}
+            with writer.episode(metadata if number != 7 else None) as record:
+                for step in steps(number, 3 + number, **kinds):
+                    record(step)
+    return path
+
+
+def read(path):
+    with envlogger.Reader(path) as reader:
+        metadata = list(reader.episode_metadata())
+        return [list(map(shown, episode)) for episode in reader.episodes], metadata
+
+
+def shown(step):
+    """A step as text, with fields in one order."""
+    observation = sorted(step.timestep.observation.items())
+    return repr(step._replace(timestep=step.timestep._replace(observation=observation)))
+
+
+def test_episodes_are_copied(log, tmp_path):
+    episodes, metadata = read(log)
+    rlds.edit(log, Delete(episodes=[0, 3]), to=tmp_path / "less")
+    kept = [number for number in range(10) if number not in (0, 3)]
+    expected = [episodes[number] for number in kept], [metadata[number] for number in kept]
+    assert read(tmp_path / "less") == expected
+    rlds.edit(log, Delete(episodes=[0, 3]), to=tmp_path / "again")
+    files = [
+        {file.relative_to(path).as_posix(): file.read_bytes() for file in path.rglob("*.riegeli")}
+        for path in (tmp_path / "less", tmp_path / "again")
+    ]
+    assert files[0] == files[1]
+    with envlogger.Reader(tmp_path / "less") as reader:
+        assert reader.metadata()["who"] == "Ada"
+        assert reader.metadata()["lineage"]["kept"] == 8
+        assert not reader.damage()
+    # The steps say themselves where episodes begin: the index can be made anew.
+    for name in ("episode_index", "step_offsets"):
+        for file in (tmp_path / "less").glob(f"*/{name}.riegeli"):
+            file.unlink()
+    envlogger.recover(tmp_path / "less", in_place=True)
+    assert read(tmp_path / "less")[0] == expected[0]
+
+
+def test_what_changes_is_recorded_anew(log, tmp_path):
+    episodes, _ = read(log)
+    before = list(rlds.sources.open(log))
+    rlds.edit(log, Set("note", "mended", where="index = 2"), Trim(1, 3, where="index = 6"))
+    again, metadata = read(log)
+    assert metadata[2] == {"seed": 2, "note": "mended"}
+    changed = (2, 6)
+    same = [number for number in range(10) if number not in changed]
+    assert [again[number] for number in same] == [episodes[number] for number in same]
+    found = rlds.sources.open(log)
+    assert [len(episode) for episode in found] == [3, 4, 5, 6, 7, 8, 2, 10, 11, 12]
+    assert list(differences(before[2], found[2], {"note"})) == []
+    assert found[6]["observation"]["pose"]["0"].tolist() == [[1, 6], [2, 6]]
+
+
+def test_what_a_log_cannot_hold_is_beside_it(log, tmp_path):
+    export(log, "webdataset", tmp_path / "shards")
+    made = export(tmp_path / "shards", "envlogger", tmp_path / "made")
+    assert {place.how for place in made.placements} == {"exact"}
+    before, after = rlds.sources.open(log), rlds.sources.open(tmp_path / "made")
+    for episode, again in zip(before, after, strict=True):
+        assert list(differences(episode, again)) == []
+    with envlogger.Reader(tmp_path / "made") as reader:  # Others read steps, too.
+        assert reader.episodes[1][3].timestep.reward == 1
+        assert reader.episodes[1][1].action.tolist() == [1]
+        assert reader.observation_spec()["image"].shape == (30, 30)
+        assert reader.episode_metadata()[3]["seed"] == 3
+
+
+def test_damage_leaves_the_log(log):
+    [*_, file] = sorted(log.glob("*/steps.riegeli"))
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 255
+    file.write_bytes(content)
+    names = sorted(log.parent.rglob("*"))
+    with pytest.raises((EnvLoggerError, rlds.sources.SourceError), match="damaged"):
+        rlds.edit(log, Delete(episodes=[1]))
+    assert sorted(log.parent.rglob("*")) == names
+    assert file.read_bytes() == content
