@@ -297,8 +297,7 @@ class _Source(_Dataset):
         options = {"decode_images": False} if self.format == "tfds" else {}
         source = sources.formats()[self.format].source(self.path, **options)
         if self.where is not None:
-            opened = sources.open(self.path, "all", format=self.format, where=self.where, **options)
-            source = opened.source
+            source = sources.Episodes(source, "all", format=self.format).where(self.where).source
         self._source = source
         self.splits = list(source.splits)
         self.description, self.metadata = source.description, source.metadata()
