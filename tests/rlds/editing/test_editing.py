@@ -259,6 +259,9 @@ def test_every_format_that_is_written(name, tmp_path):
     options = hostile_sources.OPTIONS.get(name, {})
     before = rlds.sources.open(path, "all", **options)
     kept = [as_converted(episode) for episode in before][1:]
+    labels = (path if path.is_dir() else tmp_path) / ".rlds" / "labels"
+    labels.mkdir(parents=True)
+    (labels / "mine").write_text("good")
     rlds.edit(
         path,
         Delete(episodes=[0]),
@@ -267,6 +270,7 @@ def test_every_format_that_is_written(name, tmp_path):
         options=options,
         target_options=options_for(before.format, before),
     )
+    assert (labels / "mine").read_text() == "good"
     after = [as_converted(episode) for episode in rlds.sources.open(path, "all")]
     for episode, found in zip(kept, after, strict=True):
         assert found["speed"].tolist() == list(range(len(found)))
