@@ -122,6 +122,7 @@ class Export(abc.ABC):
       order: In which order the episodes are written; None for that in which they are.
       skip_damaged: Whether `each` leaves out episodes that cannot be read.
       left_out: What is wrong with those that it left out.
+      number: Which of the episodes `each` yielded last.
     """
 
     format: ClassVar[str]
@@ -136,6 +137,7 @@ class Export(abc.ABC):
         self.order: Sequence[int] | None = None
         self.skip_damaged = False
         self.left_out: list[SourceError] = []
+        self.number = -1
         self._advance: Callable[[], None] = lambda: None
         self._digest: Callable[[SourceEpisode], int] = lambda episode: 0
         self._digests: dict[int, int] = {}
@@ -197,6 +199,17 @@ class Export(abc.ABC):
                     key = as_converted(self.episodes.peek(index)).key
                     raise ValueError(f"episode {key}: {what}")
 
+    def compared(self, episode: SourceEpisode) -> SourceEpisode:
+        """Returns an episode with the values that what was written is compared by."""
+        return episode
+
+    def is_stored(self, index: int) -> bool:
+        """Whether an episode is in files as it is given here, see `stored_at` of its source."""
+        source = self.episodes.source
+        if not isinstance(source, RandomAccessSource):
+            return True
+        return source.stored_at(*self.episodes.place(index)) is not None
+
     def finish(self, path: str | os.PathLike[str]) -> None:
         """Does what has to be done beside it, once it is at its place."""
         del path
@@ -244,7 +257,8 @@ class Export(abc.ABC):
             else:
                 if what := self.why_unsupported(episode.outline):
                     raise ValueError(f"episode {episode.key}: {what}")
-                self._digests[index] = self._digest(episode)
+                self._digests[index] = self._digest(self.compared(episode))
+                self.number = index
                 yield episode
             self._advance()
         if not self._digests:
@@ -569,11 +583,11 @@ def _check(writer: Export, found: Episodes, inexact: Collection[str], bars: Any)
             if writer.stored_digest(copy) != writer.stored_digest(writer._copied[index]):
                 raise ValueError(f"{writer.format}, episode {number}: the copy is another one")
             continue
-        other = found.episode(number)
+        other = writer.compared(found.episode(number))
         num_steps += other.num_steps
         if _digest(other, inexact) == digest:
             continue
-        episode = writer._prepared(index)
+        episode = writer.compared(writer._prepared(index))
         for difference in differences(episode, other, inexact):
             raise ValueError(
                 f"{writer.format}, episode {number} ({episode.key}): what was written is not what "

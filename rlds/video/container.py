@@ -33,7 +33,19 @@ from rlds.video.packets import (
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.stores import PathLike
 
-__all__ = ["Clip", "VideoFile", "VideoWriter", "join_clips"]
+__all__ = [
+    "Clip",
+    "UnlikeClipError",
+    "VideoFile",
+    "VideoWriter",
+    "cut_clip",
+    "join_clips",
+    "packets_of",
+]
+
+
+class UnlikeClipError(SourceError):
+    """A clip cannot be in one file with those before it; see `VideoInfo.can_follow`."""
 
 
 class Clip(NamedTuple):
@@ -113,6 +125,16 @@ class VideoFile:
             before = packets.pts[start:stop] < packets.pts[packets.frames[begin]]
             return Clip(output.getvalue(), int(before.sum()), end - begin)
 
+    def packets(self, begin: int, end: int) -> list[bytes]:
+        """Returns the packets that the frames from `begin` to before `end` are made of.
+
+        Raises:
+          SourceError: There are no such frames.
+        """
+        start, stop = self._range_of(begin, end)
+        with open_video(self._video, self.name) as (container, stream, _):
+            return [bytes(packet) for packet in self._packets(container, stream, start, stop)]
+
     def _range_of(self, begin: int, end: int) -> tuple[int, int]:
         _, packets = self.index()
         number = len(packets.frames)
@@ -153,6 +175,40 @@ class VideoFile:
                 )
             yield packet
             packet = next(found, None) if number + 1 < stop else None
+
+
+def cut_clip(clip: Clip, begin: int, end: int) -> Clip:
+    """Returns some of the wanted frames of a clip, as a clip of their packets; none is decoded.
+
+    It begins with the keyframe that the first of them needs, so `first` may be more than 0.
+
+    Args:
+      clip: The clip.
+      begin: The first frame to keep, counted from the first wanted one: a step of the episode.
+      end: The frame after the last one to keep.
+
+    Raises:
+      SourceError: The clip is damaged, or has no such frames.
+      ValueError: `begin` and `end` are no range of the wanted frames.
+    """
+    video = VideoFile(clip.data, "clip")
+    number = _check_frames(clip, video)
+    if not 0 <= begin < end <= number:
+        raise ValueError(f"begin, end: got {begin}, {end}, expected a range of {number} frames")
+    return video.clip(clip.first + begin, clip.first + end)
+
+
+def packets_of(clip: Clip) -> list[bytes]:
+    """Returns the packets that the wanted frames of a clip are made of, in the order of the file.
+
+    They are the same in whichever file the frames are, unless they were encoded again.
+
+    Raises:
+      SourceError: It is damaged, or has no such frames.
+    """
+    video = VideoFile(clip.data, "clip")
+    number = _check_frames(clip, video)
+    return video.packets(clip.first, clip.first + number)
 
 
 def join_clips(clips: Sequence[Clip], path: str | os.PathLike[str]) -> list[float]:
@@ -210,8 +266,9 @@ class VideoWriter:
         """Adds a clip; returns when the first of its wanted frames is shown, in seconds.
 
         Raises:
-          SourceError: It is damaged, or has another codec, size or configuration of the decoder
-            than the first one: one file cannot hold both, see `VideoInfo.can_follow`.
+          UnlikeClipError: It has another codec, size, time base or configuration of the decoder
+            than the first one: one file cannot hold both. The writer is as it was before.
+          SourceError: It is damaged.
         """
         video = VideoFile(clip.data, f"clip {self._num_clips}")
         _check_frames(clip, video)
@@ -223,7 +280,7 @@ class VideoWriter:
                 self._first = info
                 self._mux = self._stack.enter_context(_new_file(self._file, stream))
             elif not info.can_follow(self._first):
-                raise SourceError(
+                raise UnlikeClipError(
                     f"{info}, expected {self._first}, as in the first clip: one file cannot hold "
                     "both, or their decoders are configured differently",
                     file=video.name,
@@ -240,8 +297,8 @@ class VideoWriter:
         return float((int(packets.pts[packets.frames[clip.first]]) + shift) * base)
 
 
-def _check_frames(clip: Clip, video: VideoFile) -> None:
-    """Checks that the file of a clip has the frames that are wanted.
+def _check_frames(clip: Clip, video: VideoFile) -> int:
+    """Checks that the file of a clip has the frames that are wanted; returns how many.
 
     Raises:
       SourceError: It has not, or is damaged.
@@ -254,6 +311,7 @@ def _check_frames(clip: Clip, video: VideoFile) -> None:
         raise SourceError(
             f"frames {clip.first} to {end} are wanted, but there are {number}", file=video.name
         )
+    return end - clip.first
 
 
 @contextlib.contextmanager

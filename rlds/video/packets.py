@@ -71,11 +71,12 @@ class VideoInfo:
         return np.dtype(np.uint16 if self.pix_fmt in _DEEP else np.uint8)
 
     def can_follow(self, other: VideoInfo) -> bool:
-        """Whether one stream can hold the packets of both."""
-        return (self.codec, self.width, self.height, self.pix_fmt, self.extradata) == (
-            *(other.codec, other.width, other.height, other.pix_fmt),
-            other.extradata,
+        """Whether one stream can hold the packets of both, and their times without rounding."""
+        ours, theirs = (
+            (info.codec, info.width, info.height, info.pix_fmt, info.extradata, info.time_base)
+            for info in (self, other)
         )
+        return ours == theirs
 
 
 @dataclasses.dataclass(frozen=True)

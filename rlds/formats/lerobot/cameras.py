@@ -15,7 +15,7 @@ from rlds.video.container import Clip, VideoFile
 from rlds.video.decoding import ClipReader
 from rlds_ecosystem.nests import leaves_at
 
-__all__ = ["Cameras"]
+__all__ = ["Cameras", "clip_statistics"]
 
 # LeRobot finds a frame by its time, which may be off by so much.
 _TOLERANCE = 1e-4
@@ -83,18 +83,6 @@ class Cameras:
             found[name] = clip
         return found
 
-    def statistics(self, clips: Mapping[str, Clip]) -> dict[str, Statistics]:
-        """Returns the statistics of frames."""
-        found = {}
-        for name, clip in clips.items():
-            assert clip.num_frames is not None
-            frames = sampled_frames(clip.num_frames)
-            frames = frames[:: max(1, len(frames) // _MOST_FRAMES)]
-            with ClipReader(clip.data, name) as reader:
-                images = [reader.frames(clip.first + i, clip.first + i + 1)[0] for i in frames]
-            found[name] = of_images(images, scale=255.0 if images[0].dtype == np.uint8 else 1.0)
-        return found
-
     def _check(self, clip: Clip, name: str, where: str) -> None:
         assert clip.num_frames is not None
         video = VideoFile(clip.data, where)
@@ -132,3 +120,16 @@ class Cameras:
                 f"{where}: frames of {said['shape']}, where others are of {known['shape']}; "
                 f"LeRobot has one size only. Pass to_sidecar=[{where.split(', ')[-1]!r}]"
             )
+
+
+def clip_statistics(clips: Mapping[str, Clip]) -> dict[str, Statistics]:
+    """Returns the statistics of the frames of clips, by feature."""
+    found = {}
+    for name, clip in clips.items():
+        assert clip.num_frames is not None
+        frames = sampled_frames(clip.num_frames)
+        frames = frames[:: max(1, len(frames) // _MOST_FRAMES)]
+        with ClipReader(clip.data, name) as reader:
+            images = [reader.frames(clip.first + i, clip.first + i + 1)[0] for i in frames]
+        found[name] = of_images(images, scale=255.0 if images[0].dtype == np.uint8 else 1.0)
+    return found

@@ -15,7 +15,7 @@ import numpy as np
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.feature_statistics import Statistics, Total, of_column
 from rlds.formats.lerobot.tables import TableFiles, column_array, tasks_table
-from rlds.video.container import Clip, VideoWriter, join_clips
+from rlds.video.container import Clip, UnlikeClipError, VideoWriter, join_clips
 from rlds_ecosystem import import_extra
 
 __all__ = ["DatasetFiles", "Rows", "Settings", "Version", "dataset_files"]
@@ -294,8 +294,13 @@ class _VideoFiles:
         if not self._most:
             return chunk, file, join_clips([clip], path)[0]
         self._writer = self._writer or VideoWriter(path)
+        try:
+            begin = self._writer.add(clip)
+        except UnlikeClipError:
+            self.close()
+            return self.add(clip)
         self._size += len(clip.data)
-        return chunk, file, self._writer.add(clip)
+        return chunk, file, begin
 
     def close(self) -> None:
         """Completes the file."""

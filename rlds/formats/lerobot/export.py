@@ -14,7 +14,7 @@ from rlds.formats.lerobot.rlds_rows import RldsRows
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, without_transitions
 from rlds.sources.restored import RestoredSource
-from rlds.sources.source import Outline
+from rlds.sources.source import Outline, SourceEpisode
 
 __all__ = ["LeRobotExport"]
 
@@ -88,12 +88,16 @@ class LeRobotExport(Export):
                 "fps, robot_type, task and to_sidecar are for other data: what came from LeRobot "
                 "is exported as it was"
             )
-        self._made = LeRobotRows(episodes, version, sizes)
+        self._made = LeRobotRows(self, version, sizes)
         self.unchecked = self._made.unchecked
 
     @override
     def placements(self) -> Sequence[Placement]:
         return self._made.placements()
+
+    @override
+    def compared(self, episode: SourceEpisode) -> SourceEpisode:
+        return self._made.compared(episode) if isinstance(self._made, LeRobotRows) else episode
 
     @override
     def why_unsupported(self, outline: Outline) -> str:

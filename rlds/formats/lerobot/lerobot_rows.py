@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,28 +14,37 @@ import numpy as np
 
 import rlds
 from rlds.formats.lerobot import layout
+from rlds.formats.lerobot.cameras import clip_statistics
 from rlds.formats.lerobot.columns import column_of
 from rlds.formats.lerobot.dataset_files import Rows, Settings, Version, dataset_files
-from rlds.formats.lerobot.feature_statistics import Statistics, of_column
+from rlds.formats.lerobot.feature_statistics import (
+    Statistics,
+    of_column,
+    of_images,
+    sampled_frames,
+)
 from rlds.formats.lerobot.layout import Info
-from rlds.formats.lerobot.small_files import decoded_schema
+from rlds.formats.lerobot.rlds_rows import decoded
+from rlds.formats.lerobot.small_files import decoded_schema, task_text
 from rlds.formats.lerobot.source import EXTRA_FILES, IMAGE_FILE, ROW
 from rlds.formats.lerobot.tables import column_array, data_schema, image_array
 from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.untrusted import source_errors
+from rlds.sources import reading
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement
-from rlds.sources.source import SourceEpisode, files_of
+from rlds.sources.source import RandomAccessSource, SourceEpisode, SourceError, files_of
 from rlds.sources.texts import as_text
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
-from rlds.video.container import Clip
+from rlds.video.container import Clip, cut_clip, packets_of
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.nests import at, leaves_at, nest
 
 __all__ = ["LeRobotRows", "came_from_lerobot", "order_of"]
 
-# Columns that number what is written.
+# Columns that number what is written; in episodes that were cut, others do, too.
 _NUMBERS = ("episode_index", "index", "task_index")
+_FRAME, _TIME = "frame_index", "timestamp"
 # What info.json says in one version, and not in the other.
 _OF_VERSIONS = {
     *("total_videos", "total_chunks"),
@@ -44,8 +55,11 @@ _OF_VERSIONS = {
 class LeRobotRows:
     """Writes the rows of a dataset, or of some of its episodes, in the current layout.
 
+    Episodes that are stored as they are given keep their statistics; those of others are made anew,
+    their rows are counted from 0, and their clips have no more than their frames need.
+
     Args:
-      episodes: The episodes, see `came_from_lerobot`.
+      export: Whose episodes are to be written, see `came_from_lerobot`.
       version: The version to write; if None, that which it was.
       sizes: How large files become: `Settings` has the names.
 
@@ -57,9 +71,8 @@ class LeRobotRows:
       ValueError: The version cannot hold the rows.
     """
 
-    def __init__(
-        self, episodes: Episodes, version: Version | None, sizes: Mapping[str, int]
-    ) -> None:
+    def __init__(self, export: Export, version: Version | None, sizes: Mapping[str, int]) -> None:
+        episodes = export.episodes
         said = episodes.metadata[layout.METADATA_KEY]
         self._spec = dict(leaves_at(episodes.spec, None))
         with source_errors(f"metadata of {files_of(episodes.source, 1)}"):
@@ -84,20 +97,30 @@ class LeRobotRows:
                 fps,
                 raw.get("robot_type"),
                 episodes.split,
-                [str(row["task"]) for row in tasks],
+                [str(task_text(row)) for row in tasks],
                 chunks_size=raw.get("chunks_size", 1000),
                 others={name: value for name, value in raw.items() if name not in _OF_VERSIONS},
                 episode_schema=schemas["episodes"] and decoded_schema(schemas["episodes"]),
                 **sizes,
             )
+        self._is_edited = episodes.has_random_access and not all(
+            export.is_stored(index) for index in range(len(episodes))
+        )
+        if self._is_edited or (
+            episodes.has_random_access and len(episodes) != raw.get("total_episodes")
+        ):
+            used = _tasks_of(episodes, self._task_path)
+            known = [text for text in self._settings.tasks if text in used]
+            self._settings = dataclasses.replace(self._settings, tasks=known)
         self._version: Version = version or ("v3.0" if self._info.is_v3 else "v2.1")
         if self._version == "v2.1" and fps != int(fps):
             raise ValueError(f"fps: {fps}, but readers of version 2.1 take whole numbers only")
 
     @property
     def unchecked(self) -> set[str]:
-        """Fields that name places, hold a file, or are made by options of the source."""
+        """Fields that name places, or are made by options of the source."""
         files = {path for path in self._spec if path.startswith(f"{VIDEO}/")}
+        files -= {f"{VIDEO}/{self.paths[name]}/{CLIP}" for name in self._info.videos}
         ends = {f"{rlds.STEPS}/{name}" for name in (rlds.IS_TERMINAL, rlds.DISCOUNT)}
         return {"key", "truncated", ROW, *files, *ends}
 
@@ -112,7 +135,8 @@ class LeRobotRows:
                 places[f"{VIDEO}/{self.paths[name]}/{part}"] = f"videos/{name}"
         places |= {path: path for path in self._spec if path.startswith(f"{EXTRA_FILES}/")}
         places[ROW] = "meta/episodes"
-        numbers = {f"{rlds.STEPS}/{self.paths[name]}" for name in _NUMBERS}
+        names = [*_NUMBERS, _FRAME, _TIME] if self._is_edited else _NUMBERS
+        numbers = {f"{rlds.STEPS}/{self.paths[name]}" for name in names if name in self.paths}
         return [
             Placement(path, places[path], "renumbered", "counted anew")
             if path in numbers
@@ -126,7 +150,7 @@ class LeRobotRows:
         path.mkdir(parents=True)
         with dataset_files(self._version, path, self._settings) as files:
             for index, episode in enumerate(export.each()):
-                files.add(self._rows(episode))
+                files.add(self._rows(episode, is_stored=export.is_stored(export.number)))
                 folder = path / layout.EXTRAS.format(episode_index=index)
                 for name, data in dict(leaves_at(episode.metadata, None)).items():
                     if name.startswith(f"{EXTRA_FILES}/") and data:
@@ -137,17 +161,32 @@ class LeRobotRows:
                 data = content.get("text", "").encode() or base64.b64decode(content["base64"])
                 _write_file(path, name, data)
 
-    def _rows(self, episode: SourceEpisode) -> Rows:
-        steps = dict(leaves_at(episode.steps, None))
+    def compared(self, episode: SourceEpisode) -> SourceEpisode:
+        """An episode whose clips are the packets that its frames are made of."""
         about = dict(leaves_at(episode.metadata, None))
-        tasks = [""] * episode.num_steps
-        if self._task_path in steps:
-            tasks = [as_text(value) for value in steps[self._task_path]]
+        for name, clip in self._clips(episode).items():
+            about[f"{VIDEO}/{self.paths[name]}/{CLIP}"] = b"".join(packets_of(clip))
+        return dataclasses.replace(episode, metadata=nest(about))
+
+    def _clips(self, episode: SourceEpisode) -> dict[str, Clip]:
+        about = dict(leaves_at(episode.metadata, None))
         clips = {}
         for name in self._info.videos:
             camera = f"{VIDEO}/{self.paths[name]}"
             data, first = bytes(about[f"{camera}/{CLIP}"]), int(about[f"{camera}/{FIRST}"])
             clips[name] = Clip(data, first, episode.num_steps)
+        return clips
+
+    def _rows(self, episode: SourceEpisode, *, is_stored: bool) -> Rows:
+        steps = dict(leaves_at(episode.steps, None))
+        about = dict(leaves_at(episode.metadata, None))
+        tasks = [""] * episode.num_steps
+        if self._task_path in steps:
+            tasks = [as_text(value) for value in steps[self._task_path]]
+        clips = self._clips(episode)
+        if not is_stored:
+            self._count_anew(steps)
+            clips = {name: cut_clip(clip, 0, episode.num_steps) for name, clip in clips.items()}
         said: dict[str, Any] = json.loads(as_text(about[ROW]))
         others = {
             name: value
@@ -155,7 +194,20 @@ class LeRobotRows:
             if name not in layout.EPISODE_COLUMNS and not name.startswith(layout.EPISODE_GROUPS)
         }
         arrays = {field.name: self._array(field, steps) for field in self._schema}
-        return Rows(arrays, tasks, self._statistics(said, steps), clips, others)
+        statistics = self._stored_statistics(said)
+        if not is_stored or not statistics:
+            statistics = self._statistics(steps, clips, like=statistics)
+        return Rows(arrays, tasks, statistics, clips, others)
+
+    def _count_anew(self, steps: dict[str, np.ndarray]) -> None:
+        """Has the rows of an episode begin with 0: LeRobot looks for its frames by their time."""
+        frames = steps[self.paths[_FRAME]]
+        begun = frames - frames[:1]
+        if _TIME in self.paths and frames[0]:
+            column = steps[self.paths[_TIME]]
+            old, new = ((n / self._info.fps).astype(column.dtype) for n in (frames, begun))
+            steps[self.paths[_TIME]] = new + (column - old)
+        steps[self.paths[_FRAME]] = begun
 
     def _array(self, field: Any, steps: Mapping[str, np.ndarray]) -> Any:
         """A column, as it was in the data files."""
@@ -173,19 +225,50 @@ class LeRobotRows:
         values = [json.loads(text) for text in texts] if kind == "json" else texts
         return arrow.array(values, field.type)
 
-    def _statistics(
-        self, said: Mapping[str, Any], steps: Mapping[str, np.ndarray]
-    ) -> dict[str, Statistics]:
-        """Those that the episode came with; without any, those of its numbers."""
+    def _stored_statistics(self, said: Mapping[str, Any]) -> dict[str, Statistics]:
+        """Those that the episode came with."""
         found: dict[str, Statistics] = {}
         for key, value in said.items():
             if key.startswith("stats/") and value is not None:
                 name, _, kind = key.removeprefix("stats/").rpartition("/")
                 dtype = np.int64 if kind == "count" else np.float64
                 found.setdefault(name, {})[kind] = np.asarray(value, dtype)
-        columns = {name: steps[self.paths[name]] for name in self._schema.names}
-        numbers = {name: column for name, column in columns.items() if column.dtype != object}
-        return found or {name: of_column(column) for name, column in numbers.items()}
+        return found
+
+    def _statistics(
+        self,
+        steps: Mapping[str, np.ndarray],
+        clips: Mapping[str, Clip],
+        like: Mapping[str, Statistics],
+    ) -> dict[str, Statistics]:
+        """Those of an episode that was changed: of the features, and as, it came with.
+
+        If it came without any, those of its numbers.
+        """
+        found = clip_statistics({name: clip for name, clip in clips.items() if name in like})
+        for field in self._schema:
+            name, path = field.name, self.paths[field.name]
+            column, is_image = steps[path], False
+            if name in like:
+                is_image = column_of(field, self._info.features.get(name)).kind == "image"
+            if is_image:
+                said = self._spec[f"{rlds.STEPS}/{path}"]
+                images = [decoded(column[row], said) for row in sampled_frames(len(column))]
+                found[name] = of_images(images, scale=255 if images[0].dtype == np.uint8 else 1)
+            elif column.dtype != object and (name in like or not like):
+                found[name] = of_column(column)
+                if name in like and like[name]["mean"].shape == column.shape[1:]:
+                    found[name] = of_column(column.reshape(len(column), -1))
+        return {
+            name: {
+                kind: value if kind == "count" else value.reshape(like[name]["mean"].shape)
+                for kind, value in of.items()
+                if kind in like[name]
+            }
+            if name in like
+            else of
+            for name, of in found.items()
+        }
 
 
 def came_from_lerobot(episodes: Episodes) -> bool:
@@ -224,6 +307,18 @@ def order_of(episodes: Episodes) -> list[int] | None:
         row = json.loads(as_text(dict(leaves_at(found, None))[ROW]))
         indices.append(row["episode_index"])
     return sorted(range(len(indices)), key=indices.__getitem__)
+
+
+def _tasks_of(episodes: Episodes, path: str) -> set[str]:
+    """The texts of the tasks that the steps of episodes have, as far as they can be read."""
+    used: set[str] = set()
+    source = episodes.source
+    assert isinstance(source, RandomAccessSource)
+    for index in range(len(episodes)):
+        with contextlib.suppress(SourceError, KeyError):  # Reading it all raises this error.
+            found = reading.read_steps(source, *episodes.place(index), [path])
+            used |= {as_text(value) for value in at(found, path)}
+    return used
 
 
 def _readable_by_all(schema: Any, features: Mapping[str, Mapping[str, Any]]) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 
 import rlds
 import tfds_files
-from rlds.formats.lerobot.cameras import Cameras
+from rlds.formats.lerobot.cameras import Cameras, clip_statistics
 from rlds.formats.lerobot.dataset_files import DatasetFiles, Rows, Settings, Version, dataset_files
 from rlds.formats.lerobot.feature_plan import (
     DONE,
@@ -161,12 +161,12 @@ class RldsRows:
             arrays[name] = column_array(flag, self._schema.field(name).type)
             statistics[name] = of_column(flag)
         clips = self._cameras.clips(episode, num_rows)
-        statistics |= self._cameras.statistics(clips)
+        statistics |= clip_statistics(clips)
         files.add(Rows(arrays, self._tasks_of(episode, num_rows), statistics, clips))
 
     def _image_statistics(self, column: Column, values: np.ndarray, where: str) -> Statistics:
         """Returns the statistics of images; notes their shape."""
-        images = [_decoded(values[row], column.field) for row in sampled_frames(len(values))]
+        images = [decoded(values[row], column.field) for row in sampled_frames(len(values))]
         for image in images:
             if image.shape != self._shapes.setdefault(column.name, image.shape):
                 raise ValueError(
@@ -216,7 +216,8 @@ def _images(values: np.ndarray, names: Sequence[str]) -> Any:
     return image_array(files, [f"{name}{suffix}" for name, suffix in zip(names, suffixes)])
 
 
-def _decoded(value: Any, field: Field) -> np.ndarray:
+def decoded(value: Any, field: Field) -> np.ndarray:
+    """Returns the pixels of an image, which is a file or an array."""
     if not isinstance(value, bytes):
         return np.asarray(value)
     return tfds_files.decode_image(

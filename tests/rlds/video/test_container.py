@@ -11,7 +11,7 @@ import pytest
 from videos import CODECS, decoded, encoded
 
 from rlds.raw_files.untrusted import SourceError
-from rlds.video.container import Clip, VideoFile, join_clips
+from rlds.video.container import Clip, VideoFile, cut_clip, join_clips, packets_of
 
 RANGES = [(0, 7), (7, 21), (21, 40)]
 
@@ -173,3 +173,18 @@ def test_what_ffmpeg_calls_a_system_error_is_damage():
         damaged[at] ^= 0x55
         with contextlib.suppress(SourceError):
             VideoFile(bytes(damaged)).clip(0, 5)
+
+
+@pytest.mark.parametrize("name", ["h264", "h264 g=2", "h264 long"])
+def test_steps_of_an_episode_are_cut_out_of_its_clip(name):
+    """As `VideoFile` cuts them out of the video, and no packet of a frame is another one."""
+    data = encoded(name)
+    episode = VideoFile(data).clip(5, 35)
+    for begin, end in [(0, 30), (3, 11), (29, 30)]:
+        found = cut_clip(episode, begin, end)
+        assert found.num_frames == end - begin
+        shown = decoded(found.data)[found.first :][: end - begin]
+        np.testing.assert_array_equal(shown, decoded(data)[5 + begin : 5 + end])
+        assert packets_of(found) == VideoFile(data).packets(5 + begin, 5 + end)
+    with pytest.raises(ValueError, match="got 3, 31, expected a range of 30 frames"):
+        cut_clip(episode, 3, 31)

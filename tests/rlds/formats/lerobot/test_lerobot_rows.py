@@ -12,9 +12,12 @@ import pytest
 import raw_lerobot as raw
 from lerobot_layout import check_layout
 
+import rlds
 import rlds.sources
+from rlds.editing import Delete, Merge, Trim
 from rlds.sources.exporting import export, prepare
 from rlds.sources.source import SourceError
+from rlds.video.container import Clip, VideoWriter, packets_of
 from rlds.video.decoding import ClipReader
 from rlds_ecosystem.nests import at, leaves_at
 
@@ -264,3 +267,114 @@ def test_lerobot_reads_the_same_from_both_versions(tmp_path):
     export(tmp_path / "old", "lerobot", tmp_path / "new", version="v3.0")
     roots = (path, tmp_path / "old", tmp_path / "new")
     assert foreign_readers.run("lerobot", _COMPARE, *roots) == [18, 18, 18]
+
+
+def video_files(path, video=raw.TOP):
+    return sorted((path / "videos" / video).rglob("*.mp4"))
+
+
+def spans(path, video=raw.TOP):
+    rows = pq.read_table(path / "meta/episodes").to_pylist()
+    names = [f"videos/{video}/{name}" for name in ("file_index", "from_timestamp", "to_timestamp")]
+    return [tuple(row[name] for name in names) for row in rows]
+
+
+def test_an_edit_keeps_packets_statistics_and_files(tmp_path):
+    path = write_all(tmp_path / "raw")
+    export(rlds.sources.open(path).select([2, 0]), "lerobot", tmp_path / "made")
+    check_layout(tmp_path / "made")
+    before, after = (list(rlds.sources.open(place)) for place in (path, tmp_path / "made"))
+    for old, new in zip([before[2], before[0]], after, strict=True):
+        for camera in ("top", "depth"):
+            clips = [e.metadata["video"]["observation"]["images"][camera] for e in (old, new)]
+            ours = [packets_of(Clip(c["clip"], int(c["first"]), len(old))) for c in clips]
+            assert ours[0] == ours[1]
+        kept, found = (
+            statistics(dict(leaves_at(episode.metadata, None))) for episode in (old, new)
+        )
+        for name, value in kept.items():
+            if name.split("/")[1] not in ("episode_index", "index", "task_index"):
+                assert found[name] == value, name
+    assert np.allclose(spans(tmp_path / "made"), [(0, 0.0, 0.6), (0, 0.6, 1.3)], atol=1e-12)
+    assert len(video_files(tmp_path / "made")) == 1
+    assert json.loads(after[0].metadata["lerobot"]["row"])["stats/index/max"] == [5]
+    tasks = pq.read_table(tmp_path / "made/meta/tasks.parquet").to_pylist()
+    assert tasks == [{"task_index": 0, "task": raw.TASKS[0]}]
+    for name in ("meta/modality.json", "README.md"):
+        assert (tmp_path / "made" / name).read_bytes() == (path / name).read_bytes()
+    total = json.loads((tmp_path / "made/meta/stats.json").read_text())
+    rows = np.concatenate([episode.steps["action"] for episode in after]).astype(float)
+    expected = {"min": rows.min(0), "max": rows.max(0), "mean": rows.mean(0), "std": rows.std(0)}
+    for kind, value in {**expected, "count": [13]}.items():
+        np.testing.assert_allclose(total["action"][kind], value, rtol=1e-9)
+
+
+def test_episodes_that_were_cut(tmp_path):
+    """Their clips, times and statistics are those of the steps that stay."""
+    path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "unaligned"})
+    rlds.edit(path, Trim(2, 5, where="steps > 5"), to=tmp_path / "made")
+    check_layout(tmp_path / "made")
+    before, after = rows_and_frames(path), rows_and_frames(tmp_path / "made")
+    for index, rows in enumerate([slice(2, 5), slice(None), slice(2, 5)]):
+        [(old, frames), (new, again)] = before[index], after[index]
+        assert np.array_equal(frames["top"][rows], again["top"])
+        assert np.array_equal(old["action"][rows], new["action"])
+        np.testing.assert_array_equal(new["frame_index"], np.arange(len(new["action"])))
+        np.testing.assert_allclose(new["timestamp"], np.arange(len(new["action"])) / raw.FPS)
+    row = json.loads(rlds.sources.open(tmp_path / "made")[0].metadata["lerobot"]["row"])
+    assert row["stats/action/min"] == before[0][0]["action"][2:5].min(0).tolist()
+    total = json.loads((tmp_path / "made/meta/stats.json").read_text())
+    rows = np.concatenate([steps["observation"]["grid"] for steps, _ in after])
+    np.testing.assert_allclose(total["observation.grid"]["std"], rows.std(0))
+
+
+def test_videos_that_no_file_can_hold_together(tmp_path):
+    one = raw.write_v3(tmp_path / "one", codecs={raw.TOP: "h264"})
+    raw.write_v3(tmp_path / "other", codecs={raw.TOP: "av1"}, lengths=(4, 4, 4))
+    rlds.edit(one, Merge([tmp_path / "other"]), to=tmp_path / "made")
+    found = spans(tmp_path / "made")
+    assert [file for file, _, _ in found] == [0, 0, 0, 1, 1, 1]
+    expected = rows_and_frames(one) + rows_and_frames(tmp_path / "other")
+    but = ("episode_index", "index")
+    assert_same_rows(expected, rows_and_frames(tmp_path / "made"), but=but)
+
+
+def test_a_packet_that_changed_on_the_way_is_found(tmp_path, monkeypatch):
+    path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "h264"})
+    add = VideoWriter.add
+
+    def damage(self, clip):
+        [*_, last] = packets(clip.data)
+        at = clip.data.index(last) + len(last) - 1
+        data = clip.data[:at] + bytes([clip.data[at] ^ 1]) + clip.data[at + 1 :]
+        return add(self, clip._replace(data=data))
+
+    monkeypatch.setattr(VideoWriter, "add", damage)
+    with pytest.raises(ValueError, match=r"episode 0 .*: video/observation/images/top/clip: "):
+        export(path, "lerobot", tmp_path / "made")
+
+
+_PAIRS = """
+import json, sys
+import torch
+from lerobot.datasets.lerobot_dataset import LeRobotDataset
+old, new = (LeRobotDataset("a/b", root=root, video_backend="pyav") for root in sys.argv[1:3])
+pairs = json.loads(sys.argv[3])
+for one, other in pairs:
+    one, other = old[one], new[other]
+    for name in one.keys() - {"episode_index", "index", "task_index", "timestamp", "frame_index"}:
+        value, again = one[name], other[name]
+        assert torch.equal(value, again) if hasattr(value, "shape") else value == again, name
+print()
+print(json.dumps([len(new), len(pairs)]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", ["h264", "av1", "unaligned"])
+def test_lerobot_reads_what_was_edited(tmp_path, codec):
+    path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: codec}, files=((0, 1, 2),))
+    rlds.edit(path, Trim(2, 5, where="steps > 6"), Delete(episodes=[1]), to=tmp_path / "made")
+    pairs = [(2, 0), (3, 1), (4, 2), *((12 + row, 3 + row) for row in range(6))]
+    found = foreign_readers.run("lerobot", _PAIRS, path, tmp_path / "made", json.dumps(pairs))
+    assert found == [9, 9]
