@@ -11,12 +11,13 @@ from typing import Any
 
 import command_jobs
 import dataset_jobs
+import editing_jobs
 import feed_data
 import feed_jobs
 import recording_jobs
 import riegeli_jobs
 import transformation_jobs
-from peers import ENVLOGGER, RLDS
+from peers import ENVLOGGER, LEROBOT, RLDS
 
 OURS, TFDS, MINARI, ARRAY_RECORD = "here", "TFDS", "Minari", "ArrayRecord"
 
@@ -268,6 +269,18 @@ TRANSFORMATIONS = [
         ours=transformation_jobs.describe,
         theirs=transformation_jobs.describe_by_original,
     ),
+]
+
+# --- Beside LeRobot: these run if they are asked for, and are not on the page --------------------
+
+EDITS = [
+    Job(
+        "Delete a tenth of a LeRobot dataset",
+        "step",
+        6_000,
+        ours=by(editing_jobs.delete, editing_jobs.write_lerobot),
+        peers={LEROBOT: by(editing_jobs.delete_by_lerobot, editing_jobs.write_lerobot)},
+    )
 ]
 
 # --- Commands ------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from typing import Any
 
 import page
 import peers
-from jobs import FEEDS, JOBS, OURS, Contender, Function, Job
+from jobs import EDITS, FEEDS, JOBS, OURS, Contender, Function, Job
 
 WORKER = Path(__file__).resolve().with_name("worker.py")
 # Packages that the results name the versions of, if they are installed.
@@ -258,7 +258,7 @@ def main() -> None:
         return
     jobs = [
         job
-        for job in (*JOBS, *FEEDS)
+        for job in (*JOBS, *FEEDS, *(() if options.only == [""] else EDITS))
         if any(text in job.title for text in options.only) and (job.quick or not options.quick)
     ]
     if options.list:
@@ -268,6 +268,10 @@ def main() -> None:
     num_rounds = options.rounds or (1 if options.quick else 5)
     results, num_failed = run(jobs, num_rounds, quick=options.quick)
     print(page.tables(results))
+    for found in results["jobs"] if options.only != [""] else ():
+        ours, *others = (min(one["wall"]) for one in found["contenders"].values())
+        ratios = ", ".join(f"{other / ours:.1f}" for other in others)
+        print(f"{found['job']}: elapsed times are {ratios} times ours")
     if not options.quick and options.only == [""]:
         page.save(results)
         page.render()

@@ -132,6 +132,10 @@ class VideoFile:
           SourceError: There are no such frames.
         """
         start, stop = self._range_of(begin, end)
+        _, known = self.index()
+        if isinstance(self._video, bytes) and (known.pos[start:stop] >= 0).all():
+            places = zip(known.pos[start:stop].tolist(), known.size[start:stop].tolist())
+            return [self._video[place : place + size] for place, size in places]
         with open_video(self._video, self.name) as (container, stream, _):
             return [bytes(packet) for packet in self._packets(container, stream, start, stop)]
 
@@ -149,10 +153,16 @@ class VideoFile:
     def index(self) -> tuple[VideoInfo, Packets]:
         """Returns what the file says of the video, and where its packets are; read once."""
         if self._index is None:
-            size = len(self._video) if isinstance(self._video, bytes) else size_of(self._video)
             with open_video(self._video, self.name) as (container, stream, _):
-                packets = read_packets(container, stream, size)
-                self._index = info_of(container, stream, len(packets.frames)), packets
+                self._index = self._read_index(container, stream)
+        return self._index
+
+    def _read_index(
+        self, container: Any, stream: Any, held: list[Any] | None = None
+    ) -> tuple[VideoInfo, Packets]:
+        size = len(self._video) if isinstance(self._video, bytes) else size_of(self._video)
+        packets = read_packets(container, stream, size, held)
+        self._index = info_of(container, stream, len(packets.frames)), packets
         return self._index
 
     def _packets(self, container: Any, stream: Any, start: int, stop: int) -> Iterator[Any]:
@@ -271,11 +281,13 @@ class VideoWriter:
           SourceError: It is damaged.
         """
         video = VideoFile(clip.data, f"clip {self._num_clips}")
-        _check_frames(clip, video)
-        info, packets = video.index()
-        base, origin = info.time_base, int(packets.pts.min())
-        shift = round(self._end / base) - origin
+        held: list[Any] = []
         with open_video(clip.data, video.name) as (container, stream, _):
+            info, packets = video._read_index(container, stream, held)
+            _check_frames(clip, video)
+            base, origin = info.time_base, int(packets.pts.min())
+            shift = round(self._end / base) - origin
+            last = round(self._last / base)
             if self._first is None:
                 self._first = info
                 self._mux = self._stack.enter_context(_new_file(self._file, stream))
@@ -285,13 +297,12 @@ class VideoWriter:
                     "both, or their decoders are configured differently",
                     file=video.name,
                 )
-            for packet in demuxed(container, stream):
+            for packet in held:
                 packet.pts += shift
-                packet.dts += shift
-                if packet.dts * base <= self._last:  # It had less to reorder.
-                    packet.dts = int(self._last // base) + 1
-                self._last = packet.dts * base
+                packet.dts = max(packet.dts + shift, last + 1)  # It may have less to reorder.
+                last = packet.dts
                 self._mux(packet)
+            self._last = last * base
         self._num_clips += 1
         self._end += (int((packets.pts + packets.duration).max()) - origin) * base
         return float((int(packets.pts[packets.frames[clip.first]]) + shift) * base)

@@ -192,13 +192,14 @@ def demuxed(container: Any, stream: Any) -> Iterator[Any]:
     return (packet for packet in container.demux(stream) if packet.size)
 
 
-def read_packets(container: Any, stream: Any, size: int) -> Packets:
-    """Returns what there is to know of all packets, of which none is kept.
+def read_packets(container: Any, stream: Any, size: int, held: list[Any] | None = None) -> Packets:
+    """Returns what there is to know of all packets.
 
     Args:
       container: The container.
       stream: The stream.
       size: How many bytes the file has.
+      held: Gets the packets; without it, none is kept.
 
     Raises:
       ValueError: There is none, or a packet has no time stamp.
@@ -215,6 +216,8 @@ def read_packets(container: Any, stream: Any, size: int) -> Packets:
                 raise ValueError(f"packet {len(rows)} has no time stamp")
             if packet.has_sidedata("new_extradata") and rows:
                 raise ValueError(f"packet {len(rows)} begins another stream: cannot be cut")
+            if held is not None:
+                held.append(packet)
             rows.append(
                 (
                     *(packet.pts, packet.dts, -1 if packet.pos is None else packet.pos),

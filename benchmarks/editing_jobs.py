@@ -1,0 +1,67 @@
+"""Contenders that edit datasets: every tenth episode of a LeRobot dataset is deleted.
+
+Ours is `rlds.sources.export` of the episodes that stay; it compares all packets with those of the
+source. The peer is lerobot. Both write a new dataset.
+"""
+
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+from worker import Work
+
+EPISODE = 100  # Steps.
+CAMERAS = ("observation.images.top", "observation.images.side")
+
+
+def write_lerobot(folder: Path, size: int) -> None:
+    """Writes a dataset with two cameras of 320 x 240, in AV1 as LeRobot encodes it."""
+    import raw_lerobot as raw
+
+    scene = np.random.default_rng(0).integers(0, 200, (30, 40, 3))
+    scene = np.kron(scene, np.ones((8, 8, 1), int)).astype(np.uint8)
+
+    def frames(video: str, index: int, length: int) -> np.ndarray:
+        return np.stack([np.roll(scene, 3 * index + step, 1) + step % 50 for step in range(length)])
+
+    said = {**raw.VIDEOS[raw.TOP], "shape": [240, 320, 3], "names": ["height", "width", "channels"]}
+    number = size // EPISODE
+    features = {name: raw.FEATURES[name] for name in ("action", raw.STATE, *raw._SCALARS)}
+    with mock.patch.multiple(raw, frames=frames, VIDEOS=dict.fromkeys(CAMERAS, said)):
+        raw.write_v3(
+            folder / "data",
+            lengths=(EPISODE,) * number,
+            files=(tuple(range(number)),),
+            features=features,
+            columns_of=lambda lengths: [
+                {name: episode[name] for name in features} for episode in raw.episodes(lengths)
+            ],
+            codecs=dict.fromkeys(CAMERAS, "av1"),
+        )
+
+
+def delete(data: Path, size: int) -> Work:
+    """Deletes with this project."""
+    import rlds.sources
+
+    def work(folder: Path) -> int:
+        episodes = rlds.sources.open(data / "data")
+        kept = [index for index in range(len(episodes)) if index % 10]
+        made = rlds.sources.export(episodes.select(kept), "lerobot", folder / "made")
+        return made.num_steps
+
+    return work
+
+
+def delete_by_lerobot(data: Path, size: int) -> Work:
+    """Deletes with lerobot, which decodes the frames that stay and encodes them again."""
+    from lerobot.datasets.dataset_tools import delete_episodes
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    def work(folder: Path) -> int:
+        dataset = LeRobotDataset("a/b", root=data / "data", video_backend="pyav")
+        deleted = list(range(0, dataset.num_episodes, 10))
+        made = delete_episodes(dataset, deleted, output_dir=folder / "made", repo_id="a/c")
+        return made.num_frames
+
+    return work
