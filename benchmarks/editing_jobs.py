@@ -1,13 +1,13 @@
-"""Contenders that edit datasets: every tenth episode of a LeRobot dataset is deleted.
+"""Contenders that delete every tenth episode of a dataset, and write a new one.
 
-Ours is `rlds.sources.export` of the episodes that stay; it compares all packets with those of the
-source. The peer is lerobot. Both write a new dataset.
+Ours copy what is stored, and compare the copy with it. Peers are lerobot, and recording anew.
 """
 
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import recording_jobs
 from worker import Work
 
 EPISODE = 100  # Steps.
@@ -63,5 +63,43 @@ def delete_by_lerobot(data: Path, size: int) -> Work:
         deleted = list(range(0, dataset.num_episodes, 10))
         made = delete_episodes(dataset, deleted, output_dir=folder / "made", repo_id="a/c")
         return made.num_frames
+
+    return work
+
+
+def delete_from_log(data: Path, size: int, *, kind: str) -> Work:
+    """Deletes with `rlds.edit`, which reads back what it has copied."""
+    import rlds
+    from rlds.editing import Delete
+
+    log = data / "log"
+    recording_jobs.record(data, size, kind=kind)(log)
+    episodes = list(range(0, size // recording_jobs.EPISODE_LENGTH, 10))
+
+    def work(folder: Path) -> int:
+        made = rlds.edit(log, Delete(episodes=episodes), to=folder / "made")
+        assert made.num_episodes == made.of - len(episodes)
+        return size
+
+    return work
+
+
+def record_anew(data: Path, size: int, *, kind: str) -> Work:
+    """Reads all episodes, and records all but every tenth."""
+    import envlogger
+    from envlogger.backends import riegeli_backend_writer
+
+    log = data / "log"
+    recording_jobs.record(data, size, kind=kind)(log)
+
+    def work(folder: Path) -> int:
+        (folder / "made").mkdir()  # The published one makes none.
+        writer = riegeli_backend_writer.RiegeliBackendWriter(str(folder / "made"))
+        reader = envlogger.Reader(str(log))
+        for number, episode in enumerate(reader.episodes):
+            for row, step in enumerate(episode if number % 10 else ()):
+                writer.record_step(step, is_new_episode=row == 0)
+        writer.close()
+        return size
 
     return work

@@ -273,14 +273,23 @@ TRANSFORMATIONS = [
 
 # --- Beside LeRobot: these run if they are asked for, and are not on the page --------------------
 
+
+def _deletion(title: str, kind: str, size: int, quick: int = 0) -> Job:
+    anew = by(editing_jobs.record_anew, kind=kind)
+    ours = by(editing_jobs.delete_from_log, kind=kind)
+    return Job(title, "step", size, ours, {ENVLOGGER: anew, "recorded anew here": anew}, quick)
+
+
 EDITS = [
+    _deletion("Delete a tenth of a log of 17 floats", "floats", 40_000, quick=20_000),
+    _deletion("Delete a tenth of a log of frames", "frames", 10_000),
     Job(
         "Delete a tenth of a LeRobot dataset",
         "step",
         6_000,
         ours=by(editing_jobs.delete, editing_jobs.write_lerobot),
         peers={LEROBOT: by(editing_jobs.delete_by_lerobot, editing_jobs.write_lerobot)},
-    )
+    ),
 ]
 
 # --- Commands ------------------------------------------------------------------------------------
@@ -318,7 +327,7 @@ COMMANDS = [
     ),
 ]
 
-JOBS = [*RECORDING, *RECORDS, *DATASETS, *TRANSFORMATIONS, *COMMANDS]
+JOBS = [*RECORDING, *RECORDS, *DATASETS, *EDITS, *TRANSFORMATIONS, *COMMANDS]
 
 # --- Batches for training ------------------------------------------------------------------------
 
