@@ -111,10 +111,10 @@ class Export(Result):
 
 
 def targets() -> tuple[str, ...]:
-    """Returns what `rlds convert` can make: formats of the files of TFDS, and all exports."""
+    """Returns what `rlds convert` can make: formats of the files of TFDS, and all other exports."""
     from rlds import sources
 
-    return (*FILE_FORMATS, *sources.exports())
+    return (*FILE_FORMATS, *(name for name in sources.exports() if name != "tfds"))
 
 
 def export(
@@ -182,7 +182,7 @@ def export(
         **chosen,
     )
     return Export(
-        made.path, to, True, made.num_episodes, made.num_steps, made.placements, made.left_out
+        made.path, to, True, made.num_episodes, made.num_steps or 0, made.placements, made.left_out
     )
 
 

@@ -21,6 +21,7 @@ class AppendingWriter:
       dataset: The dataset; it has been opened.
       max_examples_per_shard: How many examples a shard takes.
       flush_interval: After how many seconds an example also ends its shard; None for never.
+      max_bytes: How many bytes of examples end a shard; None for any number.
     """
 
     def __init__(
@@ -28,9 +29,13 @@ class AppendingWriter:
         dataset: GrowingDataset,
         max_examples_per_shard: int = 1000,
         flush_interval: float | None = None,
+        *,
+        max_bytes: int | None = None,
     ) -> None:
         self._dataset = dataset
         self._max_examples, self._max_seconds = max_examples_per_shard, flush_interval
+        self._max_bytes = max_bytes
+        self._num_bytes: dict[str, int] = {}
         self._shards: dict[str, tuple[ShardDraft, float]] = {}
 
     def add(self, example: bytes, split: str, where: str = "the example") -> None:
@@ -53,11 +58,14 @@ class AppendingWriter:
             with contextlib.suppress(StorageError):  # This one says so.
                 self._finish(split)
             raise StorageError(f"{where} is not stored, those before are: {e}") from e
+        self._num_bytes[split] = self._num_bytes.get(split, 0) + len(example)
+        is_large = self._max_bytes is not None and self._num_bytes[split] >= self._max_bytes
         is_late = self._max_seconds is not None and time.monotonic() - begin >= self._max_seconds
-        if is_late or shard.num_examples >= self._max_examples:
+        if is_late or is_large or shard.num_examples >= self._max_examples:
             self._finish(split)
 
     def _finish(self, split: str) -> None:
+        self._num_bytes.pop(split, None)
         if split in self._shards:
             self._shards.pop(split)[0].finish()
 

@@ -38,8 +38,11 @@ class DatasetWriter:
       file_format: "tfrecord", or "array_record", which needs the extra `array_record`.
       description: What it is, in words.
       citation: How to cite it.
+      homepage: Where it comes from.
+      license: Under which terms it may be used.
       metadata: What else is said about the whole, in the types of JSON.
       max_examples_per_shard: How many examples a shard takes.
+      max_bytes_per_shard: How many bytes a shard takes; it has one example at least.
 
     Raises:
       ValueError: An argument is wrong; or TFDS could not read what it stores of such features.
@@ -65,8 +68,11 @@ class DatasetWriter:
         file_format: str = "tfrecord",
         description: str = "",
         citation: str = "",
+        homepage: str = "",
+        license: str = "",
         metadata: Mapping[str, Any] | None = None,
         max_examples_per_shard: int = 1000,
+        max_bytes_per_shard: int | None = None,
     ) -> None:
         _check_word("name", name, _NAME)
         _check_word("version", version, _VERSION)
@@ -78,8 +84,10 @@ class DatasetWriter:
             )
         for leaf in leaves_of(features):
             _check_readable(leaf)
-        info = {"name": name, "version": version, "fileFormat": file_format}
+        info: dict[str, Any] = {"name": name, "version": version, "fileFormat": file_format}
         info |= {"description": description, "citation": citation}
+        info |= {"location": {"urls": [homepage]}} if homepage else {}
+        info |= {"redistributionInfo": {"license": license}} if license else {}
         self._info = {key: value for key, value in info.items() if value}
         self._features = features.to_json()
         self._metadata = dict(metadata) if metadata else None
@@ -93,7 +101,9 @@ class DatasetWriter:
             Description(name, version, file_format, self._features, self._metadata, self._describe),
         )
         self._dataset.open([], stacklevel=3)
-        self._writer = AppendingWriter(self._dataset, max_examples_per_shard)
+        self._writer = AppendingWriter(
+            self._dataset, max_examples_per_shard, max_bytes=max_bytes_per_shard
+        )
 
     def _describe(self, place: epath.Path) -> None:
         features = json.dumps(self._features, indent=4, sort_keys=True)
@@ -116,7 +126,24 @@ class DatasetWriter:
         """
         if self._is_closed:
             raise ValueError("the writer is closed")
-        data = self._encoder.encode(example)
+        self._add(self._encoder.encode(example), split)
+
+    def add_encoded(self, example: bytes | bytearray, split: str = "train") -> None:
+        """Writes an example of the same features as another dataset has it.
+
+        Args:
+          example: Its bytes.
+          split: The split.
+
+        Raises:
+          ValueError: The writer is closed, or this is no name of a split.
+          StorageError: It cannot be written; those before are.
+        """
+        if self._is_closed:
+            raise ValueError("the writer is closed")
+        self._add(bytes(example), split)
+
+    def _add(self, data: bytes, split: str) -> None:
         if split not in self._splits:
             _check_word("split", split, _SPLIT)
             self._dataset.add_split(split)

@@ -246,6 +246,7 @@ class Export(abc.ABC):
             try:
                 if place is not None and copies(place):
                     self._digests[index], self._copied[index] = 0, place
+                    self.number = index
                     yield place
                     self._advance()
                     continue
@@ -394,7 +395,7 @@ class Exported:
       path: Where it is.
       format: Its format.
       num_episodes: How many episodes it has.
-      num_steps: How many steps they have.
+      num_steps: How many steps they have; None if they were copied, and not counted.
       placements: What has become of each field.
       left_out: What is wrong with the episodes that were left out, as they are damaged.
     """
@@ -402,7 +403,7 @@ class Exported:
     path: str
     format: str
     num_episodes: int
-    num_steps: int
+    num_steps: int | None
     placements: tuple[Placement, ...]
     left_out: tuple[str, ...] = ()
 
@@ -525,7 +526,7 @@ def write_export(
             first = "" if number == 1 else ", the first"
             warnings.warn(f"{what} damaged and left out{first}: {writer.left_out[0]}", stacklevel=2)
         again = open_episodes(draft, "all", format=format, **writer.read_options())
-        counts = _check(writer, again, inexact, bars) if is_checked else _count(again)
+        counts = _check(writer, again, inexact, bars) if is_checked else _count(writer, again)
     writer.finish(path)
     left_out = tuple(map(str, writer.left_out))
     return Exported(os.fspath(path), format, *counts, placements, left_out)
@@ -561,12 +562,27 @@ def prepare(
 # --- What was written is what was read.
 
 
-def _count(episodes: Episodes) -> tuple[int, int]:
+def _num_steps(episodes: Episodes) -> int | None:
+    """How many steps there are, where the format says so without the episodes being read."""
+    total = 0
+    for split, begin, end in episodes.ranges:
+        lengths = episodes.source.num_steps(split)
+        if lengths is None:
+            return None
+        total += int(sum(lengths[begin:end]))
+    return total
+
+
+def _count(writer: Export, episodes: Episodes) -> tuple[int, int | None]:
+    if writer._copied:
+        return len(episodes), _num_steps(episodes)
     steps = [outline.num_steps for outline in episodes.outlines()]
     return len(steps), sum(steps)
 
 
-def _check(writer: Export, found: Episodes, inexact: Collection[str], bars: Any) -> tuple[int, int]:
+def _check(
+    writer: Export, found: Episodes, inexact: Collection[str], bars: Any
+) -> tuple[int, int | None]:
     """Compares what was written with what was read; returns how many episodes and steps it has.
 
     Digests do: an episode is read from its source again only to say how it differs.
@@ -579,11 +595,10 @@ def _check(writer: Export, found: Episodes, inexact: Collection[str], bars: Any)
             raise ValueError(f"{writer.format}: episode {number} is missing in what was written")
         if index in writer._copied:
             copy = Place(_random_access(found), *found.place(number))
-            num_steps += reading.outline(copy.source, copy.split, copy.index).num_steps
             if writer.stored_digest(copy) != writer.stored_digest(writer._copied[index]):
                 raise ValueError(f"{writer.format}, episode {number}: the copy is another one")
             continue
-        other = writer.compared(found.episode(number))
+        other = writer.compared(as_converted(found.episode(number)))
         num_steps += other.num_steps
         if _digest(other, inexact) == digest:
             continue
@@ -595,7 +610,7 @@ def _check(writer: Export, found: Episodes, inexact: Collection[str], bars: Any)
             )
     if found.has(len(writer._digests)):
         raise ValueError(f"{writer.format}: more than {len(writer._digests)} episodes were written")
-    return len(writer._digests), num_steps
+    return len(writer._digests), _num_steps(found) if writer._copied else num_steps
 
 
 def _random_access(episodes: Episodes) -> RandomAccessSource:

@@ -112,7 +112,7 @@ _FORMATS = (
     _own(
         "envlogger", "logs", "source:EnvLoggerSource", "export:EnvLoggerExport", "metadata.riegeli"
     ),
-    _own("tfds", "tfds", "source:FolderSource", signs="features.json"),
+    _own("tfds", "tfds", "source:FolderSource", "export:TfdsExport", "features.json"),
     _own(
         "minari", "minari", "source:MinariSource", "export:MinariExport", "metadata.json *-v[0-9]*"
     ),

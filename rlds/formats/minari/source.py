@@ -119,7 +119,8 @@ class MinariSource(RandomAccessSource):
     @classmethod
     @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        return bool(dataset_directory(path))
+        # A dataset of TFDS in a folder called `data` has a metadata.json, too.
+        return not (dataset_directory(path) / "data" / "features.json").exists()
 
     @property
     def _metadata_file(self) -> Any:

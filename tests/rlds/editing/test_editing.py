@@ -248,7 +248,16 @@ def test_datasets_become_one(robot, tmp_path):
 
 FORMATS = (
     *("aloha", "d3rlpy", "d4rl", "d4rl_pybullet", "imitation", "lerobot", "lerobot_2", "logs"),
-    *("maniskill", "minari_hdf5", "ogbench", "robomimic_all", "webdataset", "zarr"),
+    *(
+        "folder_tfrecord",
+        "folder_array_record",
+        "maniskill",
+        "minari_hdf5",
+        "ogbench",
+        "robomimic_all",
+        "webdataset",
+        "zarr",
+    ),
 )
 
 

@@ -1,0 +1,166 @@
+"""Episodes of any source as a dataset of TFDS; those of such datasets are copied as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import google_crc32c
+import numpy as np
+from typing_extensions import override
+
+import rlds
+import tfds_files
+from rlds.formats.tfds.source import FolderSource
+from rlds.sources import reading
+from rlds.sources.episode_fields import EPISODE_FIELDS, fields_of
+from rlds.sources.episodes import Episodes
+from rlds.sources.exporting import Export, Placement, as_it_was
+from rlds.sources.source import Place, RandomAccessSource, SourceEpisode
+from rlds_ecosystem.fields import Field
+from tfds_files.features import Dataset, Feature, Features, Image, Tensor
+
+__all__ = ["TfdsExport"]
+
+# What a shard has at most, as TFDS recommends.
+_SHARD_BYTES, _SHARD_EXAMPLES = 128 << 20, 10_000
+_CHANNELS = (1, 3, 4)
+
+
+class TfdsExport(Export):
+    """A dataset of TFDS, with nested steps, in one folder.
+
+    Examples of datasets of TFDS with the same fields are copied as they are stored. `rlds convert`
+    makes such datasets, too, in several processes and going on after an interruption.
+
+    Args:
+      episodes: The episodes.
+      name: The name of the dataset; by default, that which it had, or `dataset`.
+      version: Its version; by default, that which it had, or 1.0.0.
+      file_format: The format of its files; by default, that which they had, or "tfrecord".
+    """
+
+    format = "tfds"
+    keeps_splits: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        episodes: Episodes,
+        *,
+        name: str | None = None,
+        version: str | None = None,
+        file_format: Literal["tfrecord", "array_record"] | None = None,
+    ) -> None:
+        super().__init__(episodes)
+        self._stored = _stored_source(episodes)
+        folder = self._stored.folder if self._stored is not None else None
+        self._features = _features_of(episodes) if folder is None else folder.features
+        if rlds.metadata.EPISODE_ID not in self._features:
+            self.unchecked = {"key"}  # It is the name of a file.
+        formats = ("tfrecord", "array_record")
+        known = folder.file_format if folder and folder.file_format in formats else formats[0]
+        self._arguments: dict[str, Any] = {
+            "name": name or (folder.name if folder else "") or "dataset",
+            "version": version or (folder.version if folder else "") or "1.0.0",
+            "file_format": file_format or known,
+        }
+
+    @override
+    def placements(self) -> Sequence[Placement]:
+        return as_it_was(self.episodes)
+
+    @override
+    def write(self, path: Path) -> None:
+        source = self.episodes.source
+        with tfds_files.DatasetWriter(
+            path,
+            self._features,
+            **self._arguments,
+            description=source.description,
+            citation=source.citation,
+            homepage=source.homepage,
+            license=source.license,
+            metadata=source.metadata(),
+            max_examples_per_shard=_SHARD_EXAMPLES,
+            max_bytes_per_shard=_SHARD_BYTES,
+        ) as writer:
+            for episode in self.each_or_stored(self._copies):
+                split, _ = self.episodes.place(self.number)
+                if isinstance(episode, Place):
+                    writer.add_encoded(_example(episode), split)
+                else:
+                    writer.add(self._example_of(episode), split)
+
+    def _copies(self, place: Place) -> bool:
+        source = place.source
+        if self._stored is None or not isinstance(source, FolderSource) or self.skip_damaged:
+            return False
+        return source is self._stored or source.folder.features == self._features
+
+    @override
+    def stored_digest(self, place: Place) -> int:
+        return int(google_crc32c.value(bytes(_example(place))))
+
+    def _example_of(self, episode: SourceEpisode) -> dict[str, Any]:
+        """The fields of an example; a dataset need not have those of all episodes."""
+        fields = fields_of(episode)
+        known = {name: value for name, value in fields.items() if name in self._features}
+        return {**known, rlds.STEPS: episode.steps}
+
+
+def _example(place: Place) -> bytes | bytearray:
+    assert isinstance(place.source, FolderSource)
+    with reading.errors_of(place.source, place.index):
+        return place.source.folder[place.split].example_bytes(place.index)
+
+
+def _stored_source(episodes: Episodes) -> FolderSource | None:
+    """The first dataset whose examples are copied, if all episodes have the fields that it has."""
+    source = episodes.source
+    if not isinstance(source, RandomAccessSource):
+        return None
+    for index in range(len(episodes)):
+        place = source.stored_at(*episodes.place(index))
+        if place is not None and isinstance(place.source, FolderSource):
+            stored = place.source.with_image_files()
+            now = source.with_image_files()
+            same = stored.step_fields() == now.step_fields()
+            return stored if same and stored.episode_fields() == now.episode_fields() else None
+    return None
+
+
+def _features_of(episodes: Episodes) -> Features:
+    """The features of a dataset whose examples hold all fields without loss."""
+    steps = dict(episodes.source.step_fields())
+    flags = dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_))
+    as_png = episodes.source.images_as_png
+    feature = _feature({**steps, **flags}, rlds.STEPS, as_png)
+    others = {**EPISODE_FIELDS, **episodes.source.episode_fields()}
+    children = {name: _feature(field, name, False) for name, field in sorted(others.items())}
+    return Features(features={**children, rlds.STEPS: Dataset(feature=feature)})
+
+
+def _feature(field: Any, path: str, as_png: bool) -> Feature:
+    if isinstance(field, Mapping):
+        return Features(
+            features={
+                name: _feature(child, f"{path}/{name}", as_png)
+                for name, child in sorted(field.items())
+            }
+        )
+    if not isinstance(field, Field):
+        if not isinstance(field, type | np.dtype):
+            raise ValueError(f"{path}: {field} cannot be stored")
+        field = Field(field)
+    shape, dtype = field.shape, field.column_dtype
+    is_image = dtype == np.uint8 and len(shape) == 3 and shape[2] in _CHANNELS and 0 not in shape
+    if field.encoding or (is_image and as_png):
+        return Image(
+            shape=shape, dtype=dtype, encoding_format=field.encoding or "png", doc=field.doc
+        )
+    # TFDS keeps float64 as float32, and sizes that vary as one size, unless they are bytes.
+    is_even = None not in shape and 0 not in shape
+    is_plain = is_even and (dtype.kind in "biuO" or dtype == np.float32)
+    encoding = "none" if is_plain or dtype.kind == "O" else "bytes"
+    return Tensor(shape=shape, dtype=dtype, encoding=encoding, doc=field.doc)
