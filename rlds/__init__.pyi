@@ -1,4 +1,5 @@
 from rlds import editing as editing
+from rlds import labels as labels
 from rlds import metadata as metadata
 from rlds import sources as sources
 from rlds import tfds as tfds

@@ -48,7 +48,16 @@ KNOWS_RECORDINGS = (
 # The folders of `rlds` that have no TensorFlow.
 LIGHT = tuple(
     f"rlds/{name}/"
-    for name in ("evaluation", "feeds", "formats", "raw_files", "robotics", "sources", "video")
+    for name in (
+        "evaluation",
+        "feeds",
+        "formats",
+        "labels",
+        "raw_files",
+        "robotics",
+        "sources",
+        "video",
+    )
 )
 # The TFDS backend, which has its place in the published package, and what only it needs. It shares
 # the writer of `rlds.tfds`. No other module of the package imports these.
@@ -107,10 +116,11 @@ def test_each_package_imports_only_what_is_below_it(package):
 
 # What the rooms of `rlds` must not know. All may know the format of TFDS, which datasets end in.
 ROOMS = {
-    "raw_files": {"sources", "formats", "video", "feeds", "evaluation"},
-    "video": {"sources", "formats", "feeds", "evaluation"},
-    "sources": {"formats", "feeds", "evaluation"},
-    "formats": {"feeds", "evaluation"},
+    "raw_files": {"sources", "formats", "video", "feeds", "evaluation", "labels"},
+    "video": {"sources", "formats", "feeds", "evaluation", "labels"},
+    "sources": {"formats", "feeds", "evaluation", "labels"},
+    "labels": {"formats", "feeds", "evaluation"},
+    "formats": {"feeds", "evaluation", "labels"},
     "feeds": {"formats", "evaluation"},
     "evaluation": {"formats"},
 }

@@ -15,14 +15,14 @@ from rlds.editing import lineage
 from rlds.editing.drafts import Draft
 from rlds.editing.edited import fields_of, source_of
 from rlds.editing.operations import Describe, Operation, as_recipe
-from rlds.sources.episode_table import FOLDER
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Exported, export_class, prepare, write_export
+from rlds.sources.label_rows import carry
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.rates import rate_in
 from rlds.sources.source import StoredSource
 from rlds_ecosystem import stores
-from rlds_ecosystem.replacing import replaced
+from rlds_ecosystem.replacing import FOLDER, replaced
 
 __all__ = ["Edit", "Edited", "edit", "prepare_edit"]
 
@@ -92,6 +92,7 @@ class Edit:
         self.format, self._options = format, target_options
         first = next(iter(draft.parts.values()))
         self.source, self.format_before = source_of(first.episodes), first.episodes.format
+        self._sources = [source_of(part.episodes) for part in draft.parts.values()]
         self._recipe = as_recipe(operations)
         self.of = len(draft.kept)
         kept = int(draft.kept.sum())
@@ -150,6 +151,7 @@ class Edit:
             self._check_is_described(path, writer.read_options())
         if stores.is_local(path):
             self.write_lineage(path, splits)
+            carry(self._sources, path)
         return found
 
     def write_lineage(self, path: str | os.PathLike[str], splits: Sequence[str]) -> None:

@@ -17,10 +17,10 @@ from typing import Any
 
 import rlds
 from rlds.editing.edited import EditedSource, Part, source_of
-from rlds.sources.episode_table import FOLDER
 from rlds.sources.episodes import Episodes
 from rlds.sources.opening import open as open_episodes
 from rlds_ecosystem import stores
+from rlds_ecosystem.replacing import FOLDER
 from rlds_ecosystem.whole_files import write_at_once
 
 __all__ = ["KEY", "lineage_of", "made", "origin_of", "origins", "write_lineage"]

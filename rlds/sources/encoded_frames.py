@@ -38,7 +38,7 @@ class EncodedFrames(WrappedSource):
       ValueError: There is no such quality.
     """
 
-    adds_pixels = True
+    shares_table = True
 
     def __init__(
         self, source: FramesSource, encoding: Literal["png", "jpeg"], quality: int

@@ -11,6 +11,7 @@ import rlds
 from rlds.sources import reading
 from rlds.sources.digests import as_array, digest_of_columns
 from rlds.sources.episode_fields import as_converted
+from rlds.sources.label_rows import COLUMN as LABELS
 from rlds.sources.rates import rate_in
 from rlds.sources.source import (
     DamagedEpisode,
@@ -206,7 +207,7 @@ def _fixed_columns(arrow: Any) -> dict[str, Any]:
 
 def _free_name(path: str, prefix: str, columns: Mapping[str, Any]) -> str:
     """A name for the column of a field: queries do not tell `Success` from `success`."""
-    taken = {name.lower() for name in columns}
+    taken = {name.lower() for name in (*columns, LABELS)}
     while path.lower() in taken:
         path = f"{prefix}/{path}"
     return path

@@ -23,28 +23,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds.sources import queries
+from rlds.sources import label_rows, queries
+from rlds.sources.beside import cached, folder_of, root_of
 from rlds.sources.episode_rows import RowMaker
 from rlds.sources.selected import SelectedSource
 from rlds.sources.source import RandomAccessSource, Source
 from rlds.sources.wrapped import WrappedSource
 from rlds_ecosystem import import_extra, stores
-from rlds_ecosystem.caches import cache_folder
 from rlds_ecosystem.processes import default_jobs
 from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.replacing import FOLDER
 from rlds_ecosystem.whole_files import try_to_lock, write_at_once
 
-__all__ = ["FOLDER", "EpisodeTable", "TablePart", "table_part"]
+__all__ = ["EpisodeTable", "TablePart", "table_part"]
 
 # A table that was made by another version is made anew.
-_VERSION = 1
+_VERSION = 2
 _KEY = b"rlds"
 # So many episodes are read by one call, and kept in one file until all are read.
 _AT_ONCE = 2_000
 _ROWS_IN_GROUP = 100_000
-# Queries take a path with one of these for a pattern.
-_PATTERN = frozenset("*?[")
 # Processes are started if one would be at work for longer than so many seconds.
 _LONG = 10.0
 
@@ -55,10 +53,12 @@ class TablePart(NamedTuple):
     Attributes:
       file: The table.
       rows: The numbers of the episodes in the split: consecutive ones, or any.
+      labels: The folders of labels, which are read anew with each query.
     """
 
     file: Path
     rows: range | np.ndarray
+    labels: Sequence[Path] = ()
 
 
 class EpisodeTable:
@@ -81,7 +81,9 @@ class EpisodeTable:
     def columns(self) -> dict[str, str]:
         """The types of the columns, by their names."""
         schema = import_extra("pyarrow.parquet").read_schema(self._parts[0].file)
-        return {field.name: str(field.type) for field in schema}
+        labels = label_rows.summary(self._parts[0].labels)
+        named = {} if labels is None else {label_rows.COLUMN: str(labels["label"].type)}
+        return {**{field.name: str(field.type) for field in schema}, **named}
 
     def arrow(self, columns: Sequence[str] | None = None) -> Any:
         """Returns the table as a `pyarrow.Table`.
@@ -90,11 +92,8 @@ class EpisodeTable:
           columns: The names of the columns; all if None.
         """
         arrow = import_extra("pyarrow")
-        read_table = import_extra("pyarrow.parquet").read_table
         found = [
-            read_table(part.file, columns=columns).take(
-                arrow.array(np.asarray(part.rows, np.int64))
-            )
+            _with_labels(part, columns).take(arrow.array(np.asarray(part.rows, np.int64)))
             for part in self._parts
         ]
         return arrow.concat_tables(found, promote_options="permissive").combine_chunks()
@@ -112,7 +111,9 @@ class EpisodeTable:
         """
         chosen, begin = [], 0
         for part in self._parts:
-            found = queries.indices(part.file, condition)
+            labels = _with_labels(part, ["index", label_rows.COLUMN])
+            has_any = label_rows.COLUMN in labels.column_names
+            found = queries.indices(part.file, condition, beside=labels if has_any else None)
             if isinstance(part.rows, range):
                 found = found[(found >= part.rows.start) & (found < part.rows.stop)]
                 chosen.append(begin + found - part.rows.start)
@@ -145,15 +146,29 @@ def table_part(
     if isinstance(source, SelectedSource):
         rows = source.chosen[split][np.asarray(rows, np.int64)]
         return table_part(source.source, split, rows, progress=progress, jobs=jobs)
-    if isinstance(source, WrappedSource) and source.adds_pixels:
+    if isinstance(source, WrappedSource) and source.shares_table:
         return table_part(source.source, split, rows, progress=progress, jobs=jobs)
-    return TablePart(_table_file(source, split, progress, jobs), rows)
+    file = _table_file(source, split, progress, jobs)
+    return TablePart(file, rows, label_rows.folders_of(source))
+
+
+def _with_labels(part: TablePart, columns: Sequence[str] | None) -> Any:
+    """Reads columns of a table, with what its labels say of the episodes now, if there are any."""
+    read_table = import_extra("pyarrow.parquet").read_table
+    wanted = None if columns is None else [name for name in columns if name != label_rows.COLUMN]
+    table = read_table(part.file, columns=wanted)
+    is_asked_for = columns is None or label_rows.COLUMN in columns
+    labels = label_rows.summary(part.labels) if is_asked_for else None
+    if labels is None:
+        return table
+    digests = read_table(part.file, columns=["digest"])["digest"]
+    return table.append_column(label_rows.COLUMN, label_rows.joined(digests, labels))
 
 
 def _table_file(source: Source, split: str, progress: bool | None, jobs: int | None) -> Path:
     """Returns the table of a split; makes it if there is none that is of these files."""
     key, name = _key_of(source), f"episodes-{split}.parquet"
-    places = [folder / name for folder in _folders(source)]
+    places = [folder / name for folder in (*folder_of(source), *cached(source, "episodes"))]
     for place in places:
         if _stored_key(place) == key:
             return place
@@ -312,7 +327,7 @@ def _stored_key(place: Path) -> str:
 def _key_of(source: Source) -> str:
     """What changes if the files, or what is read of them, are others."""
     kind = type(source)
-    root, files = _root_of(source), []
+    root, files = root_of(source), []
     for path in source.inputs():
         name = os.fspath(path)
         if stores.is_local(name):
@@ -324,21 +339,3 @@ def _key_of(source: Source) -> str:
         files.append(facts)
     content = [_VERSION, kind.__module__, kind.__qualname__, source.options(), files]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()
-
-
-def _root_of(source: Source) -> str:
-    """The folder that all files of a source are in; or the file."""
-    names = [os.path.abspath(os.fspath(path)) for path in source.inputs()]
-    return os.path.commonpath(names) if names else ""
-
-
-def _folders(source: Source) -> Iterator[Path]:
-    """Where tables may be kept: beside the data, and in the cache."""
-    inputs = [os.fspath(path) for path in source.inputs()]
-    root = _root_of(source) if all(map(stores.is_local, inputs)) else ""
-    if os.path.isdir(root) and not _PATTERN & set(root):
-        yield Path(root, FOLDER)
-    name = os.path.realpath(root) if root else json.dumps(sorted(inputs))
-    cache = cache_folder("episodes", name)
-    if cache is not None:
-        yield cache

@@ -26,6 +26,7 @@ from rlds.sources import reading
 from rlds.sources.digests import as_array, content_of, text_of
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.episodes import Episodes, as_values
+from rlds.sources.label_rows import carry
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.options import Option, options_of
 from rlds.sources.registry import Format, formats
@@ -528,6 +529,7 @@ def write_export(
         again = open_episodes(draft, "all", format=format, **writer.read_options())
         counts = _check(writer, again, inexact, bars) if is_checked else _count(writer, again)
     writer.finish(path)
+    carry([writer.episodes.source], path)
     left_out = tuple(map(str, writer.left_out))
     return Exported(os.fspath(path), format, *counts, placements, left_out)
 

@@ -27,13 +27,18 @@ _LOCKS = (
 
 
 def indices(
-    table: str | os.PathLike[str], condition: str, *, seconds: float = _SECONDS
+    table: str | os.PathLike[str],
+    condition: str,
+    *,
+    beside: Any = None,
+    seconds: float = _SECONDS,
 ) -> np.ndarray:
     """Returns the values of the column `index` in the rows for which a condition holds, in order.
 
     Args:
       table: A Parquet file.
       condition: An expression of SQL, as DuckDB has it.
+      beside: Other columns, as a `pyarrow.Table` that has the column `index`, too.
       seconds: How long it may take.
 
     Raises:
@@ -45,6 +50,8 @@ def indices(
     try:
         timer.start()
         relation = connection.read_parquet(os.fspath(table))
+        if beside is not None:
+            relation = relation.join(connection.from_arrow(beside), "index")
         chosen = relation.filter(duckdb.SQLExpression(condition)).project("index")
         found = np.asarray(chosen.fetchnumpy()["index"], np.int64)
     except duckdb.InterruptException:

@@ -92,7 +92,7 @@ class FramesSource(WrappedSource):
       SourceError: No clip can be read.
     """
 
-    adds_pixels = True
+    shares_table = True
 
     def __init__(self, source: RandomAccessSource, cameras: Iterable[str] | None = None) -> None:
         super().__init__(source)

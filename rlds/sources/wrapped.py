@@ -26,10 +26,11 @@ class WrappedSource(RandomAccessSource):
 
     Attributes:
       source: The other source.
-      adds_pixels: Whether the episodes differ only in images that are decoded or encoded.
+      shares_table: Whether the table of episodes is that of the other source: they differ only in
+        images that are decoded or encoded, or in labels.
     """
 
-    adds_pixels: ClassVar[bool] = False
+    shares_table: ClassVar[bool] = False
 
     def __init__(self, source: RandomAccessSource) -> None:
         self.source = source

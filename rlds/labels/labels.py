@@ -1,0 +1,170 @@
+"""The labels of a dataset: read, added, taken back."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rlds.sources import label_rows
+from rlds.sources.episodes import Episodes
+from rlds.sources.label_rows import Label
+from rlds.sources.opening import open as open_episodes
+
+__all__ = ["Labels", "open"]
+
+
+def open(path: str | os.PathLike[str] | Episodes, **options: Any) -> Labels:
+    """Opens the labels of a dataset of any format; there need not be any yet.
+
+    Args:
+      path: The dataset, with the episodes of all splits; or episodes.
+      **options: Of `rlds.sources.open`, such as `split` or `format`.
+    """
+    if isinstance(path, Episodes):
+        return Labels(path)
+    return Labels(open_episodes(path, **{"split": "all", **options}))
+
+
+class Labels:
+    """The labels of episodes; iteration gives those that hold, in the order of their rows.
+
+    They are kept beside the data, in a file of JSON lines for each layer, `.rlds/labels`; or in the
+    cache, if the data is one file or cannot be written. The data stays as it is. Processes may add
+    labels at the same time, and see those of others at once.
+
+    Args:
+      episodes: The episodes. Those that labels are added to are in the table of episodes, which is
+        made if there is none.
+
+    Attributes:
+      episodes: The episodes.
+    """
+
+    def __init__(self, episodes: Episodes) -> None:
+        self.episodes = episodes
+        self._folders = label_rows.folders_of(episodes.source)
+
+    def __iter__(self) -> Iterator[Label]:
+        known = {*self.digests}
+        return iter([row for row in label_rows.current(self._folders) if row.episode in known])
+
+    @functools.cached_property
+    def _known(self) -> list[dict[str, Any]]:
+        """The digests, keys and lengths of the episodes."""
+        known: list[dict[str, Any]]
+        known = self.episodes.table().arrow(["digest", "key", "steps"]).to_pylist()
+        return known
+
+    @functools.cached_property
+    def digests(self) -> list[str]:
+        """What names each episode in labels; empty for damaged ones, which cannot be labelled."""
+        return [(row["digest"] or b"").hex() for row in self._known]
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of the episodes."""
+        return [row["key"] for row in self._known]
+
+    def layers(self) -> dict[str, str]:
+        """Returns the types of the layers, by their names."""
+        return label_rows.types(self._folders)
+
+    def of(self, episode: int) -> list[Label]:
+        """Returns the labels of an episode that hold.
+
+        Raises:
+          IndexError: There is no such episode.
+        """
+        digest = self.digests[episode]
+        return [row for row in label_rows.current(self._folders) if row.episode == digest]
+
+    def add(
+        self,
+        layer: str,
+        episode: int,
+        value: bool | float | str,
+        begin: int | None = None,
+        end: int | None = None,
+        *,
+        by: str,
+        type: str | None = None,
+        tool: str = "",
+    ) -> Label:
+        """Adds a label, which replaces that of the same annotator in the same place.
+
+        Args:
+          layer: The layer; it is made by its first label.
+          episode: The number of the episode.
+          value: What is said of it.
+          begin: The first step that it is said of; None for the whole episode.
+          end: The step after the last one.
+          by: Who says so.
+          type: The type of a new layer: flag, choice, text or number. By default that of the value,
+            where text is a choice.
+          tool: The program.
+
+        Raises:
+          IndexError: There is no such episode.
+          OSError: Labels can be kept nowhere.
+          ValueError: An argument is wrong, or does not fit the layer.
+        """
+        value = getattr(value, "item", lambda: value)()  # Of NumPy's scalars.
+        value = float(value) if value.__class__ is int else value
+        usual = {bool: "flag", str: "choice"}.get(value.__class__, "number")
+        kind = self.layers().get(layer, type or usual)
+        if type not in (None, kind):
+            raise ValueError(f"type: got {type!r}, and the layer {layer!r} is one of type {kind}")
+        named: dict[str, Any] = {
+            "episode": self.digests[episode],
+            "key": self._known[episode]["key"],
+        }
+        where: dict[str, Any] = {"begin": begin, "end": end, "annotator": by, "tool": tool}
+        row = Label(layer=layer, type=kind, value=value, **named, **where)
+        self.add_rows([row])
+        return row
+
+    def add_rows(self, rows: Sequence[Label]) -> None:
+        """Adds rows as they are, all or none.
+
+        Raises:
+          OSError: Labels can be kept nowhere.
+          ValueError: A row is of no episode here, or of steps that it does not have, or does not
+            fit its layer.
+        """
+        layers, lengths = self.layers(), {d: k["steps"] for d, k in zip(self.digests, self._known)}
+        for row in rows:
+            if (steps := lengths.get(row.episode)) is None:
+                raise ValueError(f"episode: there is none of the digest {row.episode}")
+            if row.end is not None and row.end > steps:
+                raise ValueError(f"end: got {row.end}, and episode {row.key!r} has {steps} steps")
+            if (kind := layers.setdefault(row.layer, row.type)) != row.type:
+                raise ValueError(f"layer {row.layer!r} is of type {kind}, not {row.type}")
+        label_rows.append(self._folders, rows)
+
+    def retract(
+        self,
+        layer: str,
+        episode: int,
+        begin: int | None = None,
+        end: int | None = None,
+        *,
+        by: str,
+        tool: str = "",
+    ) -> None:
+        """Takes back a label; the arguments are those it was added with.
+
+        Raises:
+          IndexError: There is no such episode.
+          KeyError: There is no such label.
+          OSError: Labels can be kept nowhere.
+        """
+        place = (by, layer, self.digests[episode], begin, end)
+        found = [row for row in self.of(episode) if row.target == place]
+        if not found:
+            raise KeyError(f"episode {episode} has no label {layer} {begin}:{end} by {by}")
+        new: dict[str, Any] = {"id": uuid.uuid4().hex, "at": label_rows.now(), "tool": tool}
+        self.add_rows([dataclasses.replace(found[0], value=None, retracts=found[0].id, **new)])

@@ -1,0 +1,45 @@
+"""Where things that belong to data, and are no part of it, are kept: beside it, or in the cache."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rlds.sources.source import Source
+from rlds_ecosystem import stores
+from rlds_ecosystem.caches import cache_folder
+from rlds_ecosystem.replacing import FOLDER
+
+__all__ = ["cached", "folder_of", "root_of"]
+
+# Readers of some formats take a path with one of these for a pattern.
+_PATTERN = frozenset("*?[")
+
+
+def root_of(source: Source) -> str:
+    """Returns the folder that all files of a source are in; or the file."""
+    names = [os.path.abspath(os.fspath(path)) for path in source.inputs()]
+    return os.path.commonpath(names) if names else ""
+
+
+def folder_of(source: Source) -> Iterator[Path]:
+    """Yields the folder `.rlds` of the data, unless that is one file, or in a store."""
+    root = _local_root(source)
+    if os.path.isdir(root) and not _PATTERN & set(root):
+        yield Path(root, FOLDER)
+
+
+def cached(source: Source, kind: str) -> Iterator[Path]:
+    """Yields the folder of the cache for a source, if there is a cache."""
+    root = _local_root(source)
+    inputs = sorted(os.fspath(path) for path in source.inputs())
+    folder = cache_folder(kind, os.path.realpath(root) if root else json.dumps(inputs))
+    if folder is not None:
+        yield folder
+
+
+def _local_root(source: Source) -> str:
+    is_local = all(stores.is_local(os.fspath(path)) for path in source.inputs())
+    return root_of(source) if is_local else ""

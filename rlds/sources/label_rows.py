@@ -1,0 +1,261 @@
+"""Rows of labels: what people and programs say of episodes, beside data that stays as it is.
+
+A layer of labels is a file of JSON lines, to which rows are added and of which none is changed. Of
+the rows of one annotator about the same steps of an episode, the last one holds; a retraction is
+such a row. Episodes are named by the digests of their steps, so labels hold for all copies.
+
+The rows are read here, and not in `rlds.labels`, because the table of episodes shows them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlds.sources.beside import cached, folder_of, root_of
+from rlds.sources.source import Source, SourceError
+from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem.caches import cache_folder
+from rlds_ecosystem.replacing import FOLDER
+from rlds_ecosystem.whole_files import locked
+
+__all__ = ["COLUMN", "TYPES", "Label", "append", "carry", "current", "folders_of", "joined"]
+
+COLUMN = "label"
+"""The column of the table of episodes, a struct with fields for each layer."""
+
+TYPES: Mapping[str, type] = {"flag": bool, "choice": str, "text": str, "number": float}
+"""The types of labels, with those of their values."""
+
+_FOLDER = "labels"
+_LAYER = re.compile("[a-z][a-z0-9_]{0,63}")  # Names a file, and a field in SQL.
+_DIGEST = re.compile("[0-9a-f]{32}")
+
+
+def now() -> str:
+    """Returns the time."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Label:
+    """What somebody says of an episode, or of some of its steps.
+
+    Attributes:
+      layer: The name of the layer: small letters, digits and `_`.
+      type: The type of the value: flag, choice, text or number.
+      episode: The digest of the steps of the episode, in hexadecimal digits.
+      key: The key that the episode had.
+      begin: The first step; None for the whole episode.
+      end: The step after the last one.
+      value: The value; None in a retraction.
+      annotator: Who says so.
+      at: When, in the form of ISO 8601.
+      tool: With what.
+      retracts: The `id` of the label that this row takes back.
+      id: Names the row.
+
+    Raises:
+      ValueError: A value does not fit.
+    """
+
+    layer: str
+    type: str
+    episode: str
+    key: str = ""
+    begin: int | None = None
+    end: int | None = None
+    value: bool | float | str | None
+    annotator: str
+    at: str = dataclasses.field(default_factory=now)
+    tool: str = ""
+    retracts: str | None = None
+    id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        steps, of_layer = (self.begin, self.end), TYPES.get(self.type)
+        is_range = all(type(step) is int for step in steps)
+        is_number = self.value == self.value  # Or NaN, which says nothing.
+        for name, is_right, expected in (
+            ("layer", _LAYER.fullmatch(self.layer), "small letters, digits and _, such as quality"),
+            ("type", of_layer, f"one of {', '.join(TYPES)}"),
+            ("episode", _DIGEST.fullmatch(self.episode), "32 hexadecimal digits"),
+            ("annotator", self.annotator and isinstance(self.annotator, str), "a name"),
+            ("id", {type(self.id), type(self.key), type(self.at)} == {str}, "text, as key and at"),
+            (
+                "end",
+                steps == (None, None) or (is_range and 0 <= (self.begin or 0) < (self.end or 0)),
+                f"a step after begin, {self.begin}; or None for both",
+            ),
+            (
+                "value",
+                self.retracts or (type(self.value) is of_layer and is_number),
+                f"a {self.type}",
+            ),
+        ):
+            if not is_right:
+                raise ValueError(f"{name}: got {getattr(self, name)!r}, expected {expected}")
+
+    @property
+    def target(self) -> tuple[Any, ...]:
+        """What the last row holds of."""
+        return self.annotator, self.layer, self.episode, self.begin, self.end
+
+
+def folders_of(source: Source) -> tuple[Path, ...]:
+    """Returns where labels of a source are: beside the data, and in the cache.
+
+    The labels of one file are in the cache, unless there is a folder for them beside it.
+    """
+    beside = [folder / _FOLDER for folder in folder_of(source)]
+    if not beside and (shared := Path(root_of(source)).parent / FOLDER / _FOLDER).is_dir():
+        beside = [shared]
+    return (*beside, *cached(source, "labels"))
+
+
+def rows(folders: Iterable[Path]) -> tuple[Label, ...]:
+    """Returns all rows, in their order.
+
+    Raises:
+      SourceError: A line is damaged; says which. The last line of a killed writer is passed over.
+    """
+    return _rows(tuple((f, f.stat().st_size, f.stat().st_mtime_ns) for f in _files(folders)))
+
+
+def types(folders: Iterable[Path]) -> dict[str, str]:
+    """Returns the types of the layers, by their names; reads the first row of each."""
+    found: dict[str, str] = {}
+    for file in _files(folders):
+        with open(file, "rb") as stream:
+            for row in _parsed(file, [stream.readline()]):
+                found.setdefault(row.layer, row.type)
+    return found
+
+
+def _files(folders: Iterable[Path]) -> list[Path]:
+    return [file for folder in folders for file in sorted(folder.glob("*.jsonl"))]
+
+
+@functools.lru_cache(maxsize=8)
+def _rows(state: tuple[tuple[Path, int, int], ...]) -> tuple[Label, ...]:
+    found: dict[str, Label] = {}
+    for file, _, _ in state:
+        for row in _parsed(file, file.read_bytes().split(b"\n")):
+            found.setdefault(row.id, row)
+    return tuple(found.values())
+
+
+def _parsed(file: Path, lines: Sequence[bytes]) -> Iterator[Label]:
+    for number, line in enumerate(lines, 1):
+        try:
+            if line.strip():
+                yield Label(**json.loads(line))
+        except (ValueError, TypeError) as error:
+            if number < len(lines):
+                raise SourceError(f"line {number}: no label: {error}", file=file) from error
+
+
+def current(folders: Iterable[Path]) -> list[Label]:
+    """Returns the labels that hold."""
+    last: dict[tuple[Any, ...], Label] = {}
+    for row in rows(folders):
+        last.pop(row.target, None)
+        last[row.target] = row
+    return [row for row in last.values() if row.retracts is None]
+
+
+def append(folders: Sequence[Path], new: Sequence[Label]) -> None:
+    """Adds rows to the files in the first folder that can be written, each wholly or not at all.
+
+    Raises:
+      OSError: None can.
+    """
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with locked(folder):
+                for layer in dict.fromkeys(row.layer for row in new):
+                    _add(folder / f"{layer}.jsonl", [row for row in new if row.layer == layer])
+            return
+        except OSError as error:
+            failed = error
+    raise OSError(
+        f"labels can be kept in none of {', '.join(map(str, folders))}; name a folder that can be "
+        "written in the variable RLDS_CACHE_DIR"
+    ) from failed
+
+
+def _add(file: Path, new: Sequence[Label]) -> None:
+    lines = [json.dumps(dataclasses.asdict(row), ensure_ascii=False) + "\n" for row in new]
+    with open(file, "a+b") as stream:
+        end = stream.seek(0, os.SEEK_END)
+        stream.seek(max(end - 1, 0))
+        if stream.read(1) not in (b"", b"\n"):
+            stream.seek(0)
+            torn = stream.read().rpartition(b"\n")[2]
+            try:
+                json.loads(torn)
+                lines.insert(0, "\n")
+            except ValueError:  # Of a writer that was killed; nobody was told that it was written.
+                stream.truncate(end - len(torn))
+        stream.write("".join(lines).encode())
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def carry(sources: Iterable[Source], path: str | os.PathLike[str]) -> None:
+    """Adds the labels of sources to those of a new dataset that is made of them, if it is here."""
+    found = {row.id: row for source in sources for row in rows(folders_of(source))}
+    cache = cache_folder("labels", os.path.realpath(path))
+    target = [Path(path, FOLDER, _FOLDER)] if os.path.isdir(path) else [cache] if cache else []
+    known = {row.id for row in rows(target)} if found else set()
+    new = [row for name, row in found.items() if name not in known]
+    if new and target and stores.is_local(path):
+        append(target, new)
+
+
+def summary(folders: Sequence[Path]) -> Any:
+    """Returns what the labels say of each episode, as a `pyarrow.Table`; None if there are none.
+
+    Its columns are `digest` and `label`. That has for each layer `<layer>`, the value of which all
+    say that the whole episode has it; `<layer>.n`, how many annotators have labels of it or of some
+    of its steps; and `<layer>.disagree`. The last row is that of episodes without labels.
+    """
+    labels = current(folders)
+    if not labels:
+        return None
+    arrow = import_extra("pyarrow")
+    episodes = [*dict.fromkeys(row.episode for row in labels), ""]
+    fields: dict[str, Any] = {}
+    for layer in sorted({row.layer for row in labels}):
+        said: dict[str, list[Label]] = {episode: [] for episode in episodes}
+        for row in labels:
+            if row.layer == layer:
+                said[row.episode].append(row)
+        kinds = {type(row.value) for rows in said.values() for row in rows}
+        kind: Any = kinds.pop() if len(kinds) == 1 else str
+        values = [{kind(row.value) for row in rows if row.end is None} for rows in said.values()]
+        fields[layer] = arrow.array(
+            [next(iter(each)) if len(each) == 1 else None for each in values]
+        )
+        counts = [len({row.annotator for row in rows}) for rows in said.values()]
+        fields[f"{layer}.n"] = arrow.array(counts, arrow.int32())
+        fields[f"{layer}.disagree"] = arrow.array([len(each) > 1 for each in values])
+    digests = arrow.array([bytes.fromhex(each) or None for each in episodes], arrow.binary())
+    struct = arrow.StructArray.from_arrays(list(fields.values()), list(fields))
+    return arrow.table({"digest": digests, COLUMN: struct})
+
+
+def joined(digests: Any, labels: Any) -> Any:
+    """Returns the labels of episodes, in the order of their digests; see `summary`."""
+    compute = import_extra("pyarrow.compute")
+    places = compute.index_in(digests, value_set=labels["digest"].combine_chunks())
+    return labels[COLUMN].take(compute.fill_null(places, len(labels) - 1))

@@ -1,0 +1,213 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import rlds.labels
+import rlds.sources
+from rlds import editing
+from rlds.sources import SourceError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    """Five episodes of 3, 4, … steps."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(5):
+        steps = number + 3
+        np.savez(
+            folder / f"{number}.npz",
+            observation=rng.random((steps, 2)),
+            action=rng.random((steps, 1)),
+            reward=np.full(steps, number, np.float32),
+        )
+    return folder
+
+
+def contents(folder):
+    files = [path for path in folder.rglob("*") if path.is_file() and ".rlds" not in path.parts]
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def labelled_dataset(folder):
+    labels = rlds.labels.open(folder)
+    labels.add("quality", 0, "good", by="ann")
+    labels.add("quality", 0, "good", by="bob")
+    labels.add("quality", 1, "good", by="ann")
+    labels.add("quality", 1, "bad", by="bob")
+    labels.add("slip", 2, True, 1, 3, by="ann")
+    labels.add("score", 2, 4, by="ann")
+    return labels
+
+
+def test_the_last_row_holds_and_no_byte_of_the_data_changes(dataset):
+    before = contents(dataset)
+    labels = labelled_dataset(dataset)
+    assert labels.layers() == {"quality": "choice", "score": "number", "slip": "flag"}
+    labels.add("quality", 1, "good", by="bob")
+    assert [(row.annotator, row.value) for row in labels.of(1)] == [
+        ("ann", "good"),
+        ("bob", "good"),
+    ]
+    labels.retract("quality", 1, by="ann")
+    again = rlds.labels.open(dataset)
+    assert [(row.annotator, row.value) for row in again.of(1)] == [("bob", "good")]
+    labels.add("quality", 1, "poor", by="ann")
+    assert {row.value for row in again.of(1)} == {"good", "poor"}  # Seen at once.
+    lines = (dataset / ".rlds" / "labels" / "quality.jsonl").read_text().splitlines()
+    assert len(lines) == 7
+    assert json.loads(lines[5])["retracts"] == json.loads(lines[2])["id"]
+    assert contents(dataset) == before
+    assert len(rlds.sources.open(dataset)) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "what"),
+    [
+        (("quality", 0, True), {}, ValueError, "value: got True, expected a choice"),
+        (("Quality", 0, "good"), {}, ValueError, "layer: got 'Quality'"),
+        (("../x", 0, "good"), {}, ValueError, "layer: got '../x'"),
+        (("quality", 9, "good"), {}, IndexError, "out of range"),
+        (("quality", 0, "good", 1, 4), {}, ValueError, "episode .* has 3 steps"),
+        (("quality", 0, "good", 2, 2), {}, ValueError, "end: got 2"),
+        (("quality", 0, "good", 2), {}, ValueError, "end: got None"),
+        (("quality", 0, "good"), {"type": "text"}, ValueError, "type choice"),
+        (("score", 0, float("nan")), {}, ValueError, "value: got nan"),
+    ],
+)
+def test_wrong_labels_are_refused(dataset, arguments, options, error, what):
+    labels = labelled_dataset(dataset)
+    before = list(labels)
+    with pytest.raises(error, match=what):
+        labels.add(*arguments, by="ann", **options)
+    with pytest.raises(KeyError, match="no label slip 0:2 by ann"):
+        labels.retract("slip", 2, 0, 2, by="ann")
+    assert list(labels) == before
+
+
+def test_queries_see_labels_as_they_are_and_read_no_episode_again(dataset):
+    episodes = rlds.sources.open(dataset)
+    table = episodes.table()
+    with pytest.raises(ValueError, match="label"):
+        table.where("label.quality = 'good'")
+    made = (dataset / ".rlds" / "episodes-train.parquet").stat().st_mtime_ns
+    labels = labelled_dataset(dataset)
+
+    def where(condition):
+        return table.where(condition).tolist()
+
+    assert where("label.quality = 'good' and steps < 9") == [0]
+    assert where('label."quality.disagree"') == [1]
+    assert where('label."quality.n" = 2') == [0, 1]
+    assert where('label."slip.n" > 0 or label.score > 5') == [2]
+    assert where('label."score.n" = 0') == [0, 1, 3, 4]
+    assert where("label.quality is null") == [1, 2, 3, 4]
+    labels.add("quality", 1, "good", by="bob")
+    assert where("label.quality = 'good'") == [0, 1]
+    rows = table.arrow(["index", "label"]).to_pylist()
+    assert rows[2]["label"]["score"] == 4.0
+    assert list(rows[2]) == ["index", "label"]
+    assert table.columns["label"].startswith("struct<quality: string, quality.n: int32")
+    chosen = rlds.sources.open(dataset, where="label.quality = 'good'").select([1])
+    assert [row["label"]["quality.n"] for row in chosen.table().arrow().to_pylist()] == [2]
+    assert (dataset / ".rlds" / "episodes-train.parquet").stat().st_mtime_ns == made
+
+
+@pytest.mark.parametrize(("format", "name"), [("zarr", "made"), ("robomimic", "made.hdf5")])
+def test_labels_survive_edits_merges_and_conversions(dataset, tmp_path, format, name):
+    before = [(row.layer, row.value, row.id) for row in labelled_dataset(dataset)]
+    other = tmp_path / "other.npz"
+    np.savez(other, observation=np.ones((4, 2)), action=np.ones((4, 1)), reward=np.ones(4, "f4"))
+    rlds.labels.open(other).add("quality", 0, "fair", by="ann")
+    assert not list(tmp_path.glob(".rlds"))
+    made = tmp_path / name
+    rlds.sources.export(rlds.sources.open(dataset), format, made)
+    assert [(row.layer, row.value, row.id) for row in rlds.labels.open(made)] == before
+    rlds.edit(made, editing.Delete(where="label.quality = 'good'"))
+    assert [row.value for row in rlds.labels.open(made)] == ["good", "bad", 4.0, True]
+    merged = tmp_path / "merged"
+    operations = editing.Merge([str(other)]), editing.Set("reward", 0.0, where="steps = 99")
+    rlds.edit(dataset, *operations, to=merged, to_format="mcap")
+    labels = rlds.labels.open(merged)
+    assert [row.value for row in labels.of(5)] == ["fair"]
+    assert len(list(labels)) == len(before) + 1
+
+
+def test_labels_are_fields(dataset):
+    labels = labelled_dataset(dataset)
+    labels.add("slip", 2, True, 2, 4, by="bob")
+    labels.add("slip", 2, False, 0, 1, by="bob")
+    labels.add("phase", 2, "reach", 0, 2, by="ann")
+    episodes = rlds.labels.labelled(rlds.sources.open(dataset))
+    episode = episodes[2]
+    assert dict(episode.metadata["label"].items()) == {
+        "quality": "",
+        "score": 4.0,
+    }
+    assert episodes[1].metadata["label"]["quality"] == ""  # They disagree.
+    assert episodes[0].metadata["label"]["quality"] == "good"
+    assert np.isnan(episodes[0].metadata["label"]["score"])
+    columns = episodes.columns(2, ["label"])["label"]
+    assert columns["slip"].tolist() == [False, True, True, True, False]
+    assert columns["slip_known"].tolist() == [True, True, True, True, False]
+    assert columns["phase"].tolist() == ["reach", "reach", "", "", ""]
+    part = episodes.columns(2, ["label/slip"], start=1, stop=3)
+    assert part["label"]["slip"].tolist() == [True, True]
+    assert episodes.columns(0, ["label"])["label"]["slip_known"].tolist() == [False] * 3
+    labels.add("slip", 2, False, 2, 3, by="bob")
+    changed = rlds.labels.labelled(rlds.sources.open(dataset).select([2]), ["slip"])
+    columns = changed.columns(0)["label"]
+    assert list(columns) == ["slip", "slip_known"]
+    assert columns["slip_known"].tolist() == [True, True, False, True, False]
+    assert changed.where('label."slip.n" = 2')[0].num_steps == 5
+    with pytest.raises(KeyError, match="did you mean 'slip'"):
+        rlds.labels.labelled(episodes, ["slipp"])
+
+
+def test_labels_of_a_file_and_of_a_folder_that_cannot_be_written(dataset, tmp_path):
+    file = dataset / "0.npz"
+    rlds.labels.open(file).add("quality", 0, "good", by="ann")
+    assert not (dataset / ".rlds").exists()
+    assert list((tmp_path / "cache" / "labels").rglob("quality.jsonl"))
+    assert rlds.sources.open(file, where="label.quality = 'good'")
+    (dataset / ".rlds").write_text("no folder")
+    labelled_dataset(dataset)
+    assert [row.value for row in rlds.labels.open(dataset).of(0)] == ["good", "good"]
+
+
+def test_a_torn_line_is_passed_over_and_a_damaged_one_is_named(dataset):
+    labels = labelled_dataset(dataset)
+    file = dataset / ".rlds" / "labels" / "quality.jsonl"
+    whole = file.read_bytes()
+    for size in (1, 40, len(whole.splitlines()[0])):
+        file.write_bytes(whole + whole[:size])
+        assert len(labels.of(1)) == 2
+        labels.add("quality", 3, "good", by=f"eve{size}")
+        assert file.read_bytes().startswith(whole)
+        assert len(labels.of(1)) == 2
+        assert [row.annotator for row in labels.of(3)] == [f"eve{size}"]
+    file.write_bytes(b'{"layer": "quality"}\n' + whole)
+    with pytest.raises(SourceError, match=r"quality\.jsonl.*line 1: no label"):
+        list(labels)
+
+
+def test_several_processes_add_labels_at_the_same_time(dataset):
+    rlds.sources.open(dataset).table()
+    code = (
+        "import rlds.labels, sys\n"
+        "labels = rlds.labels.open(sys.argv[1])\n"
+        "for n in range(60):\n"
+        "    labels.add('note', n % 5, 'x' * 5000, 0, n % 3 + 1, by=sys.argv[2] + str(n))\n"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(dataset), name]) for name in "abc"]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    assert len(list(rlds.labels.open(dataset))) == 180
