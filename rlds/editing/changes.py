@@ -202,8 +202,8 @@ class Added(Change):
         try:
             return self._function(episode)
         except Exception as error:
-            error.add_note(f"add: in the function for {self._path!r}, of episode {episode.key!r}")
-            raise
+            what = f"add: the function for {self._path!r} failed with episode {episode.key!r}"
+            raise ValueError(f"{what}: {error!r}") from error
 
     @override
     def needs(self, wanted: set[str]) -> set[str] | None:

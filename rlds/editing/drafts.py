@@ -15,8 +15,9 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.rates import rate_in
 from rlds.sources.source import SourceEpisode
+from rlds_ecosystem import stores
 
-__all__ = ["Draft"]
+__all__ = ["Draft", "state_of"]
 
 
 class Draft:
@@ -29,6 +30,7 @@ class Draft:
 
     Attributes:
       parts: The datasets, by their names.
+      inputs: The `state_of` the first one, before anything else was read of it.
       fields: The fields by path, as the changes so far leave them.
       kept: Which episodes stay.
       begin: The first step that each keeps.
@@ -39,11 +41,13 @@ class Draft:
       metadata: What is said of the data as a whole.
       facts: Attributes of sources that become others, such as `license`.
       notes: What was done that nobody asked for in so many words.
+      uses_tables: Whether the tables of episodes were asked.
     """
 
     def __init__(self, episodes: Episodes, name: str, progress: bool | None = None) -> None:
         self._progress = progress
         self.parts: dict[str, Part] = {name: Part(_with_files(episodes))}
+        self.inputs = state_of(episodes)
         self.fields: Mapping[str, Any] = fields_of(episodes)
         self._changes: list[Change] = []
         number = len(episodes)
@@ -54,6 +58,7 @@ class Draft:
         self.metadata: dict[str, Any] = dict(episodes.metadata)
         self.facts: dict[str, str] = {}
         self.notes: list[str] = []
+        self.uses_tables = False
 
     def change(self, change: Change) -> None:
         """Adds a change of fields."""
@@ -82,7 +87,7 @@ class Draft:
         return chosen
 
     def _where(self, condition: str) -> np.ndarray:
-        found = []
+        found, self.uses_tables = [], True
         for part in self.parts.values():
             chosen = np.zeros(len(part.episodes), np.bool_)
             chosen[part.episodes.table(progress=self._progress).where(condition)] = True
@@ -183,6 +188,12 @@ class Draft:
         rows = Rows(splits, self.begin, self.end, self.fixed)
         parts = list(self.parts.values())
         return EditedSource(parts, self._changes, rows, self.metadata, self.facts)
+
+
+def state_of(episodes: Episodes) -> object:
+    """Returns what changes if somebody writes to the files of episodes, or adds others to them."""
+    files = map(stores.as_path, episodes.source.inputs())
+    return [(file.name, (stat := file.stat()).length, stat.mtime) for file in files]
 
 
 def _with_files(episodes: Episodes) -> Episodes:

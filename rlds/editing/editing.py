@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlds.editing import lineage
-from rlds.editing.drafts import Draft
+from rlds.editing.drafts import Draft, state_of
 from rlds.editing.edited import fields_of, source_of
 from rlds.editing.operations import Describe, Operation, as_recipe
 from rlds.sources.episodes import Episodes
@@ -22,6 +22,7 @@ from rlds.sources.opening import open as open_episodes
 from rlds.sources.rates import rate_in
 from rlds.sources.source import StoredSource
 from rlds_ecosystem import stores
+from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.replacing import FOLDER, replaced
 
 __all__ = ["Edit", "Edited", "edit", "prepare_edit"]
@@ -69,6 +70,8 @@ class Edit:
     Attributes:
       source: That of the dataset; of the first one, if several are merged.
       format_before: Its format.
+      episodes: Its episodes.
+      inputs: The state of its files when it was opened.
       view: The episodes as they become.
       described: What is said anew of the dataset as a whole.
       keeps_splits: Whether the format has splits.
@@ -92,11 +95,15 @@ class Edit:
         self.format, self._options = format, target_options
         first = next(iter(draft.parts.values()))
         self.source, self.format_before = source_of(first.episodes), first.episodes.format
+        self.episodes, self.inputs = first.episodes, draft.inputs
         self._sources = [source_of(part.episodes) for part in draft.parts.values()]
         self._recipe = as_recipe(operations)
         self.of = len(draft.kept)
         kept = int(draft.kept.sum())
-        self._lineage = lineage.made(self._recipe, draft.parts, kept=kept, known={})
+        known = {}
+        if draft.uses_tables:
+            known = {n: lineage.digest_of_episodes(p.episodes) for n, p in draft.parts.items()}
+        self._lineage = lineage.made(self._recipe, draft.parts, kept=kept, known=known)
         self.described = {
             operation.name: operation.value
             for operation in operations
@@ -281,6 +288,8 @@ def _in_place(
     """Puts the new dataset in the place of the old one."""
     target, splits = _target_of(made, path), list(made.view.splits)
     with replaced(target, keep_old=keep_old) as draft:
+        if state_of(made.episodes) != made.inputs:
+            raise StorageError(f"{target} has changed since it was opened; do it again")
         found = made.write(draft, splits, settings)
         if target.is_dir():
             _copy_others(target, draft, {os.path.abspath(p) for p in made.source.inputs()})

@@ -23,7 +23,15 @@ from rlds_ecosystem import stores
 from rlds_ecosystem.replacing import FOLDER
 from rlds_ecosystem.whole_files import write_at_once
 
-__all__ = ["KEY", "lineage_of", "made", "origin_of", "origins", "write_lineage"]
+__all__ = [
+    "KEY",
+    "digest_of_episodes",
+    "lineage_of",
+    "made",
+    "origin_of",
+    "origins",
+    "write_lineage",
+]
 
 KEY = "lineage"
 """The name in the metadata of a dataset."""

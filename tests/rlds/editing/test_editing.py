@@ -15,6 +15,7 @@ from rlds.sources import RandomAccessSource, SourceEpisode
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.exporting import differences, export
 from rlds.sources.source import Origin
+from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.fields import Field
 
 LENGTHS = (4, 6, 3, 8, 5)
@@ -181,6 +182,16 @@ def test_what_is_wrong_changes_nothing(robot, operation, message):
         rlds.edit(robot, operation)
     assert content(robot) == before
     assert os.listdir(robot.parent) == ["robot"]
+
+
+def test_a_change_meanwhile_is_seen(robot):
+    def touch(episode):
+        os.utime(next(robot.glob("*.tar")), (1, 1))
+        return 0
+
+    with pytest.raises(StorageError, match="has changed since it was opened; do it again"):
+        rlds.edit(robot, Add("zero", touch))
+    assert "zero" not in rlds.sources.open(robot, "all").spec
 
 
 def test_splits(robot, tmp_path):
