@@ -7,7 +7,6 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-import recording_jobs
 from worker import Work
 
 EPISODE = 100  # Steps.
@@ -69,6 +68,8 @@ def delete_by_lerobot(data: Path, size: int) -> Work:
 
 def delete_from_log(data: Path, size: int, *, kind: str) -> Work:
     """Deletes with `rlds.edit`, which reads back what it has copied."""
+    import recording_jobs
+
     import rlds
     from rlds.editing import Delete
 
@@ -86,6 +87,8 @@ def delete_from_log(data: Path, size: int, *, kind: str) -> Work:
 
 def record_anew(data: Path, size: int, *, kind: str) -> Work:
     """Reads all episodes, and records all but every tenth."""
+    import recording_jobs
+
     import envlogger
     from envlogger.backends import riegeli_backend_writer
 
@@ -100,6 +103,44 @@ def record_anew(data: Path, size: int, *, kind: str) -> Work:
             for row, step in enumerate(episode if number % 10 else ()):
                 writer.record_step(step, is_new_episode=row == 0)
         writer.close()
+        return size
+
+    return work
+
+
+def delete_from_dataset(data: Path, size: int) -> Work:
+    """Deletes from a dataset of TFDS with `rlds.edit`, which compares the copies."""
+    import rlds
+    from rlds.editing import Delete
+
+    number = len(rlds.sources.open(data))
+    episodes = list(range(0, number, 10))
+
+    def work(folder: Path) -> int:
+        made = rlds.edit(data, Delete(episodes=episodes), to=folder / "made")
+        assert made.num_episodes == number - len(episodes)
+        return size
+
+    return work
+
+
+def write_anew_by_tfds(data: Path, size: int) -> Work:
+    """Reads all episodes with TFDS, and writes all but every tenth."""
+    import tensorflow_datasets as tfds
+
+    old = tfds.builder_from_directory(str(data))
+
+    def work(folder: Path) -> int:
+        identity = tfds.core.dataset_info.DatasetIdentity(
+            name="bench", version=tfds.core.Version("0.0.1"), data_dir=str(folder), module_name=""
+        )
+        info = tfds.core.DatasetInfo(builder=identity, features=old.info.features)
+        writer = tfds.core.SequentialWriter(info, 1000)
+        writer.initialize_splits(["train"])
+        for number, episode in enumerate(tfds.as_numpy(old.as_dataset(split="train"))):
+            if number % 10:
+                writer.add_examples({"train": [{**episode, "steps": list(episode["steps"])}]})
+        writer.close_all()
         return size
 
     return work

@@ -281,6 +281,14 @@ def _deletion(title: str, kind: str, size: int, quick: int = 0) -> Job:
 
 
 EDITS = [
+    Job(
+        "Delete a tenth of a dataset of TFDS",
+        "step",
+        40_000,
+        ours=by(editing_jobs.delete_from_dataset, dataset_jobs.make_dataset),
+        peers={TFDS: by(editing_jobs.write_anew_by_tfds, dataset_jobs.make_dataset)},
+        quick=5_000,
+    ),
     _deletion("Delete a tenth of a log of 17 floats", "floats", 40_000, quick=20_000),
     _deletion("Delete a tenth of a log of frames", "frames", 10_000),
     Job(
@@ -327,7 +335,7 @@ COMMANDS = [
     ),
 ]
 
-JOBS = [*RECORDING, *RECORDS, *DATASETS, *EDITS, *TRANSFORMATIONS, *COMMANDS]
+JOBS = [*RECORDING, *RECORDS, *DATASETS, *TRANSFORMATIONS, *COMMANDS]
 
 # --- Batches for training ------------------------------------------------------------------------
 
