@@ -245,8 +245,8 @@ def _statistics_of(columns: Sequence[np.ndarray | None], kind: Any, arrow: Any) 
             values = values.view(np.uint8)
         begins = (np.cumsum(sizes) - sizes)[~is_empty]
         is_known = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), bool)
-        sums = np.add.reduceat(np.where(is_known, values, 0), begins, dtype=np.float64)
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore"):  # Of infinities, too.
+            sums = np.add.reduceat(np.where(is_known, values, 0), begins, dtype=np.float64)
             means = sums / np.add.reduceat(is_known, begins, dtype=np.int64)
         for whole, part in zip(
             made, (np.fmin.reduceat(values, begins), np.fmax.reduceat(values, begins), means)

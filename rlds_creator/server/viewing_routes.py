@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import re
+import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
 from anyio.lowlevel import RunVar
+from starlette.background import BackgroundTask
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from rlds.sources import SourceError
@@ -43,7 +47,7 @@ def routes(
     locate: Callable[[Request], Awaitable[EpisodeView]],
     more: Callable[[Request], Awaitable[Mapping[str, Any]]] | None = None,
 ) -> list[Route]:
-    """Returns the routes of an episode: its outline, steps, pictures and curves.
+    """Returns the routes of an episode: its outline, steps, pictures, curves and video.
 
     Args:
       base: The address of the outline, such as "/api/episodes/{id}/view".
@@ -70,6 +74,31 @@ def routes(
         keep = f"private, max-age={view.cache_seconds}, immutable"
         return Response(data, media_type=kind, headers={"cache-control": keep})
 
+    async def thumbnail(request: Request) -> Response:
+        try:
+            view = await locate(request)
+            found = await in_thread(view.thumbnail)
+        except (DamagedError, errors.NotFoundError):  # The page of the episode says so.
+            found = None
+        if found is None:
+            return Response(status_code=204)
+        etag = f'"{hashlib.sha256(found[0]).hexdigest()[:32]}"'
+        headers = {"cache-control": f"private, max-age={view.cache_seconds}", "etag": etag}
+        if request.headers.get("if-none-match") == etag:
+            return Response(status_code=304, headers=headers)
+        return Response(found[0], media_type=found[1], headers=headers)
+
+    one_at_a_time = asyncio.Semaphore(1)
+
+    async def video(request: Request) -> Response:
+        view, paths = await locate(request), request.query_params.getlist("path")
+        file = tempfile.NamedTemporaryFile(suffix=".mp4")  # noqa: SIM115  Closed once it is sent.
+        async with one_at_a_time:
+            await in_thread(view.video, paths, file.name)
+        return FileResponse(
+            file.name, media_type="video/mp4", background=BackgroundTask(file.close)
+        )
+
     async def series(request: Request) -> Response:
         view = await locate(request)
         return answer(await in_thread(view.series, request.path_params["path"]))
@@ -79,6 +108,8 @@ def routes(
         Route(f"{base}/steps/{{step}}", step),
         Route(f"{base}/pictures/{{step}}/{{path:path}}", picture),
         Route(f"{base}/series/{{path:path}}", series),
+        Route(f"{base}/thumbnail", thumbnail),
+        Route(f"{base}/video", video),
     ]
 
 
@@ -91,7 +122,8 @@ def dataset_routes(shelf: Shelf) -> list[Route]:
     async def listing(request: Request) -> Response:
         offset, limit = _query(request, "offset", 0), _query(request, "limit", 0)
         where = request.path_params["dataset"], request.path_params["split"]
-        found = await in_thread(shelf.listing, *where, offset or 0, 50 if limit is None else limit)
+        limit = 50 if limit is None else limit
+        found = await in_thread(shelf.listing, *where, offset or 0, limit, _condition(request))
         for episode in found["episodes"]:
             if "error" in episode:
                 episode["error"] = without_folders(episode["error"])
@@ -101,10 +133,15 @@ def dataset_routes(shelf: Shelf) -> list[Route]:
         where = request.path_params["dataset"], request.path_params["split"]
         return await in_thread(shelf.view, *where, _number(request, "episode"))
 
+    async def beside(request: Request) -> Mapping[str, Any]:
+        where = request.path_params["dataset"], request.path_params["split"]
+        number = _number(request, "episode")
+        return await in_thread(shelf.beside, *where, number, _condition(request))
+
     return [
         Route("/api/datasets", datasets),
         Route("/api/datasets/{dataset}/{split}", listing),
-        *routes("/api/datasets/{dataset}/{split}/{episode}/view", locate),
+        *routes("/api/datasets/{dataset}/{split}/{episode}/view", locate, beside),
     ]
 
 
@@ -150,6 +187,10 @@ def _in_words(error: Exception) -> str:
     where += [f"row {error.row}"] if error.row is not None else []
     where += [f"field {error.field!r}"] if error.field is not None else []
     return without_folders(": ".join(filter(None, [", ".join(where), error.what])))
+
+
+def _condition(request: Request) -> str:
+    return request.query_params.get("where", "").strip()
 
 
 def _number(request: Request, name: str) -> int:

@@ -97,7 +97,7 @@ function Shell() {
     ${!isIn
       ? html`<main id="main" tabindex="-1" class="page"><${Welcome} /></main>`
       : route
-        ? html`<${Page} key=${path} route=${route} params=${found?.params ?? {}} query=${found?.query ?? {}} />`
+        ? html`<${Page} key=${route.page === "replay" ? route.pattern : path} route=${route} params=${found?.params ?? {}} query=${found?.query ?? {}} />`
         : html`<main id="main" tabindex="-1" class="page"><${NotFound} /></main>`}
     <${Above} />
   `;

@@ -1,5 +1,5 @@
 /** Curves over the steps of an episode, in the colours of the theme. */
-import { html, useEffect, useLayoutEffect, useRef } from "./html.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
 import uPlot from "./vendor/uplot.js";
 
 /**
@@ -51,18 +51,61 @@ function onThemeChange(callback) {
 /** @param {number | null} value */
 const short = (value) => (value === null ? "" : Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3) ? value.toExponential(1) : String(+value.toPrecision(4)));
 
+/** @typedef {[number, number] | null} Zoom The steps that are shown; null for all. */
+
 /**
- * A chart. A click goes to a step; dragging chooses a range.
- * @param {{label: string, steps: number[], curves: Curve[], step: number, numSteps: number, height?: number,
+ * A part of the steps, moved to where there are any.
+ * @param {number} from
+ * @param {number} to
+ * @param {number} last The last step.
+ * @returns {Zoom}
+ */
+function partOf(from, to, last) {
+  const size = Math.max(to - from, 4);
+  if (size >= last) return null;
+  const begin = Math.min(Math.max(from, 0), last - size);
+  return [begin, begin + size];
+}
+
+/**
+ * Which steps the charts of a page show, all of them the same; the current one stays among them.
+ * @param {number} step
+ * @param {number} numSteps
+ */
+export function useZoom(step, numSteps) {
+  const [zoom, setZoom] = useState(/** @type {Zoom} */ (null));
+  const last = Math.max(numSteps - 1, 1);
+  useEffect(() => {
+    setZoom((old) => {
+      if (!old || (step >= old[0] - 0.5 && step <= old[1] + 0.5)) return old;
+      const half = (old[1] - old[0]) / 2;
+      return partOf(step - half, step + half, last);
+    });
+  }, [step]);
+  /** @param {string} code Of a key. @returns {boolean} Whether it was one that zooms. */
+  const zoomKey = (code) => {
+    const factor = { Equal: 0.5, NumpadAdd: 0.5, Minus: 2, NumpadSubtract: 2, Digit0: Infinity, Numpad0: Infinity }[code];
+    if (factor === undefined) return false;
+    const half = (((zoom?.[1] ?? last) - (zoom?.[0] ?? 0)) / 2) * factor;
+    setZoom(partOf(step - half, step + half, last));
+    return true;
+  };
+  return { zoom, onZoom: setZoom, zoomKey };
+}
+
+/**
+ * A chart. A click goes to a step; dragging chooses a range, or zooms if there is nothing to choose it
+ * for. The wheel zooms; with Shift, it and the mouse move what is shown. A double click shows all.
+ * @param {{label: string, steps: number[], curves: Curve[], step: number, numSteps: number, zoom: Zoom, onZoom: (zoom: Zoom) => void,
  *   bands?: Band[], onSeek: (step: number) => void, onSelect?: (first: number, last: number) => void}} props
  */
-export function Chart({ label, steps, curves, step, numSteps, height = 150, bands = [], onSeek, onSelect }) {
+export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, bands = [], onSeek, onSelect }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const plot = useRef(/** @type {any} */ (null));
   const marker = useRef(/** @type {HTMLElement | null} */ (null));
   // What the chart calls has the newest properties, without being made anew.
   const now = useRef(/** @type {any} */ ({}));
-  now.current = { step, bands, onSeek, onSelect, numSteps };
+  now.current = { step, bands, onSeek, onSelect, numSteps, zoom, onZoom };
 
   const placeMarker = () => {
     if (!plot.current || !marker.current) return;
@@ -75,8 +118,6 @@ export function Chart({ label, steps, curves, step, numSteps, height = 150, band
   useLayoutEffect(() => {
     const element = box.current;
     if (!element) return undefined;
-    /** Which steps are shown; null for all. @type {[number, number] | null} */
-    let zoom = null;
     // A bar says how much by its length: it begins at 0.
     const hasBars = curves.some(({ shape }) => shape === "bars");
     const hasRight = curves.some(({ isRight }) => isRight);
@@ -92,17 +133,17 @@ export function Chart({ label, steps, curves, step, numSteps, height = 150, band
     const made = new uPlot(
       {
         width: element.clientWidth || 300,
-        height,
+        height: element.clientHeight || 120,
         padding: [8, hasRight ? 0 : 12, 0, 0],
         legend: { show: false },
         cursor: {
           y: false,
           points: { show: false },
-          drag: { x: Boolean(onSelect), y: false, setScale: false, dist: CLICK_SIZE },
+          drag: { x: true, y: false, setScale: false, dist: CLICK_SIZE },
           bind: { dblclick: () => null },
         },
         scales: {
-          x: { time: false, range: (/** @type {any} */ _u, /** @type {number} */ min, /** @type {number} */ max) => (zoom ?? [Math.min(min, 0) || 0, Math.max(max, 1)]) },
+          x: { time: false, range: (/** @type {any} */ _u, /** @type {number} */ min, /** @type {number} */ max) => now.current.zoom ?? [Math.min(min, 0) || 0, Math.max(max, 1)] },
           y: { range: hasBars ? (/** @type {any} */ u, /** @type {number | null} */ min, /** @type {number | null} */ max) => padded(u, Math.min(min ?? 0, 0), Math.max(max ?? 0, 0)) : padded },
           right: { range: padded },
         },
@@ -150,9 +191,10 @@ export function Chart({ label, steps, curves, step, numSteps, height = 150, band
             (/** @type {any} */ u) => {
               const { left, width } = u.select;
               if (width <= CLICK_SIZE) return;
-              const { numSteps, onSelect } = now.current;
+              const { numSteps, onSelect, onZoom } = now.current;
               const place = (/** @type {number} */ x) => Math.min(Math.max(Math.round(u.posToVal(x, "x")), 0), numSteps - 1);
-              onSelect?.(place(left), place(left + width));
+              if (onSelect) onSelect(place(left), place(left + width));
+              else onZoom(partOf(place(left), place(left + width), numSteps - 1));
               u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
             },
           ],
@@ -173,43 +215,65 @@ export function Chart({ label, steps, curves, step, numSteps, height = 150, band
     };
     // A hand that moves a little means a click all the same, which there is none of then.
     const release = (/** @type {MouseEvent} */ event) => {
-      if (event.button !== 0 || Math.abs(event.clientX - pressedAt) > CLICK_SIZE) return;
+      if (event.button !== 0 || event.shiftKey || Math.abs(event.clientX - pressedAt) > CLICK_SIZE) return;
       const x = event.clientX - made.over.getBoundingClientRect().left;
       now.current.onSeek(Math.min(Math.max(Math.round(made.posToVal(x, "x")), 0), now.current.numSteps - 1));
     };
+    /** Shows other steps. @param {number} from @param {number} to */
+    const show = (from, to) => now.current.onZoom(partOf(from, to, now.current.numSteps - 1));
     const turn = (/** @type {WheelEvent} */ event) => {
-      // As on maps: with Ctrl, or two fingers on a pad. Without, the page scrolls.
-      if (!event.ctrlKey) return;
+      // Where the page scrolls, it zooms as on maps: with Ctrl, or two fingers on a pad.
+      if (!event.ctrlKey && document.documentElement.scrollHeight > innerHeight) return;
       event.preventDefault();
-      const [all0, all1] = [steps[0] ?? 0, steps.at(-1) ?? 1];
       const { min, max } = made.scales.x;
-      const at = made.posToVal(event.clientX - made.over.getBoundingClientRect().left, "x");
-      const factor = Math.exp(event.deltaY * 0.004);
-      const next = /** @type {[number, number]} */ ([Math.max(at - (at - min) * factor, all0), Math.min(at + (max - at) * factor, all1)]);
-      zoom = next[1] - next[0] >= all1 - all0 ? null : next[1] - next[0] < 4 ? zoom : next;
-      made.setScale("x", { min: (zoom ?? [all0, all1])[0], max: (zoom ?? [all0, all1])[1] });
+      const { left, width } = made.over.getBoundingClientRect();
+      if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+        const by = ((event.deltaX || event.deltaY) / width) * (max - min);
+        show(min + by, max + by);
+        return;
+      }
+      const at = made.posToVal(event.clientX - left, "x");
+      const factor = Math.exp(event.deltaY * (event.ctrlKey ? 0.004 : 0.002));
+      show(at - (at - min) * factor, at + (max - at) * factor);
     };
-    const reset = () => {
-      zoom = null;
-      made.setScale("x", { min: steps[0] ?? 0, max: steps.at(-1) ?? 1 });
+    const pan = (/** @type {MouseEvent} */ event) => {
+      if (!event.shiftKey && event.button !== 1) return;
+      event.preventDefault();
+      event.stopPropagation();
+      const { min, max } = made.scales.x;
+      const { width } = made.over.getBoundingClientRect();
+      const move = (/** @type {MouseEvent} */ { clientX }) => {
+        const by = ((event.clientX - clientX) / width) * (max - min);
+        show(min + by, max + by);
+      };
+      addEventListener("mousemove", move);
+      addEventListener("mouseup", () => removeEventListener("mousemove", move), { once: true });
     };
+    const reset = () => now.current.onZoom(null);
+    element.addEventListener("mousedown", pan, true);
     made.over.addEventListener("mousedown", press);
     made.over.addEventListener("mouseup", release);
     made.over.addEventListener("dblclick", reset);
     made.over.addEventListener("wheel", turn, { passive: false });
     const observer = new ResizeObserver(() => {
-      if (element.clientWidth > 0 && element.clientWidth !== made.width) made.setSize({ width: element.clientWidth, height });
+      const { clientWidth: width, clientHeight: height } = element;
+      if (width > 0 && (width !== made.width || height !== made.height)) made.setSize({ width, height });
     });
     observer.observe(element);
     const unwatch = onThemeChange(() => made.redraw(false, true));
     return () => {
       observer.disconnect();
       unwatch();
+      element.removeEventListener("mousedown", pan, true);
       made.destroy();
       plot.current = marker.current = null;
     };
-  }, [steps, curves, height, Boolean(onSelect)]);
+  }, [steps, curves]);
 
+  useLayoutEffect(() => {
+    const [min, max] = zoom ?? [steps[0] ?? 0, steps.at(-1) ?? 1];
+    plot.current?.setScale("x", { min, max });
+  }, [zoom?.[0], zoom?.[1]]);
   useLayoutEffect(placeMarker, [step]);
   useEffect(() => plot.current?.redraw(false, true), [JSON.stringify(bands)]);
   return html`<div class="chart" ref=${box} role="img" aria-label=${label}></div>`;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from rlds_creator.viewing.steps import Steps, num_curves
 from rlds_creator.viewing.values import as_json, number_or_none, parsed
 from rlds_ecosystem.fields import Field
 from rlds_tools.cameras import evenly
+from rlds_tools.video import VideoWriter
 
 __all__ = ["EpisodeView"]
 
@@ -30,6 +31,14 @@ _SAMPLES = 5
 _SECONDS = 0.3
 # What recordings of `rlds create` keep of the inputs that led to a step.
 _INPUTS = (KEYS, INPUTS)
+# The longer side of a thumbnail, and that of a picture in a video.
+_THUMBNAIL, _FRAME = 160, 1024
+# Videos are at least so high: small pictures lose their colors in H.264.
+_LEAST_HEIGHT = 240
+# How long a video may be: the server makes one after the other.
+_MOST_FRAMES = 36_000
+# How many steps there are in a second where nobody knows, as on the page.
+_RATE = 15.0
 
 
 class EpisodeView:
@@ -39,8 +48,6 @@ class EpisodeView:
       steps: Its steps.
       title: What it is called.
       about: The metadata of the dataset that it is of, where its rate may be found.
-      previous: The address of the page of the episode before it.
-      next: That of the one after it.
       cache_seconds: How long browsers may keep its pictures.
     """
 
@@ -50,12 +57,9 @@ class EpisodeView:
         *,
         title: str = "",
         about: Mapping[str, Any] | None = None,
-        previous: str | None = None,
-        next: str | None = None,
         cache_seconds: int = 31_536_000,
     ) -> None:
         self.steps, self.title = steps, title
-        self.previous, self.next = previous, next
         self.cache_seconds = cache_seconds
         self._about = about or {}
         self._lock = threading.Lock()
@@ -115,7 +119,6 @@ class EpisodeView:
         """
         fields = [self._described(path) for path in self._paths()]
         rewards, is_complete = self._rewards(seconds)
-        shown = IMAGE if self._is_recording() and self._kind_of(IMAGE) == "picture" else None
         return {
             "title": self.title,
             "num_steps": self.num_steps,
@@ -125,10 +128,11 @@ class EpisodeView:
             "is_complete": is_complete,
             "times": self._times(),
             "metadata": {str(k): as_json(parsed(v)) for k, v in self.steps.metadata.items()},
-            "previous": self.previous,
-            "next": self.next,
-            "shown": shown,
+            "shown": IMAGE if self._shows_image() else None,
         }
+
+    def _shows_image(self) -> bool:
+        return self._is_recording() and self._kind_of(IMAGE) == "picture"
 
     def _is_recording(self) -> bool:
         return {IMAGE, KEYS} <= set(self.steps.fields)
@@ -219,18 +223,75 @@ class EpisodeView:
           KeyError: There is no such field, or it has no pictures.
           ValueError: The picture is damaged.
         """
+        value = self._picture(step, path)
+        return pictures.picture_file(value, self._layouts[path], self._scale_of(path), side)
+
+    def _picture(self, step: int, path: str) -> Any:
         self._check(step)
         if self._kind_of(path) != "picture":
             raise KeyError(f"The field {path!r} has no pictures.")
         value = self.steps.step(step, [path]).get(path)
         if value is None:
             raise KeyError(f"Step {step} has no picture {path!r}.")
-        return pictures.picture_file(value, self._layouts[path], self._scale_of(path), side)
+        return value
+
+    def thumbnail(self) -> tuple[bytes, str] | None:
+        """Returns a small picture of the middle of the episode, and its media type, if it has any.
+
+        Raises:
+          ValueError: The picture is damaged.
+        """
+        if not self.num_steps:
+            return None
+        cameras = [path for path in self._paths() if self._kind_of(path) == "picture"]
+        if not cameras:
+            return None
+        # Colors say more than depths.
+        path = IMAGE if self._shows_image() else min(cameras, key=self._is_scaled)
+        return self.picture(self.num_steps // 2, path, _THUMBNAIL)
+
+    def video(self, paths: Sequence[str], target: str) -> None:
+        """Writes the pictures of all steps as a video.
+
+        Args:
+          paths: Fields of pictures, which are side by side.
+          target: The file.
+
+        Raises:
+          ImportError: PyAV is not installed.
+          KeyError: There is no such field, or it has no pictures.
+          ValueError: A picture is damaged, or the episode is too long.
+        """
+        if not paths:
+            raise KeyError("There are no pictures to make a video of.")
+        if self.num_steps > _MOST_FRAMES:
+            what = f"{self.num_steps} steps are too many for a video: at most {_MOST_FRAMES}"
+            raise ValueError(f"{what}; see `rlds.video` for longer ones")
+        sizes: list[tuple[int, int]] = []
+        with VideoWriter(target, self._fps() or self._mean_rate() or _RATE) as writer:
+            for step in range(self.num_steps):
+                images = [self._image(step, path) for path in paths]
+                sizes = sizes or _sizes_side_by_side([image.size for image in images])
+                fitted = [_fitted(image, size) for image, size in zip(images, sizes)]
+                writer.add(np.concatenate(fitted, axis=1))
+
+    def _mean_rate(self) -> float | None:
+        times = self._times()
+        return (len(times) - 1) / times[-1] if times and times[-1] > 0 else None
+
+    def _image(self, step: int, path: str) -> Any:
+        value = self._picture(step, path)
+        scale = self._scale_of(path)
+        return pictures.picture_image(value, self._layouts[path], scale, _FRAME).convert("RGB")
+
+    def _is_scaled(self, path: str) -> bool:
+        field = self.steps.fields[path]
+        is_file = field.is_text or field.encoding
+        return not is_file and field.column_dtype not in (np.uint8, np.bool_)
 
     def _scale_of(self, path: str) -> Scale | None:
         """How brightness is made of the values, the same in all steps; None for bytes."""
-        field = self.steps.fields[path]
-        if field.is_text or field.encoding or field.column_dtype in (np.uint8, np.bool_):
+        if not self._is_scaled(path):
             return None
         if path not in self._scales:
             samples = [np.asarray(value) for value in self.steps.samples(path, _SAMPLES)]
@@ -269,3 +330,21 @@ def _order_of(path: str) -> int:
     first = [rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT]
     root = path.partition("/")[0]
     return first.index(root) if root in first else len(first) + (root in rlds.STEP_FLAGS)
+
+
+def _sizes_side_by_side(sizes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The widths and heights with which pictures are equally high.
+
+    >>> _sizes_side_by_side([(320, 240), (100, 120)]), _sizes_side_by_side([(84, 84)])
+    ([(320, 240), (200, 240)], [(252, 252)])
+    """
+    height = max(height for _, height in sizes)
+    height *= -(-_LEAST_HEIGHT // height)
+    return [(max(1, round(width * height / own)), height) for width, own in sizes]
+
+
+def _fitted(image: Any, size: tuple[int, int]) -> np.ndarray:
+    from PIL import Image
+
+    kind = Image.Resampling.NEAREST if image.height < _LEAST_HEIGHT else Image.Resampling.BILINEAR
+    return np.asarray(image.resize(size, kind))

@@ -13,7 +13,15 @@ from rlds_ecosystem.fields import Field
 from rlds_tools.cameras import cameras_of
 from tfds_files.images import may_hold
 
-__all__ = ["Scale", "is_file", "layout_of", "media_type_of", "picture_file", "scale_of"]
+__all__ = [
+    "Scale",
+    "is_file",
+    "layout_of",
+    "media_type_of",
+    "picture_file",
+    "picture_image",
+    "scale_of",
+]
 
 # The least sides of what is taken for a picture, if it has channels, and if it has none: then it
 # may as well be a matrix.
@@ -170,6 +178,23 @@ def picture_file(
     """Returns a picture as a file, and its media type.
 
     Files stay as they are, unless they are to become smaller. Small pictures are sent without loss.
+    The arguments and errors are those of `picture_image`.
+    """
+    kind = media_type_of(value) if isinstance(value, bytes) else None
+    if kind is not None and side is None:
+        return value, kind
+    picture, file = picture_image(value, layout, scale, side), io.BytesIO()
+    if picture.width * picture.height <= _SMALL or picture.mode == "RGBA":
+        picture.save(file, "PNG", compress_level=1)
+        return file.getvalue(), "image/png"
+    picture.save(file, "JPEG", quality=_QUALITY)
+    return file.getvalue(), "image/jpeg"
+
+
+def picture_image(
+    value: Any, layout: str, scale: Scale | None = None, side: int | None = None
+) -> Any:
+    """Returns a picture as an image of Pillow.
 
     Args:
       value: An array, or the bytes of a file.
@@ -181,10 +206,7 @@ def picture_file(
       ValueError: It is no picture, or a damaged one.
     """
     if isinstance(value, bytes):
-        kind = media_type_of(value)
-        if kind is not None and side is None:
-            return value, kind
-        return _encoded(_opened(value, side), side)
+        return _shrunk(_opened(value, side), side)
     array = np.asarray(value)
     if array.size == 0:
         raise ValueError(f"a picture without pixels, of shape {array.shape}")
@@ -195,7 +217,7 @@ def picture_file(
     frames = [_as_bytes(frame, scale) for frame in _frames(array, layout)]
     strip = frames[0] if len(frames) == 1 else np.concatenate(frames, axis=1)
     strip = np.ascontiguousarray(strip[..., 0] if strip.shape[-1] == 1 else strip)
-    return _encoded(Image.fromarray(strip), side)
+    return _shrunk(Image.fromarray(strip), side)
 
 
 def _opened(data: bytes, side: int | None) -> Any:
@@ -223,14 +245,9 @@ def _opened(data: bytes, side: int | None) -> Any:
     return opened
 
 
-def _encoded(picture: Any, side: int | None) -> tuple[bytes, str]:
+def _shrunk(picture: Any, side: int | None) -> Any:
     from PIL import Image
 
     if side is not None and max(picture.size) > side:
         picture.thumbnail((side, side), Image.Resampling.BOX, reducing_gap=2.0)
-    file = io.BytesIO()
-    if picture.width * picture.height <= _SMALL or picture.mode == "RGBA":
-        picture.save(file, "PNG", compress_level=1)
-        return file.getvalue(), "image/png"
-    picture.save(file, "JPEG", quality=_QUALITY)
-    return file.getvalue(), "image/jpeg"
+    return picture

@@ -11,6 +11,9 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
+
+from typing_extensions import override
 
 import envlogger
 from rlds import sources
@@ -76,16 +79,53 @@ class Shelf:
         """Returns what there is: {"datasets": [..]}."""
         return {"datasets": [dataset.described() for dataset in self._datasets.values()]}
 
-    def listing(self, dataset: str, split: str, offset: int = 0, limit: int = 50) -> dict[str, Any]:
+    def listing(
+        self, dataset: str, split: str, offset: int = 0, limit: int = 50, where: str = ""
+    ) -> dict[str, Any]:
         """Returns some episodes of a split: {"episodes": [..], "total"}.
 
+        Args:
+          dataset: The dataset.
+          split: The split.
+          offset: How many episodes come before the first one.
+          limit: How many episodes are listed.
+          where: A condition, see `rlds.sources.Episodes.where`; all episodes if it is empty.
+
         Raises:
+          ImportError: What reads conditions is not installed.
           KeyError: There is no such dataset, or no such split.
           SourceError: The dataset is damaged.
+          ValueError: It is no such condition.
         """
         found = self._dataset(dataset, split)
+        numbers, total = found.numbers(split, where), found.count(split)
         offset, limit = max(offset, 0), min(max(limit, 0), 1_000)
-        return {"episodes": found.listing(split, offset, limit), "total": found.count(split)}
+        total = len(numbers) if where else total
+        end = offset + limit
+        chosen = numbers[offset:end] if total is not None else range(offset, end)
+        return {"episodes": found.listing(split, chosen), "total": total}
+
+    def beside(self, dataset: str, split: str, index: int, where: str = "") -> dict[str, Any]:
+        """Returns what is beside an episode in a list: {"previous", "next", "place"}.
+
+        These are the addresses of two pages, and how many episodes come before it.
+        """
+        found = self._dataset(dataset, split)
+        try:
+            numbers = found.numbers(split, where, at_least=index + 2)
+        except (ImportError, ValueError):  # The list says what is wrong with its condition.
+            return {"previous": None, "next": None, "place": None}
+        place, after = bisect.bisect_left(numbers, index), bisect.bisect_right(numbers, index)
+        around = {
+            "previous": numbers[max(place - 1, 0) : place],
+            "next": numbers[after : after + 1],
+        }
+        end = f"?{urlencode({'where': where})}" if where else ""
+        pages = {
+            name: found.address(split, int(one[0])) + end if len(one) else None
+            for name, one in around.items()
+        }
+        return {**pages, "place": place}
 
     def view(self, dataset: str, split: str, index: int) -> EpisodeView:
         """Returns an episode.
@@ -168,7 +208,7 @@ class _Dataset:
         self.metadata: Mapping[str, Any] = {}
         self.splits: Sequence[str] = ()
         self._is_open = False
-        self._lock = threading.RLock()
+        self._lock, self._asking = threading.RLock(), threading.Lock()
         self._views: dict[tuple[str, int], EpisodeView] = {}
 
     def open(self) -> None:
@@ -192,26 +232,36 @@ class _Dataset:
         with self._lock:
             if (split, index) not in self._views:
                 self._check(split, index)
-                total = self.count(split)
-                has_next = total is None or index + 1 < total
                 self._views[split, index] = EpisodeView(
                     self.steps(split, index),
                     title=f"{self.name}, {split} {index}",
                     about=self.metadata,
-                    previous=self.address(split, index - 1) if index else None,
-                    next=self.address(split, index + 1) if has_next else None,
                     cache_seconds=300,  # Somebody may write the dataset anew.
                 )
                 while len(self._views) > _MOST_OPEN:
                     del self._views[next(iter(self._views))]
             return self._views[split, index]
 
-    def listing(self, split: str, offset: int, limit: int) -> list[dict[str, Any]]:
+    def numbers(self, split: str, where: str, at_least: int = 0) -> Sequence[int]:
+        """The numbers of the episodes for which a condition holds; of all if it is empty.
+
+        Where nobody knows how many there are, there are at least so many.
+        """
+        if not where:
+            total = self.count(split)
+            return range(at_least if total is None else total)
+        with self._asking:  # The table of episodes is made once.
+            found: Sequence[int] = self.cache.get(
+                (self.id, split, "where", where),
+                lambda: self.episodes(split).table(progress=False).where(where),
+            )
+        return found
+
+    def listing(self, split: str, numbers: Sequence[int]) -> list[dict[str, Any]]:
         """Some episodes, as far as that is known soon."""
-        end, total = offset + limit, self.count(split)
         deadline = time.monotonic() + _LISTING_SECONDS
         listed = []
-        for index in range(offset, end if total is None else min(end, total)):
+        for index in map(int, numbers):
             row: dict[str, Any] = {"index": index, "num_steps": None, "total_reward": None}
             if time.monotonic() < deadline:
                 try:
@@ -237,6 +287,10 @@ class _Dataset:
 
     def count(self, split: str) -> int | None:
         """How many episodes a split has, if that is known."""
+        raise NotImplementedError
+
+    def episodes(self, split: str) -> sources.Episodes:
+        """The episodes of a split, of which there is a table."""
         raise NotImplementedError
 
     def steps(self, split: str, index: int) -> Steps:
@@ -277,6 +331,13 @@ class _Logs(_Dataset):
         number = bisect.bisect_right(self._ends, index)
         return self._paths[number], index - (self._ends[number - 1] if number else 0)
 
+    @override
+    def episodes(self, split: str) -> sources.Episodes:
+        found = sources.open(self.path, split=split, format=self.format)
+        if len(found) != self.count(split):
+            raise ValueError("Some logs cannot be read: these episodes cannot be filtered.")
+        return found
+
     def steps(self, split: str, index: int) -> Steps:
         path, number = self._place(index)
         # It is closed when nobody looks at the episode any more.
@@ -308,6 +369,10 @@ class _Source(_Dataset):
 
     def count(self, split: str) -> int | None:
         return self._source.num_episodes(split)
+
+    @override
+    def episodes(self, split: str) -> sources.Episodes:
+        return self._episodes[split]
 
     def steps(self, split: str, index: int) -> Steps:
         episodes, name = self._episodes[split], f"{self.id}/{split}"

@@ -193,8 +193,11 @@ class EpisodeRoutes(Routes):
 
     async def _neighbours(
         self, request: Request, person: Person, episode: Episode
-    ) -> dict[str, str | None]:
-        """The pages before and after that of an episode: in the list that is requested, if any."""
+    ) -> dict[str, Any]:
+        """The pages before and after that of an episode: in the list that is requested, if any.
+
+        "place" is how many episodes come before it there, and "listed" the query of that list.
+        """
         given = {
             k: v for k, v in request.query_params.items() if k in EpisodeQuery.__struct_fields__
         }
@@ -205,7 +208,9 @@ class EpisodeRoutes(Routes):
         place = ids.index(episode.id) if episode.id in ids else len(ids)
         end = f"?{urlencode(given)}" if given else ""
         around = {"previous": ids[:place][-1:], "next": ids[place + 1 :][:1]}
-        return {name: f"/replay/{one[0]}{end}" if one else None for name, one in around.items()}
+        pages = {name: f"/replay/{one[0]}{end}" if one else None for name, one in around.items()}
+        listed: dict[str, Any] = given or {"study": asked.study, "sort": asked.sort}
+        return {**pages, "place": place if episode.id in ids else None, "listed": listed}
 
 
 def seen_by(person: Person, asked: EpisodeQuery) -> EpisodeQuery:

@@ -1,11 +1,11 @@
 /** Two episodes side by side, with one slider. */
-import { COLORS, Chart } from "../chart.js";
+import { COLORS, Chart, useZoom } from "../chart.js";
 import { Button, Failed, IconButton, Loading, PageHeader, Segments } from "../components.js";
 import { formatCount, formatNumber } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { setQuery } from "../router.js";
 import { baseOf } from "../view/episode.js";
-import { Picture } from "../view/picture.js";
+import { Pictures } from "../view/picture.js";
 import { beginnings, isForPage, playKey, usePlayback } from "../view/playback.js";
 import { Transport } from "../view/transport.js";
 import { useValues } from "../view/values.js";
@@ -88,6 +88,7 @@ function Pair({ left, right, addresses, first }) {
     isReady: (step) => datas.every((data, index) => data.isReady(own(step, index), pictures[index].chosen)),
   });
   const { step, seek } = playback;
+  const { zoom, onZoom } = useZoom(step, numSteps);
   const steps = [own(step, 0), own(step, 1)];
   usePrefetch(left.data, pictures[0].chosen, { ...playback, step: steps[0] }, lengths[0]);
   usePrefetch(right.data, pictures[1].chosen, { ...playback, step: steps[1] }, lengths[1]);
@@ -130,9 +131,7 @@ function Pair({ left, right, addresses, first }) {
             </div>
           </header>
           <${PictureChooser} ...${pictures[index]} />
-          <div class="pictures" data-count=${Math.min(pictures[index].chosen.length, 4)}>
-            ${pictures[index].chosen.map((path) => html`<${Picture} key=${path} data=${datas[index]} step=${steps[index]} path=${path} isAlone=${pictures[index].chosen.length === 1} />`)}
-          </div>
+          <${Pictures} data=${datas[index]} step=${steps[index]} paths=${pictures[index].chosen} />
           <p class="step-line">
             <span>Step <strong>${formatCount(steps[index])}</strong> <span class="quiet">/ ${formatCount(lengths[index] - 1)}</span></span>
             <span>Reward <strong>${formatNumber(outline.rewards[steps[index]])}</strong></span>
@@ -153,7 +152,7 @@ function Pair({ left, right, addresses, first }) {
       <//>
       ${hasRewards &&
       html`<div class="chart-part plain"><header><${Legend} curves=${curves} /></header>
-        <${Chart} label="Sums of rewards of both episodes" steps=${allSteps} curves=${curves} step=${step} numSteps=${numSteps} onSeek=${seek} /></div>`}
+        <${Chart} label="Sums of rewards of both episodes" steps=${allSteps} curves=${curves} step=${step} numSteps=${numSteps} zoom=${zoom} onZoom=${onZoom} onSeek=${seek} /></div>`}
     </div>
   </div>`;
 }

@@ -1,9 +1,10 @@
 /** Datasets that were opened to be looked at, and their episodes. */
-import { useResource } from "../api.js";
+import { queryOf, useResource } from "../api.js";
 import { Chip, Empty, Loaded, Notice, PageHeader, Pager, Segments, Table } from "../components.js";
 import { formatCount, formatNumber, plural } from "../format.js";
 import { Fragment, html } from "../html.js";
 import { address, setQuery } from "../router.js";
+import { Thumbnail, WhereBox } from "../view/list.js";
 
 const LIMIT = 50;
 
@@ -50,17 +51,20 @@ function Dataset({ dataset, query, isOnly }) {
   const names = dataset.splits.map((/** @type {any} */ { name }) => name);
   const split = names.includes(query.split) ? query.split : names[0];
   const offset = Math.max(0, Math.floor(Number(query.offset ?? 0)) || 0);
-  const listing = useResource(split === undefined ? null : `/api${address("datasets", dataset.id, split)}`, { offset, limit: LIMIT });
+  const listing = useResource(split === undefined ? null : `/api${address("datasets", dataset.id, split)}`, { offset, limit: LIMIT, where: query.where });
   return html`<${Fragment}>
     <${PageHeader} title=${dataset.name} back=${isOnly ? undefined : { href: "/datasets", label: "Datasets" }} chips=${html`<${Chip}>${dataset.format}<//>`} subtitle=${firstLines(dataset.description)} />
     ${dataset.error && html`<${Notice} tone="bad">${dataset.error}<//>`}
     ${names.length > 1 &&
     html`<div class="splits"><${Segments} label="Split" hideLabel=${true} value=${split} onChange=${(/** @type {string} */ name) => setQuery({ split: name, offset: null })}
       choices=${dataset.splits.map((/** @type {any} */ { name, episodes }) => ({ value: name, label: `${name}${episodes === null ? "" : ` · ${formatCount(episodes)}`}` }))} /></div>`}
-    ${split === undefined && !dataset.error
+    ${split !== undefined && html`<${WhereBox} where=${query.where ?? ""} error=${listing.error} onChange=${(/** @type {string} */ where) => setQuery({ where, offset: null })} />`}
+    ${query.where && listing.error
+      ? null
+      : split === undefined && !dataset.error
       ? html`<${Empty} icon="episodes" title="There are no episodes">This dataset has no splits.<//>`
       : html`<${Loaded} resource=${listing} label="The episodes are listed…">
-          ${(/** @type {any} */ { episodes, total }) => html`<${Episodes} dataset=${dataset} split=${split} episodes=${episodes} total=${total} offset=${offset} isBusy=${listing.isLoading} />`}
+          ${(/** @type {any} */ { episodes, total }) => html`<${Episodes} dataset=${dataset} split=${split} episodes=${episodes} total=${total} offset=${offset} where=${query.where} isBusy=${listing.isLoading} />`}
         <//>`}
   <//>`;
 }
@@ -71,17 +75,18 @@ function firstLines(text) {
   return line.length > 400 ? `${line.slice(0, 400)}…` : line;
 }
 
-/** @param {{dataset: any, split: string, episodes: any[], total: number | null, offset: number, isBusy: boolean}} props */
-function Episodes({ dataset, split, episodes, total, offset, isBusy }) {
+/** @param {{dataset: any, split: string, episodes: any[], total: number | null, offset: number, where?: string, isBusy: boolean}} props */
+function Episodes({ dataset, split, episodes, total, offset, where, isBusy }) {
   const longest = Math.max(1, ...episodes.map(({ num_steps: count }) => count ?? 0));
   const hasRewards = episodes.some(({ total_reward: reward }) => reward !== null && reward !== undefined);
-  if (episodes.length === 0) return html`<${Empty} icon="episodes" title="There are no episodes">${offset > 0 ? "There are none so far on." : "This split is empty."}<//>`;
+  if (episodes.length === 0) return html`<${Empty} icon="episodes" title="There are no episodes">${offset > 0 ? "There are none so far on." : where ? "The condition holds for none." : "This split is empty."}<//>`;
   const columns = [
     {
       name: "index",
       title: "Episode",
       narrow: /** @type {const} */ ("title"),
-      cell: (/** @type {any} */ { index }) => html`<a href=${address("datasets", dataset.id, split, String(index))}>Episode ${formatCount(index)}</a>`,
+      cell: (/** @type {any} */ { index, error }) => html`<a class="with-thumbnail" href=${address("datasets", dataset.id, split, String(index)) + queryOf({ where })}>
+        <${Thumbnail} base=${error ? "" : `/api${address("datasets", dataset.id, split, String(index), "view")}`} />Episode ${formatCount(index)}</a>`,
     },
     {
       name: "num_steps",

@@ -8,6 +8,7 @@ import { formatCount, formatDuration, formatNumber, plural } from "../format.js"
 import { Fragment, classes, html, useMemo, useState } from "../html.js";
 import { address, setQuery } from "../router.js";
 import { useMe } from "../session.js";
+import { Thumbnail } from "../view/list.js";
 
 const LIMIT = 50;
 const FILTERS = ["study", "environment", "person", "state", "label", "success", "since", "until"];
@@ -142,7 +143,7 @@ function compareAddress([left, right]) {
 function columns(erase, seesOthers, search) {
   /** @type {(import("../components.js").Column | false)[]} */
   const all = [
-    { name: "started", title: "Started", sortable: true, narrow: "title", cell: (row) => html`<a class="nowrap" href=${address("replay", row.id) + search}><${Time} seconds=${row.started} /></a>` },
+    { name: "started", title: "Started", sortable: true, narrow: "title", cell: (row) => html`<a class="nowrap with-thumbnail" href=${address("replay", row.id) + search}><${Thumbnail} base=${row.state === "playing" ? "" : `/api${address("episodes", row.id, "view")}`} /><${Time} seconds=${row.started} /></a>` },
     { name: "study", title: "Study", cell: (row) => html`<span class="clamp" title=${row.study_name}>${row.study_name}</span><small class="clamp quiet" title=${row.environment_name}>${row.environment_name}</small>` },
     seesOthers && { name: "person", title: "Player", sortable: true, cell: (row) => row.person_name },
     { name: "state", title: "State", sortable: true, cell: (row) => html`<${StateChip} state=${row.state} />` },

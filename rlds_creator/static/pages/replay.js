@@ -1,23 +1,27 @@
 /** An episode, step by step: pictures, rewards, values, and its tags. */
-import { put, useResource } from "../api.js";
-import { COLORS, Chart } from "../chart.js";
+import { put, queryOf, useResource } from "../api.js";
+import { COLORS, Chart, useZoom } from "../chart.js";
 import { Button, Chip, EPISODE_STATES, Failed, Icon, IconButton, Loading, Menu, StateChip, Time, toast, toastError, useTitle } from "../components.js";
 import { formatCount, formatDuration, formatNumber } from "../format.js";
 import { Fragment, html, useEffect, useMemo, useRef, useState } from "../html.js";
-import { navigate, setQuery } from "../router.js";
+import { address, navigate, setQuery } from "../router.js";
 import { useMe } from "../session.js";
 import { EpisodeData } from "../view/episode.js";
-import { Picture } from "../view/picture.js";
+import { EpisodeList } from "../view/list.js";
+import { Divider, useStored } from "../view/panes.js";
+import { Pictures } from "../view/picture.js";
 import { beginnings, isForPage, playKey, usePlayback } from "../view/playback.js";
 import { Notes, Tags, rangeWith, useTags } from "../view/tags.js";
 import { Transport } from "../view/transport.js";
-import { Values, pretty } from "../view/values.js";
+import { Values, pretty, useValues } from "../view/values.js";
 
 /** @typedef {import("../view/episode.js").Outline} Outline */
 
 /** How many pictures are asked for before they are needed. */
 const AHEAD = 10;
 const MOST_CURVES = 12;
+/** So many cameras are shown at first. */
+const MOST_PICTURES = 9;
 
 /** @param {{params: Record<string, string>, query: Record<string, string>}} props */
 export default function ReplayPage({ params, query }) {
@@ -26,12 +30,20 @@ export default function ReplayPage({ params, query }) {
     : `/api/datasets/${encodeURIComponent(params.d)}/${encodeURIComponent(params.split)}/${encodeURIComponent(params.i)}/view`;
   const { t: _, ...filter } = query;
   const { data, outline, error, reload } = useEpisode(base, filter);
-  if (error) return html`<${Failed} error=${error} onRetry=${reload} />`;
-  if (!data || !outline) return html`<${Loading} label="The episode is opened…" />`;
-  if (outline.num_steps === 0) return html`<${Failed} error=${new Error("This episode has no steps.")} />`;
-  return params.episode
-    ? html`<${Recorded} key=${base} id=${params.episode} data=${data} outline=${outline} query=${query} />`
-    : html`<${Replay} key=${base} data=${data} outline=${outline} query=${query} back=${{ href: `/datasets/${encodeURIComponent(params.d)}`, label: "Episodes" }} />`;
+  const [width, setWidth] = useStored("pane:list", 230);
+  return html`<div class="workplace" style=${{ "--list": `${width}px` }}>
+    <${EpisodeList} params=${params} filter=${filter} outline=${outline} onWhere=${(/** @type {string} */ where) => setQuery({ where })} />
+    <${Divider} label="Width of the list" size=${width} least=${150} most=${600} onSize=${setWidth} />
+    ${error
+      ? html`<${Failed} error=${error} onRetry=${reload} />`
+      : !data || !outline
+        ? html`<${Loading} label="The episode is opened…" />`
+        : outline.num_steps === 0
+          ? html`<${Failed} error=${new Error("This episode has no steps.")} />`
+          : params.episode
+            ? html`<${Recorded} key=${base} id=${params.episode} data=${data} outline=${outline} query=${query} />`
+            : html`<${Replay} key=${base} data=${data} outline=${outline} query=${query} back=${{ href: address("datasets", params.d) + queryOf({ split: params.split, where: query.where }), label: "Episodes" }} />`}
+  </div>`;
 }
 
 /**
@@ -57,7 +69,7 @@ export function useEpisode(base, filter) {
       controller.abort();
       data.close();
     };
-  }, [base, tries]);
+  }, [base, tries, JSON.stringify(filter)]);
   return { ...state, reload: () => setTries(tries + 1) };
 }
 
@@ -67,9 +79,11 @@ export function useEpisode(base, filter) {
  */
 export function usePictures(outline) {
   const paths = useMemo(() => outline.fields.filter(({ kind }) => kind === "picture").map(({ path }) => path), [outline]);
-  const [chosen, setChosen] = useState(() => (outline.shown ? [outline.shown] : paths.slice(0, paths.length <= 2 ? 2 : 1)));
-  const toggle = (/** @type {string} */ path) =>
-    setChosen((old) => (old.includes(path) ? (old.length > 1 ? old.filter((one) => one !== path) : old) : paths.filter((one) => one === path || old.includes(one))));
+  const [chosen, setChosen] = useStored(`pictures:${paths}`, outline.shown ? [outline.shown] : paths.slice(0, MOST_PICTURES));
+  const toggle = (/** @type {string} */ path) => {
+    const next = paths.filter((one) => (one === path) !== chosen.includes(one));
+    if (next.length > 0) setChosen(next);
+  };
   return { paths, chosen, toggle };
 }
 
@@ -84,7 +98,7 @@ export function usePrefetch(data, paths, playback, numSteps) {
   const { step, isPlaying, speed } = playback;
   useEffect(() => {
     const stride = isPlaying ? Math.max(1, Math.round(speed)) : 1;
-    const ahead = isPlaying ? AHEAD : 2;
+    const ahead = isPlaying ? Math.min(AHEAD, Math.max(2, Math.floor(data.pictures.most / (2 * paths.length)))) : 2;
     for (let place = 1; place <= ahead; place++) {
       const next = step + place * stride;
       if (next < numSteps) for (const path of paths) data.picture(next, path);
@@ -155,6 +169,7 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
   const pictures = usePictures(outline);
   const playback = usePlayback({ numSteps, begins, first: Number(query.t ?? 0), isReady: (step) => data.isReady(step, pictures.chosen) });
   const { step, isPlaying, seek } = playback;
+  const { zoom, onZoom, zoomKey } = useZoom(step, numSteps);
   usePrefetch(data, pictures.chosen, playback, numSteps);
   useStepInAddress(playback, query.t);
   useTitle(title);
@@ -182,11 +197,12 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
       if (!isForPage(event)) return;
       const label = canTag && !event.shiftKey && !event.repeat && store?.labels.find(({ key }) => key === event.code);
       if (label) apply(label.name);
-      else if (playKey(event, playback, numSteps)) {
+      else if (playKey(event, playback, numSteps) || zoomKey(event.code)) {
         // Done.
       } else if (canTag && event.code === "KeyI") setRange(rangeWith(target.current.range, "first", playback.at()));
       else if (canTag && event.code === "KeyO") setRange(rangeWith(target.current.range, "last", playback.at()));
       else if (event.code === "Escape" && (target.current.range || target.current.scope !== "step")) setRange(null);
+      else if (event.code === "KeyV") void save();
       else if (event.code === "KeyN" && outline.next) void navigate(outline.next);
       else if (event.code === "KeyB" && outline.previous) void navigate(outline.previous);
       else return;
@@ -204,11 +220,31 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
   }, [store?.tags, store?.colors, range, scope]);
   const select = canTag ? (/** @type {number} */ first, /** @type {number} */ last) => setRange({ first, last }) : undefined;
 
-  const [plotted, setPlotted] = useState(/** @type {string[]} */ ([]));
-  const togglePlot = (/** @type {string} */ path) => setPlotted((old) => (old.includes(path) ? old.filter((one) => one !== path) : [...old, path]));
   const hasRewards = useMemo(() => outline.rewards.some((reward) => reward !== null), [outline]);
+  const numbers = useMemo(() => outline.fields.filter(({ kind }) => ["number", "vector", "flag"].includes(kind)).map(({ path }) => path), [outline]);
+  const [stored, setPlotted] = useStored(`curves:${numbers}`, hasRewards ? [] : numbers.slice(0, 1));
+  const plotted = stored.filter((path) => numbers.includes(path));
+  const togglePlot = (/** @type {string} */ path) => setPlotted(plotted.includes(path) ? plotted.filter((one) => one !== path) : [...plotted, path]);
+  const charts = { step, numSteps, bands, zoom, onZoom, onSeek: seek, onSelect: select };
+  const [height, setHeight] = useStored("pane:curves", 250);
+  const [width, setWidth] = useStored("pane:side", 340);
+  const [isSaving, setIsSaving] = useState(false);
+  const save = async () => {
+    if (isSaving || pictures.chosen.length === 0) return;
+    setIsSaving(true);
+    try {
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(await data.video(pictures.chosen));
+      link.download = `${title.replaceAll(/[^\p{L}\p{N}]+/gu, "_")}.mp4`;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+    } catch (problem) {
+      toastError(problem);
+    }
+    setIsSaving(false);
+  };
 
-  return html`<div class="replay" data-step=${step}>
+  return html`<div class="replay" data-step=${step} style=${{ "--side": `${width}px`, "--curves": `${height}px` }}>
     <header class="replay-head">
       <div class="grow">
         <a class="back" href=${back.href}><${Icon} name="back" size=${15} /> ${back.label}</a>
@@ -222,24 +258,25 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
         <${Button} icon="compare" href=${`/compare?left=${encodeURIComponent(location.pathname)}`}>Compare<//>
         <${IconButton} icon="link" kind="plain" label="Copy the link to this step" onClick=${() => copyLink(step)} />
       </div>
+      ${problem && html`<p class="replay-problem"><${Icon} name="error" size=${16} /> ${problem}</p>`}
     </header>
-    ${problem && html`<p class="replay-problem"><${Icon} name="error" size=${16} /> ${problem}</p>`}
     <div class="replay-main">
       <div class="viewer">
         <${PictureChooser} ...${pictures} />
-        ${pictures.chosen.length > 0 &&
-        html`<div class="pictures" data-count=${Math.min(pictures.chosen.length, 4)}>
-          ${pictures.chosen.map((path) => html`<${Picture} key=${path} data=${data} step=${step} path=${path} isAlone=${pictures.chosen.length === 1} />`)}
-        </div>`}
-        <${Transport} playback=${playback} numSteps=${numSteps} />
-        <${StepLine} outline=${outline} step=${step} isPlaying=${isPlaying} />
+        ${pictures.chosen.length > 0 && html`<${Pictures} data=${data} step=${step} paths=${pictures.chosen} />`}
+        <${Transport} playback=${playback} numSteps=${numSteps}>
+          ${pictures.chosen.length > 0 && html`<${Button} size="small" icon="download" busy=${isSaving} onClick=${save} title="Save a video of the pictures that are shown, side by side: V">Video<//>`}
+        <//>
+        <${StepLine} data=${data} outline=${outline} step=${step} isPlaying=${isPlaying} store=${store} />
       </div>
+      <${Divider} label="Height of the curves" isFlat=${true} isAfter=${true} size=${height} least=${100} most=${700} onSize=${setHeight} />
       <div class="charts">
-        ${hasRewards && html`<${RewardChart} outline=${outline} step=${step} bands=${bands} onSeek=${seek} onSelect=${select} />`}
-        ${!hasRewards && canTag && html`<${StepsChart} numSteps=${numSteps} step=${step} bands=${bands} onSeek=${seek} onSelect=${select} />`}
-        ${plotted.map((path) => html`<${FieldChart} key=${path} data=${data} path=${path} step=${step} numSteps=${numSteps} bands=${bands} onSeek=${seek} onSelect=${select} onClose=${() => togglePlot(path)} />`)}
+        ${hasRewards && html`<${RewardChart} outline=${outline} ...${charts} />`}
+        ${!hasRewards && canTag && html`<${StepsChart} ...${charts} />`}
+        ${plotted.map((path) => html`<${FieldChart} key=${path} data=${data} path=${path} ...${charts} onClose=${() => togglePlot(path)} />`)}
       </div>
     </div>
+    <${Divider} label="Width of the values" isAfter=${true} size=${width} least=${220} most=${800} onSize=${setWidth} />
     <aside class="replay-side" aria-label="About this episode">
       ${store && html`<${Tags} store=${store} step=${step} numSteps=${numSteps} scope=${scope} setScope=${setScope} range=${range} setRange=${setRange} apply=${apply} canTag=${canTag} onSeek=${seek} />`}
       ${notes}
@@ -269,15 +306,24 @@ function useTarget() {
   };
 }
 
-/** The rewards of a step in words, for those who do not see the chart. @param {{outline: Outline, step: number, isPlaying: boolean}} props */
-function StepLine({ outline, step, isPlaying }) {
+/**
+ * The rewards, flags and tags of a step in words, for those who do not see the chart.
+ * @param {{data: EpisodeData, outline: Outline, step: number, isPlaying: boolean, store?: ReturnType<typeof useTags>}} props
+ */
+function StepLine({ data, outline, step, isPlaying, store }) {
   const totals = useMemo(() => runningTotal(outline.rewards), [outline]);
   const reward = outline.rewards[step];
-  if (outline.rewards.every((one) => one === null)) return null;
+  const { values } = useValues(data, step);
+  const isOn = (/** @type {string} */ path) => values?.[path] === true;
+  const flags = outline.fields.filter(({ path, kind }) => kind === "flag" && !path.includes("/") && isOn(path)).map(({ path }) => path.replace(/^is_|^tag:/, ""));
+  if (isOn("is_last") && values?.is_terminal === false && !flags.includes("truncated")) flags.push("truncated");
+  const tags = (store?.tags ?? []).filter(({ first, last }) => first !== null && step >= first && step <= (last ?? first));
   return html`<p class="step-line" aria-live=${isPlaying ? "off" : "polite"}>
-    <span>Reward <strong>${formatNumber(reward)}</strong></span>
-    <span>So far <strong>${formatNumber(totals[step])}</strong></span>
-    <span class="quiet">of ${formatNumber(totals.at(-1))}</span>
+    ${outline.rewards.some((one) => one !== null) &&
+    html`<span>Reward <strong>${formatNumber(reward)}</strong></span>
+      <span>So far <strong>${formatNumber(totals[step])}</strong> <span class="quiet">of ${formatNumber(totals.at(-1))}</span></span>`}
+    ${flags.map((name) => html`<${Chip} key=${name} tone="accent">${name}<//>`)}
+    ${tags.map(({ id, label }) => html`<span class="step-tag" key=${id}><span class="dot" style=${{ "--color": `var(${store?.colors.get(label)})` }}></span>${label}</span>`)}
   </p>`;
 }
 
@@ -287,8 +333,8 @@ export function runningTotal(rewards) {
   return rewards.map((reward) => (total += reward ?? 0));
 }
 
-/** @param {{outline: Outline, step: number, bands: any[], onSeek: (step: number) => void, onSelect?: (first: number, last: number) => void}} props */
-function RewardChart({ outline, step, bands, onSeek, onSelect }) {
+/** @param {any} props */
+function RewardChart({ outline, ...rest }) {
   const steps = useMemo(() => outline.rewards.map((_, index) => index), [outline]);
   const curves = useMemo(
     () => [
@@ -298,17 +344,17 @@ function RewardChart({ outline, step, bands, onSeek, onSelect }) {
     [outline],
   );
   return html`<section class="chart-part">
-    <header><h2>Rewards</h2><${Legend} curves=${curves} /><span class="hint chart-hint">Click to go to a step${onSelect && ", drag to choose a range"}.</span></header>
-    <${Chart} label="Rewards over the steps" steps=${steps} curves=${curves} step=${step} numSteps=${outline.num_steps} bands=${bands} onSeek=${onSeek} onSelect=${onSelect} />
+    <header><h2>Rewards</h2><${Legend} curves=${curves} /><span class="hint chart-hint">Click: go there. Drag: ${rest.onSelect ? "range" : "zoom"}. Wheel: zoom.</span></header>
+    <${Chart} label="Rewards over the steps" steps=${steps} curves=${curves} ...${rest} />
   </section>`;
 }
 
 /** Where ranges are chosen when there are no rewards. @param {any} props */
-function StepsChart({ numSteps, ...rest }) {
-  const steps = useMemo(() => [0, Math.max(numSteps - 1, 1)], [numSteps]);
+function StepsChart(rest) {
+  const steps = useMemo(() => [0, Math.max(rest.numSteps - 1, 1)], [rest.numSteps]);
   const curves = useMemo(() => [{ name: "", values: [null, null] }], []);
   return html`<section class="chart-part"><header><h2>Steps</h2></header>
-    <${Chart} label="The steps" steps=${steps} curves=${curves} numSteps=${numSteps} height=${80} ...${rest} />
+    <${Chart} label="The steps" steps=${steps} curves=${curves} ...${rest} />
   </section>`;
 }
 
@@ -342,7 +388,7 @@ function FieldChart({ data, path, onClose, ...rest }) {
       <span class="grow"></span>
       <${IconButton} icon="close" size="small" label=${`Remove the curve of ${path}`} onClick=${onClose} />
     </header>
-    ${problem ? html`<p class="hint">${problem}</p>` : curves ? html`<${Chart} label=${`${path} over the steps`} steps=${series.steps} curves=${curves} height=${120} ...${rest} />` : html`<${Loading} />`}
+    ${problem ? html`<p class="hint">${problem}</p>` : curves ? html`<${Chart} label=${`${path} over the steps`} steps=${series.steps} curves=${curves} ...${rest} />` : html`<${Loading} />`}
   </section>`;
 }
 
@@ -372,6 +418,8 @@ function Shortcuts({ canTag }) {
     ["↑ ↓", "faster, slower"],
     ["Home End", "first, last step"],
     ["B N", "episode before, next"],
+    ["+ - 0", "zoom the curves, all"],
+    ["V", "save a video"],
     ...(canTag ? [["I O", "begin, end a range"], ["Esc", "no range"], ["Ctrl Z", "undo"]] : []),
   ];
   return html`<details class="panel shortcuts">

@@ -1,5 +1,5 @@
 /** An episode as the server gives it: outline, steps and pictures, each kept for a while. */
-import { ApiError, get } from "../api.js";
+import { ApiError, get, queryOf } from "../api.js";
 
 /** How much memory decoded pictures may take. */
 const PICTURE_BYTES = 96 << 20;
@@ -12,7 +12,7 @@ const MOST_SIDE = 1024;
  *   shape: (number | null)[], names: string[], unit?: string, doc?: string, scaled?: [number, number]}} Field
  * @typedef {{title: string, num_steps: number, fps: number | null, fields: Field[], rewards: (number | null)[],
  *   times: number[] | null, metadata: Record<string, any>, previous: string | null, next: string | null,
- *   shown?: string | null, is_complete?: boolean}} Outline
+ *   place?: number | null, listed?: Record<string, any>, shown?: string | null, is_complete?: boolean}} Outline
  */
 
 /**
@@ -160,21 +160,31 @@ export class EpisodeData {
     this.pictures.entries.clear();
   }
 
+  /** A video of pictures, side by side. @param {string[]} paths */
+  video(paths) {
+    return fileOf(`${this.base}/video${queryOf({ path: paths })}`);
+  }
+
   /** @param {number} step @param {string} path */
   async #read(step, path) {
-    /** @type {Response} */
-    let response;
-    try {
-      response = await fetch(this.pictureAddress(step, path), { credentials: "same-origin" });
-    } catch {
-      throw new ApiError(0, "offline", "The server does not answer.");
-    }
-    if (!response.ok) {
-      const answer = await response.json().catch(() => null);
-      throw new ApiError(response.status, "failed", answer?.error?.message ?? "There is no picture.");
-    }
-    return createImageBitmap(await response.blob());
+    return createImageBitmap(await fileOf(this.pictureAddress(step, path)));
   }
+}
+
+/** @param {string} address */
+async function fileOf(address) {
+  /** @type {Response} */
+  let response;
+  try {
+    response = await fetch(address, { credentials: "same-origin" });
+  } catch {
+    throw new ApiError(0, "offline", "The server does not answer.");
+  }
+  if (!response.ok) {
+    const answer = await response.json().catch(() => null);
+    throw new ApiError(response.status, "failed", answer?.error?.message ?? "There is no picture.");
+  }
+  return response.blob();
 }
 
 /** @param {string} path Of a field. */

@@ -1,12 +1,46 @@
 /** A picture of a step, drawn when it is there; until then, the one before it stays. */
 import { Icon } from "../components.js";
-import { html, useEffect, useRef, useState } from "../html.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 import { drawPicture } from "../play/canvas.js";
 
 /**
- * @param {{data: import("./episode.js").EpisodeData, step: number, path: string, isAlone?: boolean}} props
+ * In how many columns pictures are largest.
+ * @param {number} number
+ * @param {number} width
+ * @param {number} height
+ * @param {number} aspect How much wider than high a picture is.
  */
-export function Picture({ data, step, path, isAlone = true }) {
+export function columnsFor(number, width, height, aspect) {
+  const sizes = Array.from({ length: number }, (_, index) => Math.min(width / (index + 1) / aspect, height / Math.ceil(number / (index + 1))));
+  return Math.max(sizes.indexOf(Math.max(...sizes)) + 1, 1);
+}
+
+/**
+ * Pictures side by side, as large as they fit.
+ * @param {{data: import("./episode.js").EpisodeData, step: number, paths: string[]}} props
+ */
+export function Pictures({ data, step, paths }) {
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  const [aspect, setAspect] = useState(4 / 3);
+  const [columns, setColumns] = useState(1);
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (!element) return undefined;
+    const fit = () => setColumns(columnsFor(paths.length, element.clientWidth, element.clientHeight, aspect));
+    const observer = new ResizeObserver(fit);
+    observer.observe(element);
+    fit();
+    return () => observer.disconnect();
+  }, [paths.length, aspect]);
+  return html`<div class="pictures" ref=${box} data-count=${Math.min(paths.length, 4)} style=${{ "--columns": columns }}>
+    ${paths.map((path) => html`<${Picture} key=${path} data=${data} step=${step} path=${path} isAlone=${paths.length === 1} onAspect=${setAspect} />`)}
+  </div>`;
+}
+
+/**
+ * @param {{data: import("./episode.js").EpisodeData, step: number, path: string, isAlone: boolean, onAspect: (aspect: number) => void}} props
+ */
+function Picture({ data, step, path, isAlone, onAspect }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const [problem, setProblem] = useState("");
   const [isThere, setIsThere] = useState(false);
@@ -20,6 +54,7 @@ export function Picture({ data, step, path, isAlone = true }) {
       drawPicture(canvas.current, entry.bitmap);
       canvas.current.dataset.step = String(step);
       setIsThere(true);
+      onAspect(entry.bitmap.width / entry.bitmap.height);
     };
     if (entry.isDone) show();
     else void entry.done.then(show);

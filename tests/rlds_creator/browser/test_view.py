@@ -105,3 +105,73 @@ def test_datasets_are_looked_through(viewed, visit, options):
     page.goto(f"{viewed.address}{page.url.removeprefix(viewed.address).split('?')[0]}?t=9999")
     page.wait_for_selector(f".picture canvas[data-step='{_STEPS - 1}']")
     assert visitor.troubles == []
+
+
+def test_the_workplace(viewed, visit):
+    visitor = visit(viewed)
+    page = visitor.open("/")
+    page.click("text=reach")
+    page.get_by_label("Episodes where").fill("index <> 1")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("tbody tr:nth-child(2):last-child")
+    page.wait_for_function(
+        "[...document.querySelectorAll('.thumbnail')].every((one) => one.naturalWidth > 0)"
+    )
+    visitor.look("view-filtered")
+    page.click("text=Episode 0")
+    page.wait_for_selector(".picture canvas[data-step='0']")
+    listed = page.locator(".episode-list a")
+    assert [row.split("\n")[0] for row in listed.all_inner_texts()] == ["Episode 0", "Episode 2"]
+    assert page.locator(".step-line .chip").all_inner_texts() == ["first"]
+    page.keyboard.press("End")
+    page.wait_for_selector(".step-line .chip:has-text('terminal')")
+    page.keyboard.press("KeyN")
+    page.wait_for_url("**/train/2?**")
+    page.wait_for_selector(".episode-list a[aria-current]:has-text('Episode 2')")
+
+    # All is on one screen, also with curves; they zoom and move, and a click goes to a step.
+    page.click("[aria-label='Curve of observation/arm']")
+    page.locator(".chart .u-over").nth(1).wait_for()
+    assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")
+    box = page.locator(".chart .u-over").first.bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(*middle)
+    page.mouse.wheel(0, -400)
+    page.mouse.click(box["x"] + 2, middle[1])
+    page.wait_for_function("Number(document.querySelector('.replay').dataset.step) > 1")
+    zoomed = int(page.locator(".replay").get_attribute("data-step"))
+    page.keyboard.down("Shift")
+    page.mouse.move(*middle)
+    page.mouse.down()
+    page.mouse.move(middle[0] + box["width"], middle[1], steps=4)
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    page.mouse.click(box["x"] + 2, middle[1])
+    page.wait_for_function(f"Number(document.querySelector('.replay').dataset.step) < {zoomed}")
+    page.mouse.dblclick(box["x"] + box["width"] - 2, middle[1])
+    page.mouse.click(box["x"] + box["width"] - 2, middle[1])
+    page.wait_for_selector(f".replay[data-step='{_STEPS - 1}']")
+
+    # A pane has the size that was chosen, also when the page is opened anew.
+    wide = page.locator(".episode-list").bounding_box()["width"]
+    page.get_by_role("separator", name="Width of the list").press("ArrowRight")
+    edge = page.get_by_role("separator", name="Height of the curves").bounding_box()
+    high = page.locator(".charts").bounding_box()["height"]
+    page.mouse.move(edge["x"] + 50, edge["y"] + 5)
+    page.mouse.down()
+    page.mouse.move(edge["x"] + 50, edge["y"] - 75, steps=4)
+    page.mouse.up()
+    page.reload()
+    page.locator(".chart .u-over").nth(1).wait_for()
+    assert page.locator(".episode-list").bounding_box()["width"] == wide + 24
+    assert page.locator(".charts").bounding_box()["height"] == pytest.approx(high + 80, abs=1)
+    visitor.look("view-workplace", is_whole=False)
+
+    pytest.importorskip("av")
+    with page.expect_download() as download:
+        page.keyboard.press("KeyV")
+    assert download.value.suggested_filename == "reach_train_2.mp4"
+    assert visitor.troubles == []
+    page.get_by_label("Episodes where").fill("nothing")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".episode-list .error:has-text('nothing')")

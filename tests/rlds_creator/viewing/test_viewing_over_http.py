@@ -1,6 +1,7 @@
 """The pages' view of datasets, asked for over HTTP from a real server."""
 
 import contextlib
+import io
 import json
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import creator_server
 import numpy as np
 import pytest
 from creator_server import fetch
+from PIL import Image
 
 from rlds_creator.server.view_app import view_app
 from rlds_creator.viewing import Shelf
@@ -113,6 +115,69 @@ def test_an_episode(client, datasets):
     assert series["series"][1] == [None] * 7
     # Whatever a field is called.
     assert client.json(f"{base}/series/{urllib.parse.quote('tag:good')}")[1]["series"][0][2] == 1
+
+
+def test_a_condition_chooses_what_is_listed_and_what_is_beside_an_episode(tmp_path):
+    episodes = [tiny_datasets.episode(length, seed=length) for length in (3, 5, 4, 6)]
+    tiny_datasets.write_dataset(tmp_path / "tiny", episodes)
+    for number in range(3):
+        record(tmp_path / "recordings" / f"{number}")
+    with serving(view_app(Shelf([tmp_path]))) as client:
+        found = client.json("/api/datasets")[1]["datasets"]
+        ids = {dataset["name"]: dataset["id"] for dataset in found}
+        asked = urllib.parse.urlencode({"where": "steps > 3 and steps <> 4"})
+        listing = f"/api/datasets/{ids['tiny']}/train"
+        answer = client.json(f"{listing}?{asked}")[1]
+        assert ([row["index"] for row in answer["episodes"]], answer["total"]) == ([1, 3], 2)
+        answer = client.json(f"{listing}?{asked}&offset=1&limit=1")[1]
+        assert ([row["index"] for row in answer["episodes"]], answer["total"]) == ([3], 2)
+        page = f"/datasets/{ids['tiny']}/train"
+        beside = {
+            index: [
+                client.json(f"{listing}/{index}/view?{asked}")[1][name]
+                for name in ("previous", "next", "place")
+            ]
+            for index in (1, 2, 3)
+        }
+        assert beside == {
+            1: [None, f"{page}/3?{asked}", 0],
+            2: [f"{page}/1?{asked}", f"{page}/3?{asked}", 1],  # It is between two of them.
+            3: [f"{page}/1?{asked}", None, 1],
+        }
+        # What is wrong is said by the list; the episode is there all the same.
+        wrong = urllib.parse.urlencode({"where": "nothing > 1"})
+        status, answer = client.json(f"{listing}?{wrong}")
+        assert status == 422
+        assert '"nothing" not found' in answer["error"]["message"]
+        assert client.json(f"{listing}/1/view?{wrong}")[1]["num_steps"] == 5
+        logs = f"/api/datasets/{ids['recordings']}/train?where=index+%3C+2"
+        assert [row["index"] for row in client.json(logs)[1]["episodes"]] == [0, 1]
+
+
+def test_thumbnails_and_videos(client, datasets):
+    base = f"/api/datasets/{datasets['recordings']['id']}/train/1/view"
+    status, headers, body = client.get(f"{base}/thumbnail")
+    assert (status, headers["content-type"]) == (200, "image/png")
+    assert max(Image.open(io.BytesIO(body)).size) <= 160
+    again, _, body = client.get(f"{base}/thumbnail", **{"if-none-match": headers["etag"]})
+    assert (again, body) == (304, b"")
+    tiny = f"/api/datasets/{datasets['tiny']['id']}/train/0/view"
+    assert client.json(f"{tiny}/video")[0] == 404  # Of no camera.
+    broken = f"/api/datasets/{datasets['broken']['id']}/train/0/view"
+    assert client.get(f"{broken}/thumbnail")[0] == 204
+
+    av = pytest.importorskip("av")
+    status, headers, body = client.get(f"{base}/video?path=image&path=observation/large")
+    assert (status, headers["content-type"]) == (200, "video/mp4")
+    sizes = [client.get(f"{base}/pictures/0/{path}")[2] for path in ("image", "observation/large")]
+    (width, height), (other, high) = (Image.open(io.BytesIO(one)).size for one in sizes)
+    with av.open(io.BytesIO(body)) as film:
+        frames = [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
+    assert len(frames) == 7
+    ratio = frames[0].shape[1] / frames[0].shape[0]
+    assert ratio == pytest.approx(width / height + other / high, rel=0.02)
+    assert np.abs(np.diff(np.stack(frames).astype(int), axis=0)).max() > 20  # It moves.
+    assert client.json(f"{base}/video?path=observation/state")[0] == 404
 
 
 def test_what_is_not_there(client, datasets, folder):

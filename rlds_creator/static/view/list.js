@@ -1,0 +1,102 @@
+/** The episodes beside the one that is shown, and the condition that chooses them. */
+import { useResource } from "../api.js";
+import { Button, Failed, IconButton, Loading, StateChip, TextField, Time } from "../components.js";
+import { formatCount, formatNumber, plural } from "../format.js";
+import { html, useEffect, useRef, useState } from "../html.js";
+import { address } from "../router.js";
+
+const LIMIT = 50;
+
+/** A small picture of an episode; nothing if it has none. @param {{base: string}} props `base` is where its data are. */
+export function Thumbnail({ base }) {
+  const [isMissing, setIsMissing] = useState(false);
+  if (isMissing || !base) return html`<span class="thumbnail"></span>`;
+  return html`<img class="thumbnail" loading="lazy" decoding="async" alt="" src=${`${base}/thumbnail`} onError=${() => setIsMissing(true)} />`;
+}
+
+/**
+ * A field for a condition in SQL.
+ * @param {{where: string, error: Error | null, onChange: (where: string) => void}} props
+ */
+export function WhereBox({ where, error, onChange }) {
+  const [text, setText] = useState(where);
+  useEffect(() => setText(where), [where]);
+  return html`<form class="where" role="search" onSubmit=${(/** @type {Event} */ event) => {
+    event.preventDefault();
+    onChange(text.trim());
+  }}>
+    <${TextField} label="Episodes where" placeholder="steps > 50 and success" spellcheck="false" maxlength="2000" title="A condition in SQL over the table of episodes" value=${text} onChange=${setText} error=${where && error?.message} />
+    <${Button} type="submit" icon="filter" aria-label="Filter" title="Filter" />
+    ${where && html`<${IconButton} icon="close" label="Show all episodes" onClick=${() => onChange("")} />`}
+  </form>`;
+}
+
+/**
+ * The rows of a dataset, and of what was recorded here.
+ * @param {Record<string, string>} params Of the address of an episode.
+ * @param {string} search
+ */
+function rowsOf({ episode, d, split, i }, search) {
+  if (episode !== undefined)
+    return {
+      path: "/api/episodes",
+      row: (/** @type {any} */ one) => ({
+        isHere: one.id === episode,
+        href: address("replay", one.id) + search,
+        base: one.state === "playing" ? "" : `/api${address("episodes", one.id, "view")}`,
+        title: html`<${Time} seconds=${one.started} />`,
+        about: html`${plural(Math.max(0, one.num_steps - 1), "step")} <${StateChip} state=${one.state} />`,
+      }),
+    };
+  return {
+    path: `/api${address("datasets", d, split)}`,
+    row: (/** @type {any} */ { index, num_steps: count, total_reward: reward, error }) => ({
+      isHere: String(index) === i,
+      href: address("datasets", d, split, String(index)) + search,
+      base: error ? "" : `/api${address("datasets", d, split, String(index), "view")}`,
+      title: `Episode ${formatCount(index)}`,
+      about: error ? "damaged" : [count !== null && plural(count, "step"), typeof reward === "number" && `reward ${formatNumber(reward)}`].filter(Boolean).join(", "),
+    }),
+  };
+}
+
+/**
+ * The list in which an episode is one.
+ * @param {{params: Record<string, string>, filter: Record<string, string>, outline: import("./episode.js").Outline | null, onWhere: (where: string) => void}} props
+ */
+export function EpisodeList({ params, filter, outline, onWhere }) {
+  const isDataset = params.episode === undefined;
+  const pairs = new URLSearchParams(filter).toString();
+  const [shown, setShown] = useState(/** @type {{offset: number, query: Record<string, any>} | null} */ (null));
+  useEffect(() => {
+    if (outline) setShown({ offset: Math.floor((outline.place ?? 0) / LIMIT) * LIMIT, query: isDataset ? filter : (outline.listed ?? filter) });
+  }, [outline]);
+  const { path, row } = rowsOf(params, pairs && `?${pairs}`);
+  const { data, error, isLoading } = useResource(shown && path, { ...shown?.query, offset: shown?.offset, limit: LIMIT });
+  const here = useRef(/** @type {HTMLElement | null} */ (null));
+  useEffect(() => here.current?.scrollIntoView({ block: "nearest" }), [params.episode ?? params.i, data]);
+  const rows = (error ? [] : (data?.episodes ?? [])).map(row);
+  const total = data?.total ?? null;
+  const offset = shown?.offset ?? 0;
+  const turn = (/** @type {number} */ by) => shown && setShown({ ...shown, offset: Math.max(0, offset + by) });
+  return html`<nav class="episode-list panel" aria-label="Episodes">
+    ${isDataset && html`<${WhereBox} where=${filter.where ?? ""} error=${error} onChange=${onWhere} />`}
+    ${error && !filter.where && html`<${Failed} error=${error} />`}
+    ${!data && isLoading && html`<${Loading} label="The episodes are listed…" />`}
+    <ul aria-busy=${isLoading ? "true" : undefined}>
+      ${rows.map(
+        (/** @type {any} */ { isHere, href, base, title, about }) => html`<li key=${href}>
+          <a href=${href} ref=${isHere ? here : undefined} aria-current=${isHere ? "page" : undefined}>
+            <${Thumbnail} base=${base} /><span><strong>${title}</strong><small class="quiet">${about}</small></span>
+          </a>
+        </li>`,
+      )}
+    </ul>
+    ${data && !error && html`<footer class="quiet">
+      <span role="status">${total === null ? "" : plural(total, "episode")}</span>
+      ${(offset > 0 || (total ?? Infinity) > LIMIT) &&
+      html`<${IconButton} icon="left" size="small" label="Episodes before these" disabled=${offset === 0} onClick=${() => turn(-LIMIT)} />
+        <${IconButton} icon="right" size="small" label="Episodes after these" disabled=${rows.length < LIMIT || offset + LIMIT >= (total ?? Infinity)} onClick=${() => turn(LIMIT)} />`}
+    </footer>`}
+  </nav>`;
+}
