@@ -21,7 +21,14 @@ from envlogger.converters.stored_types import ARRAYS
 from envlogger.step_data import StepData
 from rlds.formats.logs.source import EnvLoggerSource
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement, as_it_was, pngs_of, sidecar_placements
+from rlds.sources.exporting import (
+    PNGS,
+    Export,
+    Placement,
+    as_it_was,
+    pngs_of,
+    sidecar_placements,
+)
 from rlds.sources.sidecar import Sidecar, SidecarWriter
 from rlds.sources.source import Place, RandomAccessSource, SourceEpisode
 from rlds.video import VIDEO
@@ -82,7 +89,7 @@ class EnvLoggerExport(Export):
     def placements(self) -> Sequence[Placement]:
         if self._sidecar is None:
             return as_it_was(self.episodes)
-        return sidecar_placements(self._sidecar)
+        return sidecar_placements(self._sidecar, dict.fromkeys(self.pngs, PNGS))
 
     @override
     def write(self, path: Path) -> None:

@@ -19,6 +19,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, as_it_was
 from rlds.sources.source import Place, RandomAccessSource, SourceEpisode
 from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import map_named_leaves
 from tfds_files.features import Dataset, Feature, Features, Image, Tensor
 
 __all__ = ["TfdsExport"]
@@ -137,8 +138,14 @@ def _features_of(episodes: Episodes) -> Features:
     as_png = episodes.source.images_as_png
     feature = _feature({**steps, **flags}, rlds.STEPS, as_png)
     others = {**EPISODE_FIELDS, **episodes.source.episode_fields()}
+    others = map_named_leaves(lambda path, field: _as_file(field), others)
     children = {name: _feature(field, name, False) for name, field in sorted(others.items())}
     return Features(features={**children, rlds.STEPS: Dataset(feature=feature)})
+
+
+def _as_file(field: Any) -> Any:
+    """A field of an episode: an image that is a file stays one, of which TFDS has bytes."""
+    return Field(bytes, doc=field.doc) if isinstance(field, Field) and field.encoding else field
 
 
 def _feature(field: Any, path: str, as_png: bool) -> Feature:
