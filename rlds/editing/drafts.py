@@ -108,6 +108,23 @@ class Draft:
             values += table.arrow([name])[name].to_pylist()
         return values
 
+    def duplicates(self) -> dict[tuple[str, str], int]:
+        """Returns how many episodes of merged datasets have the same steps as one of another.
+
+        Returns:
+          The numbers, by the splits that the two are in.
+        """
+        names = np.repeat([*self.parts], [len(part.episodes) for part in self.parts.values()])
+        seen: dict[bytes, tuple[str, str]] = {}
+        found: dict[tuple[str, str], int] = {}
+        for row, digest in enumerate(self.column("digest")):
+            if not self.kept[row] or digest is None:
+                continue
+            name, split = seen.setdefault(digest, (names[row], self.split[row]))
+            if name != names[row]:
+                found[split, self.split[row]] = found.get((split, self.split[row]), 0) + 1
+        return found
+
     def example(self) -> SourceEpisode:
         """Returns the first episode that stays, as the changes so far leave it."""
         rows = np.flatnonzero(self.kept)[:1]

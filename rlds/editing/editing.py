@@ -119,6 +119,11 @@ class Edit:
         own = np.array([part.episodes.format == format for part in draft.parts.values()])
         self.copied = int((own[self.view.parts_of(rows)] & ~self.view.touched(rows)).sum())
         self.notes = [*draft.notes, *self._notes_on_licenses()]
+        if len(draft.parts) > 1:
+            self.notes += [
+                f"episodes that are in two datasets, in {one} and in {other}: {number}"
+                for (one, other), number in draft.duplicates().items()
+            ]
         whole = self._export("+".join(self.view.splits))
         self.placements = tuple(whole.placements())
         self.keeps_splits, self.is_split = whole.keeps_splits, draft.is_split

@@ -241,6 +241,9 @@ def test_datasets_become_one(robot, tmp_path):
     assert episodes[5].metadata["instruction"] == "push"
     lineage = editing.lineage_of(tmp_path / "all")
     assert editing.origin_of(lineage, "train", 5)[0] == ("other", "train", 0)
+    export(Robot(lengths=LENGTHS[:2]), "webdataset", tmp_path / "same")
+    plan = str(editing.prepare_edit(robot, [Merge([tmp_path / "same"]), Delete(episodes=[0])]))
+    assert "episodes that are in two datasets, in train and in train: 1" in plan
     # What is not everywhere is refused, filled or left out; what is unlike is refused.
     rlds.edit(tmp_path / "other", Drop("success"))
     with pytest.raises(ValueError, match=r"has no field 'success': map .* fill .* or leave out"):
