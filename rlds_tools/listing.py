@@ -30,7 +30,9 @@ class Found:
       episodes: How many episodes it has; None if that is not known without reading it.
       steps: How many steps they have; None likewise.
       num_bytes: How large it is; None likewise.
-      error: What is wrong with it, if it cannot be opened.
+      error: What is wrong with it, if it cannot be opened; or with the condition for it.
+      matching: For how many episodes the condition holds; None without one.
+      matching_steps: How many steps these have; None likewise.
     """
 
     path: str
@@ -41,6 +43,8 @@ class Found:
     steps: int | None = None
     num_bytes: int | None = None
     error: str | None = None
+    matching: int | None = None
+    matching_steps: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,10 +54,12 @@ class Listing(Result):
     Attributes:
       path: The folder.
       datasets: The datasets, by their paths.
+      where: The condition whose episodes were counted.
     """
 
     path: str
     datasets: tuple[Found, ...]
+    where: str | None = None
 
     @override
     def blocks(self) -> Iterator[Block]:
@@ -61,22 +67,24 @@ class Listing(Result):
             yield f"{self.path}: no datasets of TFDS, logs of EnvLogger or datasets of Minari"
             return
         yield f"{self.path}: {count(len(self.datasets), 'dataset')}"
-        rows = [
-            [
-                os.path.relpath(found.path, self.path),
-                found.format,
-                _cell(found.episodes),
-                _cell(found.steps),
-                "?" if found.num_bytes is None else size_of(found.num_bytes),
-                (found.error or "").partition("\n")[0][:80],
+        columns = {
+            "path": [os.path.relpath(found.path, self.path) for found in self.datasets],
+            "format": [found.format for found in self.datasets],
+            ">episodes": [_cell(found.episodes) for found in self.datasets],
+            ">steps": [_cell(found.steps) for found in self.datasets],
+            ">size": [
+                "?" if found.num_bytes is None else size_of(found.num_bytes)
+                for found in self.datasets
+            ],
+        }
+        if self.where is not None:
+            columns[">matching"] = [_cell(found.matching) for found in self.datasets]
+            columns[">their steps"] = [_cell(found.matching_steps) for found in self.datasets]
+        if any(found.error for found in self.datasets):
+            columns["error"] = [
+                (found.error or "").partition("\n")[0][:80] for found in self.datasets
             ]
-            for found in self.datasets
-        ]
-        has_errors = any(found.error for found in self.datasets)
-        columns = ["path", "format", ">episodes", ">steps", ">size", "error"]
-        if not has_errors:
-            columns, rows = columns[:-1], [row[:-1] for row in rows]
-        yield Table(columns, rows)
+        yield Table(list(columns), [list(row) for row in zip(*columns.values())])
         yield f"next: rlds inspect {self.datasets[0].path}"
 
 
@@ -111,21 +119,29 @@ class Formats(Result):
         )
 
 
-def list_datasets(directory: str | os.PathLike[str] = ".", *, depth: int = 6) -> Listing:
+def list_datasets(
+    directory: str | os.PathLike[str] = ".", *, depth: int = 6, where: str | None = None
+) -> Listing:
     """Finds the datasets below a folder of this machine: of TFDS, of Minari, and logs.
 
     Args:
       directory: The folder. Links are not followed.
       depth: How many folders deep to look.
+      where: Counts the episodes for which this holds, a condition in SQL; see `rlds.sources.open`.
+        A dataset for which it is wrong, because it has no such column, has that as its `error`.
 
     Raises:
       FileNotFoundError: There is no such folder.
+      ImportError: What reads conditions is not installed.
     """
     directory = os.fspath(directory)
     if not os.path.isdir(directory):
         raise FileNotFoundError(f"{directory!r} is not a folder")
     places = sorted(find_datasets(directory, depth))
-    return Listing(directory, tuple(_describe(path, format) for path, format in places))
+    datasets = (_describe(path, format) for path, format in places)
+    if where is not None:
+        datasets = (_with_matching(found, where) for found in datasets)
+    return Listing(directory, tuple(datasets), where)
 
 
 def list_formats() -> Formats:
@@ -194,6 +210,23 @@ def _describe(path: str, format: str) -> Found:
         None if None in episodes else sum(filter(None, episodes)),
         None if None in steps else sum(filter(None, steps)),
         found.num_bytes,
+    )
+
+
+def _with_matching(found: Found, where: str) -> Found:
+    """Counts the episodes of a dataset for which a condition holds."""
+    if found.error is not None:
+        return found
+    try:
+        chosen = inspect(found.path, format=found.format, where=where)
+    except (OSError, ValueError, RuntimeError, LookupError) as error:
+        said = str(error).removeprefix(f"where: {where!r}: ")
+        return dataclasses.replace(found, error=said)
+    assert isinstance(chosen, Inspection)
+    return dataclasses.replace(
+        found,
+        matching=sum(split.episodes or 0 for split in chosen.splits),
+        matching_steps=sum(split.steps or 0 for split in chosen.splits),
     )
 
 

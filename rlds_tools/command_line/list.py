@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
-from rlds_tools.command_line.printing import prints_result
+from rlds_tools.command_line.printing import prints_result, where_option
 from rlds_tools.results import Result
 
 EXAMPLES = """\b
 Examples:
   rlds list ~/tensorflow_datasets
+  rlds list data --where 'steps > 50 and success'
   rlds list --formats
 """
 
@@ -18,12 +19,18 @@ Examples:
 @click.argument("directory", default=".")
 @click.option("--depth", default=6, show_default=True, help="How many folders deep to look.")
 @click.option("--formats", is_flag=True, help="List the formats that can be read, and options.")
+@where_option
 @prints_result
-def command(directory: str, depth: int, formats: bool) -> Result:
+def command(directory: str, depth: int, formats: bool, where: str | None) -> Result:
     """List the datasets below a folder.
 
-    Finds datasets of TFDS, of Minari, and logs of EnvLogger.
+    Finds datasets of TFDS, of Minari, and logs of EnvLogger. With --where, it counts the episodes
+    of each for which the condition holds.
     """
     from rlds_tools import listing
 
-    return listing.list_formats() if formats else listing.list_datasets(directory, depth=depth)
+    if formats and where is not None:
+        raise click.UsageError("--where: not with --formats")
+    if formats:
+        return listing.list_formats()
+    return listing.list_datasets(directory, depth=depth, where=where)

@@ -1,7 +1,9 @@
 """`--where` chooses episodes, for each command that reads them."""
 
 import json
+import os
 import shlex
+import shutil
 
 import pytest
 
@@ -51,6 +53,30 @@ def test_inspect(dataset, log, capsys):
     whole = rlds.sources.open(dataset)
     found = printed(capsys, *words, "--step", "3")
     assert found["fields"]["action"] == whole[1]["action"][3]
+
+
+def test_list(dataset, log, tmp_path, capsys):
+    for data in (dataset, log):
+        shutil.copytree(data, tmp_path / "data" / os.path.basename(data))
+    (tmp_path / "data" / "damaged").mkdir()
+    (tmp_path / "data" / "damaged" / "dataset_info.json").write_text("{")
+    found = printed(capsys, "list", tmp_path / "data", "--where", "steps > 9")["datasets"]
+    counted = {
+        each["format"]: [each[name] for name in ("episodes", "matching", "matching_steps", "error")]
+        for each in found
+        if not each["path"].endswith("damaged")
+    }
+    assert counted == {"tfds": [3, 1, 30, None], "envlogger": [3, 3, 30, None]}
+    # What one of them lacks is said in its row, and the others are listed.
+    name = min(
+        rlds.sources.open(dataset).table().columns.keys()
+        - rlds.sources.open(log).table().columns.keys()
+    )
+    assert run("list", tmp_path / "data", "--where", f'"{name}" is not null') == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "not found" in next(line for line in lines if "envlogger" in line)
+    assert sum("  matching  their steps" in line for line in lines) == 1
+    assert run("list", "--formats", "--where", "steps > 9") == 2
 
 
 def test_report(dataset, log, tmp_path, capsys):
