@@ -17,7 +17,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,13 +35,18 @@ from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.replacing import FOLDER
 from rlds_ecosystem.whole_files import try_to_lock, write_at_once
 
-__all__ = ["EpisodeTable", "TablePart", "table_part"]
+__all__ = ["EpisodeTable", "Progress", "TablePart", "table_part"]
+
+# Whether to show how far it is, if None on a terminal; or who is told: how many episodes are done,
+# and of how many, if that is known.
+Progress = bool | Callable[[int, int | None], None] | None
 
 # A table that was made by another version is made anew.
-_VERSION = 2
+_VERSION = 3
 _KEY = b"rlds"
-# So many episodes are read by one call, and kept in one file until all are read.
-_AT_ONCE = 2_000
+# So many episodes are read by one call, and kept in one file until all are read: fewer of a small
+# dataset, whose episodes may be long.
+_AT_ONCE, _LEAST_AT_ONCE = 2_000, 64
 _ROWS_IN_GROUP = 100_000
 # Processes are started if one would be at work for longer than so many seconds.
 _LONG = 10.0
@@ -128,7 +133,7 @@ def table_part(
     split: str,
     rows: range | np.ndarray,
     *,
-    progress: bool | None = None,
+    progress: Progress = None,
     jobs: int | None = None,
 ) -> TablePart:
     """Returns rows of the table of a split; makes the table if there is none of these files.
@@ -137,7 +142,7 @@ def table_part(
       source: The source.
       split: The split.
       rows: The numbers of the episodes.
-      progress: Whether to show a progress bar; if None, on a terminal.
+      progress: Whether to show a progress bar, if None on a terminal; or who is told how far it is.
       jobs: How many processes may read episodes; as many as there are processors if None.
 
     Raises:
@@ -165,7 +170,7 @@ def _with_labels(part: TablePart, columns: Sequence[str] | None) -> Any:
     return table.append_column(label_rows.COLUMN, label_rows.joined(digests, labels))
 
 
-def _table_file(source: Source, split: str, progress: bool | None, jobs: int | None) -> Path:
+def _table_file(source: Source, split: str, progress: Progress, jobs: int | None) -> Path:
     """Returns the table of a split; makes it if there is none that is of these files."""
     key, name = _key_of(source), f"episodes-{split}.parquet"
     places = [folder / name for folder in (*folder_of(source), *cached(source, "episodes"))]
@@ -190,7 +195,7 @@ class _Making:
         self._source, self._split, self._key, self._place = source, split, key, place
         self._drafts = place.with_name(f".{place.name}.{key[:16]}")
 
-    def make(self, progress: bool | None, jobs: int) -> None:
+    def make(self, progress: Progress, jobs: int) -> None:
         for other in self._place.parent.glob(f".{self._place.name}.*"):
             if other != self._drafts:
                 shutil.rmtree(other, ignore_errors=True)
@@ -203,19 +208,20 @@ class _Making:
                 os.close(descriptor)
         shutil.rmtree(self._drafts, ignore_errors=True)
 
-    def _tables(self, progress: bool | None, jobs: int, *, keeps: bool) -> Iterator[Any]:
+    def _tables(self, progress: Progress, jobs: int, *, keeps: bool) -> Iterator[Any]:
         """Yields the rows of all episodes, in their order."""
         tasks = _tasks(self._source, self._split)
-        with show_progress(progress) as bars:
+        with show_progress(False if callable(progress) else progress) as bars:
             known = self._source.num_episodes(self._split)
             bar = bars.add_task("table of episodes", total=known)
             first = 0
-            for number, table in enumerate(self._read(tasks, jobs, keeps=keeps)):
-                del number
+            for table in self._read(tasks, jobs, keeps=keeps):
                 if not isinstance(self._source, RandomAccessSource):
                     table = _counted(table, first)
                 first += len(table)
                 bars.update(bar, completed=first)
+                if callable(progress):
+                    progress(first, known)
                 yield table
 
     def _read(self, tasks: Sequence[range | str], jobs: int, *, keeps: bool) -> Iterator[Any]:
@@ -255,7 +261,8 @@ def _tasks(source: Source, split: str) -> list[range | str]:
     if not isinstance(source, RandomAccessSource):
         return [*source.parts(split)]
     number = source.num_episodes(split)
-    return [range(begin, min(begin + _AT_ONCE, number)) for begin in range(0, number, _AT_ONCE)]
+    size = min(_AT_ONCE, max(_LEAST_AT_ONCE, number // 64))
+    return [range(begin, min(begin + size, number)) for begin in range(0, number, size)]
 
 
 def _made(source: Source, split: str, tasks: Sequence[range | str], jobs: int) -> Iterator[Any]:

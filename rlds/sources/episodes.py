@@ -33,7 +33,7 @@ from rlds_ecosystem.nests import leaves_at, nest, put
 from tfds_files.splits import ranges_of
 
 if TYPE_CHECKING:
-    from rlds.sources.episode_table import EpisodeTable
+    from rlds.sources.episode_table import EpisodeTable, Progress
 
 __all__ = ["Episodes", "as_values"]
 
@@ -222,7 +222,7 @@ class Episodes(Sequence[SourceEpisode]):
         """
         return self._episodes.outlines()
 
-    def table(self, *, progress: bool | None = None, jobs: int | None = None) -> EpisodeTable:
+    def table(self, *, progress: Progress = None, jobs: int | None = None) -> EpisodeTable:
         """Returns the table of the episodes: a row for each, with what is known of it.
 
         Its columns are `split`, `index` (in the split), `key`, `steps`, `transitions`, `return`,
@@ -237,7 +237,8 @@ class Episodes(Sequence[SourceEpisode]):
         cache, as long as the files stay as they are.
 
         Args:
-          progress: Whether to show a progress bar; if None, on a terminal.
+          progress: Whether to show a progress bar, if None on a terminal. Or a function: it is told
+            how many episodes are done, and of how many, None if nobody knows.
           jobs: How many processes may read episodes; as many as there are processors if None.
 
         Raises:

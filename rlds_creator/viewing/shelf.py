@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import concurrent.futures
 import hashlib
 import itertools
 import os
@@ -19,6 +20,7 @@ import envlogger
 from rlds import sources
 from rlds.formats.logs.recorded_logs import find_logs
 from rlds.sources import reading
+from rlds.sources.episode_table import EpisodeTable
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.episode_view import EpisodeView
 from rlds_creator.viewing.log_steps import LogSteps
@@ -37,6 +39,8 @@ _CACHE_BYTES = 128 << 20
 _MOST_OPEN = 32
 # How long a listing looks for the lengths of episodes; those that it did not get to are unknown.
 _LISTING_SECONDS = 0.5
+# How long it waits for the table of episodes: after that it says how far that is.
+_TABLE_SECONDS = 1.0
 
 
 class Shelf:
@@ -84,6 +88,9 @@ class Shelf:
     ) -> dict[str, Any]:
         """Returns some episodes of a split: {"episodes": [..], "total"}.
 
+        As long as the table is made that a condition needs, there are none, and "making" says how
+        far it is: {"done", "total"}.
+
         Args:
           dataset: The dataset.
           split: The split.
@@ -98,7 +105,10 @@ class Shelf:
           ValueError: It is no such condition.
         """
         found = self._dataset(dataset, split)
-        numbers, total = found.numbers(split, where), found.count(split)
+        try:
+            numbers, total = found.numbers(split, where), found.count(split)
+        except _BeingMadeError as making:
+            return {"episodes": [], "total": None, "making": making.how_far}
         offset, limit = max(offset, 0), min(max(limit, 0), 1_000)
         total = len(numbers) if where else total
         end = offset + limit
@@ -113,7 +123,7 @@ class Shelf:
         found = self._dataset(dataset, split)
         try:
             numbers = found.numbers(split, where, at_least=index + 2)
-        except (ImportError, ValueError):  # The list says what is wrong with its condition.
+        except (ImportError, ValueError, _BeingMadeError):  # The list says what is wrong.
             return {"previous": None, "next": None, "place": None}
         place, after = bisect.bisect_left(numbers, index), bisect.bisect_right(numbers, index)
         around = {
@@ -197,6 +207,32 @@ def _identifier(name: str, path: str) -> str:
     return f"{plain}-{digest[:8]}".strip("-")
 
 
+class _BeingMadeError(Exception):
+    """A table of episodes is not there yet."""
+
+    def __init__(self, how_far: Mapping[str, int | None]) -> None:
+        super().__init__(how_far)
+        self.how_far = how_far
+
+
+class _Making:
+    """Makes a table of episodes, in a thread of its own."""
+
+    def __init__(self, episodes: sources.Episodes) -> None:
+        self.how_far: Mapping[str, int | None] = {"done": 0, "total": None}
+        self.made: concurrent.futures.Future[EpisodeTable] = concurrent.futures.Future()
+        threading.Thread(target=self._make, args=(episodes,), daemon=True).start()
+
+    def _make(self, episodes: sources.Episodes) -> None:
+        try:
+            self.made.set_result(episodes.table(progress=self._note))
+        except BaseException as error:
+            self.made.set_exception(error)
+
+    def _note(self, done: int, total: int | None) -> None:
+        self.how_far = {"done": done, "total": total}
+
+
 class _Dataset:
     """A dataset of a shelf."""
 
@@ -208,7 +244,8 @@ class _Dataset:
         self.metadata: Mapping[str, Any] = {}
         self.splits: Sequence[str] = ()
         self._is_open = False
-        self._lock, self._asking = threading.RLock(), threading.Lock()
+        self._lock = threading.RLock()
+        self._makings: dict[str, _Making] = {}
         self._views: dict[tuple[str, int], EpisodeView] = {}
 
     def open(self) -> None:
@@ -250,12 +287,20 @@ class _Dataset:
         if not where:
             total = self.count(split)
             return range(at_least if total is None else total)
-        with self._asking:  # The table of episodes is made once.
-            found: Sequence[int] = self.cache.get(
-                (self.id, split, "where", where),
-                lambda: self.episodes(split).table(progress=False).where(where),
-            )
+        found: Sequence[int] = self.cache.get(
+            (self.id, split, "where", where), lambda: self._table(split).where(where)
+        )
         return found
+
+    def _table(self, split: str) -> EpisodeTable:
+        with self._lock:
+            if split not in self._makings or self._makings[split].made.done():
+                self._makings[split] = _Making(self.episodes(split))
+            making = self._makings[split]
+        try:
+            return making.made.result(_TABLE_SECONDS)
+        except concurrent.futures.TimeoutError:
+            raise _BeingMadeError(making.how_far) from None
 
     def listing(self, split: str, numbers: Sequence[int]) -> list[dict[str, Any]]:
         """Some episodes, as far as that is known soon."""

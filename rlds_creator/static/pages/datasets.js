@@ -58,8 +58,8 @@ function Dataset({ dataset, query, isOnly }) {
     ${names.length > 1 &&
     html`<div class="splits"><${Segments} label="Split" hideLabel=${true} value=${split} onChange=${(/** @type {string} */ name) => setQuery({ split: name, offset: null })}
       choices=${dataset.splits.map((/** @type {any} */ { name, episodes }) => ({ value: name, label: `${name}${episodes === null ? "" : ` · ${formatCount(episodes)}`}` }))} /></div>`}
-    ${split !== undefined && html`<${WhereBox} where=${query.where ?? ""} error=${listing.error} onChange=${(/** @type {string} */ where) => setQuery({ where, offset: null })} />`}
-    ${query.where && listing.error
+    ${split !== undefined && html`<${WhereBox} where=${query.where ?? ""} listing=${listing} onChange=${(/** @type {string} */ where) => setQuery({ where, offset: null })} />`}
+    ${query.where && (listing.error || listing.data?.making)
       ? null
       : split === undefined && !dataset.error
       ? html`<${Empty} icon="episodes" title="There are no episodes">This dataset has no splits.<//>`

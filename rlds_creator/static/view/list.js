@@ -15,12 +15,19 @@ export function Thumbnail({ base }) {
 }
 
 /**
- * A field for a condition in SQL.
- * @param {{where: string, error: Error | null, onChange: (where: string) => void}} props
+ * A field for a condition in SQL; while the table of episodes is made for it, how far that is.
+ * @param {{where: string, listing: import("../api.js").Resource, onChange: (where: string) => void}} props
  */
-export function WhereBox({ where, error, onChange }) {
+export function WhereBox({ where, listing, onChange }) {
+  const { data, error, reload } = listing;
   const [text, setText] = useState(where);
   useEffect(() => setText(where), [where]);
+  useEffect(() => {
+    if (!data?.making) return;
+    const timer = setTimeout(reload, 500);
+    return () => clearTimeout(timer);
+  }, [data, reload]);
+  const { done, total } = data?.making ?? {};
   return html`<form class="where" role="search" onSubmit=${(/** @type {Event} */ event) => {
     event.preventDefault();
     onChange(text.trim());
@@ -28,6 +35,7 @@ export function WhereBox({ where, error, onChange }) {
     <${TextField} label="Episodes where" placeholder="steps > 50 and success" spellcheck="false" maxlength="2000" title="A condition in SQL over the table of episodes" value=${text} onChange=${setText} error=${where && error?.message} />
     <${Button} type="submit" icon="filter" aria-label="Filter" title="Filter" />
     ${where && html`<${IconButton} icon="close" label="Show all episodes" onClick=${() => onChange("")} />`}
+    ${where && data?.making && !error && html`<${Loading} label=${`The table of episodes is made: ${formatCount(done)}${total === null ? "" : ` of ${formatCount(total)}`} are read`} />`}
   </form>`;
 }
 
@@ -72,7 +80,8 @@ export function EpisodeList({ params, filter, outline, onWhere }) {
     if (outline) setShown({ offset: Math.floor((outline.place ?? 0) / LIMIT) * LIMIT, query: isDataset ? filter : (outline.listed ?? filter) });
   }, [outline]);
   const { path, row } = rowsOf(params, pairs && `?${pairs}`);
-  const { data, error, isLoading } = useResource(shown && path, { ...shown?.query, offset: shown?.offset, limit: LIMIT });
+  const listing = useResource(shown && path, { ...shown?.query, offset: shown?.offset, limit: LIMIT });
+  const { data, error, isLoading } = listing;
   const here = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => here.current?.scrollIntoView({ block: "nearest" }), [params.episode ?? params.i, data]);
   const rows = (error ? [] : (data?.episodes ?? [])).map(row);
@@ -80,7 +89,7 @@ export function EpisodeList({ params, filter, outline, onWhere }) {
   const offset = shown?.offset ?? 0;
   const turn = (/** @type {number} */ by) => shown && setShown({ ...shown, offset: Math.max(0, offset + by) });
   return html`<nav class="episode-list panel" aria-label="Episodes">
-    ${isDataset && html`<${WhereBox} where=${filter.where ?? ""} error=${error} onChange=${onWhere} />`}
+    ${isDataset && html`<${WhereBox} where=${filter.where ?? ""} listing=${listing} onChange=${onWhere} />`}
     ${error && !filter.where && html`<${Failed} error=${error} />`}
     ${!data && isLoading && html`<${Loading} label="The episodes are listed…" />`}
     <ul aria-busy=${isLoading ? "true" : undefined}>
@@ -92,7 +101,7 @@ export function EpisodeList({ params, filter, outline, onWhere }) {
         </li>`,
       )}
     </ul>
-    ${data && !error && html`<footer class="quiet">
+    ${data && !data.making && !error && html`<footer class="quiet">
       <span role="status">${total === null ? "" : plural(total, "episode")}</span>
       ${(offset > 0 || (total ?? Infinity) > LIMIT) &&
       html`<${IconButton} icon="left" size="small" label="Episodes before these" disabled=${offset === 0} onClick=${() => turn(-LIMIT)} />

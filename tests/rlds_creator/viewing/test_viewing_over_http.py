@@ -15,8 +15,9 @@ import pytest
 from creator_server import fetch
 from PIL import Image
 
+from rlds.sources import episode_table, reading
 from rlds_creator.server.view_app import view_app
-from rlds_creator.viewing import Shelf
+from rlds_creator.viewing import Shelf, shelf
 from rlds_tools.command_line.commands import run
 from tests.rlds_creator.viewing.test_episode_view import SHOWN, record
 from tests.support import tiny_datasets
@@ -152,6 +153,33 @@ def test_a_condition_chooses_what_is_listed_and_what_is_beside_an_episode(tmp_pa
         assert client.json(f"{listing}/1/view?{wrong}")[1]["num_steps"] == 5
         logs = f"/api/datasets/{ids['recordings']}/train?where=index+%3C+2"
         assert [row["index"] for row in client.json(logs)[1]["episodes"]] == [0, 1]
+
+
+def test_a_list_says_how_far_the_table_is_that_its_condition_needs(tmp_path, monkeypatch):
+    monkeypatch.setattr(episode_table, "_LEAST_AT_ONCE", 1)
+    monkeypatch.setattr(shelf, "_TABLE_SECONDS", 0.05)
+    is_held, read = threading.Event(), reading.read
+
+    def held(source, split, index, *args):
+        assert index != 2 or is_held.wait(30)
+        return read(source, split, index, *args)
+
+    episodes = [tiny_datasets.episode(length, seed=length) for length in (3, 5, 4, 6)]
+    tiny_datasets.write_dataset(tmp_path / "tiny", episodes)
+    with serving(view_app(Shelf([tmp_path]))) as client:
+        found = client.json("/api/datasets")[1]["datasets"][0]
+        address = f"/api/datasets/{found['id']}/train"
+        listing = f"{address}?where=steps+%3E+4"
+        with monkeypatch.context() as during:
+            during.setattr(reading, "read", held)
+            answers = [client.json(listing)[1] for _ in range(40)]
+            making = {"done": 2, "total": 4}
+            assert answers[-1] == {"episodes": [], "total": None, "making": making}
+            assert client.json(f"{address}/1/view?where=steps+%3E+4")[1]["place"] is None
+            is_held.set()
+            while "making" in (answer := client.json(listing)[1]):
+                pass
+        assert [row["index"] for row in answer["episodes"]] == [1, 3]
 
 
 def test_thumbnails_and_videos(client, datasets):
