@@ -4,6 +4,8 @@ from rlds.feeds.materialising import materialise as materialise
 from rlds.feeds.mixture import Mixture as Mixture
 from rlds.feeds.order import SegmentShuffle as SegmentShuffle
 from rlds.feeds.permutation import RowRandom as RowRandom
+from rlds.feeds.priorities import PrioritizedFeed as PrioritizedFeed
+from rlds.feeds.returns import lambda_returns as lambda_returns
 from rlds.feeds.roles import Roles as Roles
 from rlds.feeds.samples import Samples as Samples
 from rlds.feeds.table import Table as Table

@@ -21,7 +21,7 @@ import numpy as np
 from rlds.feeds import arrays
 from rlds.feeds.arrays import joined
 from rlds.feeds.mixture import Mixture, not_samples
-from rlds.feeds.order import InOrder, Order, Segmented, SegmentShuffle, Shuffled
+from rlds.feeds.order import InOrder, Order, Segmented, SegmentShuffle, Shuffled, Weighted
 from rlds.feeds.permutation import RowRandom, key_of
 from rlds.feeds.planning import explain, planned_shuffle
 from rlds.feeds.samples import Batch, Columns, Samples
@@ -32,6 +32,7 @@ __all__ = ["Feed", "FeedIterator"]
 
 _REMAINDERS = ("carry", "drop", "short")
 _STATE_VERSION = 1
+_NUMBERS = ("sample_number", "episode_number", "step_number", "part_number")
 # Small batches are made many at a time, which costs less for each. Then their files are looked at,
 # which takes as long as to copy some rows.
 _BLOCK_ROWS, _BLOCK_ROWS_PER_FILE, _BLOCK_BYTES = 4096, 512, 8 << 20
@@ -54,7 +55,8 @@ class Feed:
         than memory; `SegmentShuffle` says how long they are, and how many. None leaves the samples
         in their order. "auto" chooses between the first two, by how the data is stored and by
         `cache_bytes`; `explain` says what and why.
-      epochs: How often to go through the samples; without end if None.
+      epochs: How often to go through the samples; without end if None. A mixture is through when
+        each of its datasets has been passed once; others have begun anew by then.
       remainder: What happens to the samples at the end of an epoch that do not fill a batch:
         "carry" begins the next epoch in the same batch, "short" makes a shorter batch, "drop"
         leaves them out. With "carry", the last batch of all may be shorter.
@@ -64,6 +66,8 @@ class Feed:
       transform: Takes each batch and returns it changed. It may take a second argument, a
         `RowRandom`, from which each row gets the same random numbers whatever number of ranks and
         workers there is.
+      numbers: Whether each row says what it is, in the fields `sample_number` (among those of its
+        part), `episode_number`, `step_number`, and `part_number` (of a mixture), all int64.
 
     Raises:
       TypeError: A number is no integer.
@@ -85,6 +89,7 @@ class Feed:
         rank: int = 0,
         world: int = 1,
         transform: Callable[..., Any] | None = None,
+        numbers: bool = False,
     ) -> None:
         if not isinstance(samples, Samples | Mixture):
             raise TypeError(not_samples(samples))
@@ -103,17 +108,19 @@ class Feed:
             raise ValueError(f"a batch of {batch_size} cannot be dealt to {world} ranks evenly")
         self.samples, self.batch_size, self.seed = samples, batch_size, seed
         self.epochs, self.remainder, self.rank, self.world = epochs, remainder, rank, world
-        self.transform = transform
+        self.transform, self.numbers = transform, numbers
         self._transform_takes_rng = transform is not None and _takes_two(transform)
         self._parts = samples.parts if isinstance(samples, Mixture) else [samples]
-        if isinstance(samples, Mixture) and (epochs is not None or remainder != "carry"):
-            raise ValueError("a mixture has no end: leave out epochs and remainder")
+        if numbers and (taken := samples.spec.keys() & {*_NUMBERS}):
+            raise ValueError(f"numbers: there is a field {min(taken)!r} already")
         self.plans = [planned_shuffle(part, shuffle) for part in self._parts]
         self._orders = [
             _order(part, plan.shuffle, key_of("part", seed, number))
             for number, (part, plan) in enumerate(zip(self._parts, self.plans))
         ]
         self._size = self._orders[0].size
+        if isinstance(samples, Mixture) and epochs is not None:
+            self._size = samples.size(seed)
         if any(not order.size for order in self._orders):
             raise ValueError(f"there are no samples: {samples!r}. Are the episodes long enough?")
         if remainder == "drop" and self._size < batch_size:
@@ -258,6 +265,8 @@ class Feed:
         epoch, number = divmod(batch, self._batches_per_epoch)
         begin = number * self.batch_size
         places = self._dealt(begin, min(begin + self.batch_size, self._size))
+        if isinstance(self.samples, Mixture):
+            return np.zeros_like(places), places + epoch * self._size
         return np.full_like(places, epoch), places
 
     def _carried(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -290,15 +299,22 @@ class Feed:
         return made
 
     def _columns_of(self, part: int, epochs: np.ndarray, places: np.ndarray) -> Columns:
-        samples, order = self._parts[part], self._orders[part]
+        order = self._orders[part]
         first = int(epochs[0])
         if (epochs == first).all():
-            return samples.batch_columns(order.numbers(first, places), first)
+            return self._made(part, order.numbers(first, places), first)
         made: Columns = {}
         for epoch in np.unique(epochs).tolist():
             rows = np.flatnonzero(epochs == epoch)
-            found = samples.batch_columns(order.numbers(epoch, places[rows]), epoch)
+            found = self._made(part, order.numbers(epoch, places[rows]), epoch)
             _put(made, found, rows, len(epochs))
+        return made
+
+    def _made(self, part: int, numbers: np.ndarray, epoch: int) -> Columns:
+        made = self._parts[part].batch_columns(numbers, epoch)
+        if self.numbers:
+            places = self._parts[part].locate(numbers)
+            made |= zip(_NUMBERS, (numbers, *places, np.full(len(numbers), part, np.int64)))
         return made
 
     def state_dict(self, batch: int) -> dict[str, Any]:
@@ -485,6 +501,8 @@ def _block_at(feed: Feed, first: int) -> list[Batch]:
 
 
 def _order(samples: Samples, shuffle: str | SegmentShuffle | None, seed: int) -> Order:
+    if samples.weights is not None:
+        return Weighted(samples.weights, seed)
     if shuffle is None:
         return InOrder(len(samples))
     if isinstance(shuffle, SegmentShuffle):

@@ -24,7 +24,7 @@ class Mixture:
     such a block they are mixed at random.
 
     Args:
-      parts: Samples with the same fields.
+      parts: Samples with the same fields, or mixtures of such.
       weights: A weight for each, all the same if not given. A weight counts samples.
       sizes: How large each dataset is, in any unit, as for `rlds.transformations.mix`: the weights
         are multiplied with them. `[len(part) for part in parts]` makes every sample as likely as
@@ -37,23 +37,25 @@ class Mixture:
 
     def __init__(
         self,
-        parts: Sequence[Samples],
+        parts: Sequence[Samples | Mixture],
         weights: Sequence[float] | None = None,
         *,
         sizes: Sequence[float] | None = None,
     ) -> None:
-        self.parts = list(parts)
-        if not self.parts:
+        if not parts:
             raise ValueError("there are no samples to mix")
-        numbers = [1.0] * len(self.parts)
+        numbers = [1.0] * len(parts)
         for what, given in (("weights", weights), ("sizes", sizes)):
             if given is None:
                 continue
-            if len(given) != len(self.parts):
-                raise ValueError(f"{len(self.parts)} datasets, and {len(given)} {what}")
+            if len(given) != len(parts):
+                raise ValueError(f"{len(parts)} datasets, and {len(given)} {what}")
             if any(not 0.0 < number < math.inf for number in given):
                 raise ValueError(f"{what} must be finite and positive, got {given}")
             numbers = [one * float(other) for one, other in zip(numbers, given)]
+        shares = [_shares(part) for part in parts]
+        self.parts: list[Samples] = [part for inner in shares for part, _ in inner]
+        numbers = [n * share for n, inner in zip(numbers, shares) for _, share in inner]
         for number, part in enumerate(self.parts):
             if not isinstance(part, Samples):
                 raise TypeError(not_samples(part))
@@ -81,6 +83,24 @@ class Mixture:
         """
         shares = [count / _BLOCK for count in self.counts.tolist()]
         return [num_samples * share / len(part) for share, part in zip(shares, self.parts)]
+
+    def size(self, seed: int) -> int:
+        """Returns how many samples are drawn until each dataset has been passed once.
+
+        Args:
+          seed: Decides how the parts are mixed.
+        """
+        lengths = np.array([len(part) for part in self.parts])
+        blocks = (lengths - 1) // self.counts
+        block = int(blocks.max())
+        parts, ranks = self._block(block, seed)
+        lasts = [
+            np.flatnonzero(
+                (parts == part) & (ranks == lengths[part] - 1 - block * self.counts[part])
+            )
+            for part in np.flatnonzero(blocks == block).tolist()
+        ]
+        return block * _BLOCK + int(np.concatenate(lasts).max()) + 1
 
     def places(self, positions: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns which part the samples at some positions are of, and which one it is there.
@@ -112,6 +132,12 @@ class Mixture:
                 ranks[parts == part] = np.arange(count)
             kept = self._last_block = (block, seed), parts, ranks
         return kept[1:]
+
+
+def _shares(part: Samples | Mixture) -> list[tuple[Samples, float]]:
+    if not isinstance(part, Mixture):
+        return [(part, 1.0)]
+    return list(zip(part.parts, (part.counts / _BLOCK).tolist()))
 
 
 def not_samples(found: object) -> str:

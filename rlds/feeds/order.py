@@ -13,9 +13,9 @@ import numpy as np
 from typing_extensions import override
 
 from rlds.feeds._core import locate, permute
-from rlds.feeds.permutation import key_of
+from rlds.feeds.permutation import key_of, uniform_of
 
-__all__ = ["InOrder", "Order", "SegmentShuffle", "Segmented", "Shuffled"]
+__all__ = ["InOrder", "Order", "SegmentShuffle", "Segmented", "Shuffled", "Weighted"]
 
 
 class Order(abc.ABC):
@@ -69,6 +69,29 @@ class Shuffled(Order):
     @override
     def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
         return permute(places, self.size, key_of("samples", self._seed, epoch))
+
+
+class Weighted(Order):
+    """Draws samples by weight, with replacement: an epoch has as many draws as there are samples.
+
+    Args:
+      weights: How likely each is.
+      seed: Decides what is drawn.
+
+    >>> Weighted(np.array([1.0, 0.0, 1.0]), seed=1).numbers(0, np.arange(8)).tolist()
+    [2, 0, 0, 0, 2, 2, 2, 2]
+    """
+
+    def __init__(self, weights: np.ndarray, seed: int) -> None:
+        super().__init__(len(weights))
+        self._seed, self._ends = seed, np.cumsum(weights, dtype=np.float64)
+        self._last = int(np.searchsorted(self._ends, self._ends[-1]))
+
+    @override
+    def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
+        drawn = uniform_of(places, key_of("weighted", self._seed, epoch)) * self._ends[-1]
+        # Rounding may lead to the very end, where samples may have no weight.
+        return np.minimum(np.searchsorted(self._ends, drawn, side="right"), self._last)
 
 
 class Segmented(Order):

@@ -51,6 +51,12 @@ def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Pl
     Raises:
       ValueError: There is no such shuffle.
     """
+    if samples.weights is not None:
+        if wanted not in ("auto", "global"):
+            raise ValueError(
+                f"samples with weights are drawn, got shuffle={wanted!r}: leave it out"
+            )
+        return Plan("weighted", "the samples have weights")
     if wanted is None or isinstance(wanted, SegmentShuffle):
         return Plan(wanted, "you chose it")
     if wanted == "global":
@@ -149,7 +155,7 @@ def explain(parts: Sequence[Samples], plans: Sequence[Plan], batch_size: int) ->
 
 def _shuffle_in_words(samples: Samples, plan: Plan) -> str:
     if not isinstance(plan.shuffle, SegmentShuffle):
-        return {"global": "all samples", None: "none"}[plan.shuffle]
+        return {"global": "all samples", "weighted": "drawn by weight", None: "none"}[plan.shuffle]
     length, window = plan.shuffle.length, plan.shuffle.window
     if length is None:
         return f"{window} episodes at a time"

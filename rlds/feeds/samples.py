@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import abc
 import copy
+import dataclasses
 import functools
 import math
 import operator
@@ -38,10 +39,12 @@ __all__ = [
     "FilteredSamples",
     "GoalSamples",
     "NormalizedSamples",
+    "Offsets",
     "Samples",
     "Segments",
     "Steps",
     "Transitions",
+    "WeightedSamples",
     "Windows",
 ]
 
@@ -49,6 +52,7 @@ Columns: TypeAlias = dict[str, np.ndarray]
 Batch: TypeAlias = dict[str, Any]
 
 _PADDINGS = ("edge", "zeros")
+_OF_TRANSITIONS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 _STRATEGIES = ("uniform", "last", "geometric")
 
 
@@ -60,6 +64,11 @@ class Samples(abc.ABC):
     """
 
     table: Table
+
+    @property
+    def weights(self) -> np.ndarray | None:
+        """How likely each sample is to be drawn; None if a feed has each once in an epoch."""
+        return None
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
@@ -181,6 +190,9 @@ class Samples(abc.ABC):
         max_distance: int | None = None,
         gamma: float = 0.99,
         fields: str | Iterable[str] = (rlds.OBSERVATION,),
+        fraction: float = 1.0,
+        own: str | None = None,
+        reward_fn: Callable[[Batch], Any] | None = None,
     ) -> GoalSamples:
         """Gives each sample an observation that its episode reached later as its goal.
 
@@ -194,15 +206,22 @@ class Samples(abc.ABC):
           gamma: Of the geometric distribution.
           fields: The fields of the observation that make the goal: paths that begin with
             `observation`.
+          fraction: How many of the samples get such a goal, from 0 to 1. The others keep that which
+            the episode had: hindsight experience replay relabels 0.8 of them.
+          own: The field of the observation that has the goal of the episode, such as
+            `observation/desired_goal`; needed if not all get another one.
+          reward_fn: Takes a batch of samples that have their goals, and returns the reward of each:
+            it becomes the `reward` of those that got another goal.
 
         Returns:
-          The samples with the fields `goal` and `goal_distance` (int64).
+          The samples with the fields `goal` and `goal_distance` (int64; -1 if it is the own goal).
 
         Raises:
           KeyError: There is no such field.
           ValueError: The strategy is unknown, or a number is out of range.
         """
-        return GoalSamples(self, seed, strategy, max_distance, gamma, fields)
+        drawn = _Goals(seed, strategy, max_distance, gamma, paths_of(fields), fraction, own)
+        return GoalSamples(self, drawn, reward_fn)
 
     def normalize(
         self,
@@ -231,6 +250,29 @@ class Samples(abc.ABC):
           ValueError: The kind is unknown, the quantiles are missing, or a shape does not fit.
         """
         return NormalizedSamples(self, statistics, kind, fields, clip, floor)
+
+    def weighted(
+        self,
+        weights: Sequence[float] | np.ndarray | None = None,
+        *,
+        of_episodes: Sequence[float] | np.ndarray | None = None,
+        balance: Sequence[Any] | np.ndarray | None = None,
+    ) -> WeightedSamples:
+        """Has a feed draw samples by weight, with replacement.
+
+        Otherwise a feed has each sample once in an epoch. It takes 16 bytes of memory for each.
+
+        Args:
+          weights: A weight for each sample.
+          of_episodes: A weight for each episode, that of all of its samples.
+          balance: A value for each episode, such as `table.column("instruction")`: the samples of
+            all episodes of a value are drawn as often as those of any other value.
+
+        Raises:
+          ValueError: There are not as many as samples or episodes, or one is negative or not
+            finite, or all are zero.
+        """
+        return WeightedSamples(self, weights, of_episodes, balance)
 
     def filter(
         self, keep: Callable[[Batch], Any], fields: Iterable[str] | None = None
@@ -307,8 +349,6 @@ class Transitions(Samples):
                 f"the steps have neither {rlds.IS_TERMINAL!r} nor {rlds.DISCOUNT!r}; without them "
                 "an episode that ended looks like one that was cut"
             )
-        if not _below(table.fields, rlds.OBSERVATION):
-            raise KeyError(f"no field {rlds.OBSERVATION!r}; there are {', '.join(table.fields)}")
 
     @override
     def describe(self) -> str:
@@ -488,6 +528,57 @@ class Windows(Samples):
         return columns
 
 
+class Offsets(Samples):
+    """Values of fields around a step, at given distances; see `Table.offsets`."""
+
+    def __init__(
+        self, table: Table, offsets: Mapping[str, Iterable[int]], padding: str, only_real: bool
+    ) -> None:
+        if padding not in _PADDINGS:
+            raise ValueError(f"padding must be one of {_PADDINGS}, got {padding!r}")
+        self.table, self._padding, self._only_real = table, padding, only_real
+        self._offsets = {name: as_numbers(list(given)) for name, given in offsets.items()}
+        for name, given in self._offsets.items():
+            if not _below(table.fields, name):
+                raise KeyError(f"no field {name!r}; there are {', '.join(table.fields)}")
+            if not len(given):
+                raise ValueError(f"{name}: there are no offsets")
+
+    @override
+    def describe(self) -> str:
+        given = {name: offsets.tolist() for name, offsets in self._offsets.items()}
+        return f"offsets({given}, padding={self._padding!r}, only_real={self._only_real})"
+
+    @override
+    def counts(self) -> np.ndarray:
+        outlines = self.table.outlines
+        return outlines.num_real_steps() if self._only_real else outlines.num_steps
+
+    @override
+    def columns(
+        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
+    ) -> Columns:
+        del numbers, epoch
+        outlines, fields = self.table.outlines, self.table.fields
+        others = [path for path in fields if not any(is_in(path, name) for name in self._offsets)]
+        result = self._taken(episodes, steps, others)
+        for name, offsets in self._offsets.items():
+            # A final observation has no action, and nothing that an action brings.
+            ends = outlines.num_steps[episodes]
+            if root_of(name) in _OF_TRANSITIONS:
+                ends = outlines.num_real_steps(episodes)
+            lasts = np.maximum(ends - 1, 0)[:, np.newaxis]
+            places = steps[:, np.newaxis] + offsets
+            is_pad = (places < 0) | (places >= ends[:, np.newaxis])
+            columns = self._taken(episodes, np.clip(places, 0, lasts), _below(fields, name))
+            if self._padding == "zeros":
+                for column in columns.values():
+                    zero_out(column, is_pad)
+            result |= columns
+            result[f"{name}_is_pad"] = is_pad
+        return result
+
+
 class Segments(Samples):
     """Consecutive steps of an episode; see `Table.segments`."""
 
@@ -540,6 +631,11 @@ class _DerivedSamples(Samples):
     def __len__(self) -> int:
         return len(self._samples)
 
+    @property
+    @override
+    def weights(self) -> np.ndarray | None:
+        return self._samples.weights
+
     @override
     def counts(self) -> np.ndarray:
         return self._samples.counts()
@@ -549,71 +645,126 @@ class _DerivedSamples(Samples):
         return self._samples.locate(numbers)
 
     @override
+    def columns(
+        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
+    ) -> Columns:
+        return self._samples.columns(numbers, episodes, steps, epoch)
+
+    @override
     def on(self, table: Table) -> Samples:
         other = copy.copy(self)
         other.table, other._samples = table, self._samples.on(table)
         return other
 
 
+@dataclasses.dataclass(frozen=True)
+class _Goals:
+    """Which goals are drawn: the arguments of `Samples.with_goals`."""
+
+    seed: int
+    strategy: str
+    max_distance: int | None
+    gamma: float
+    fields: tuple[str, ...]
+    fraction: float
+    own: str | None
+
+    def __post_init__(self) -> None:
+        if self.strategy not in _STRATEGIES:
+            raise ValueError(f"strategy must be one of {_STRATEGIES}, got {self.strategy!r}")
+        if self.max_distance is not None and self.max_distance < 1:
+            raise ValueError(f"max_distance must be positive, got {self.max_distance}")
+        if not 0.0 < self.gamma < 1.0:
+            raise ValueError(f"gamma must lie between 0 and 1, got {self.gamma}")
+        if not 0.0 <= self.fraction <= 1.0:
+            raise ValueError(f"fraction must be from 0 to 1, got {self.fraction}")
+        if self.fraction < 1.0 and self.own is None:
+            raise ValueError("own: say which field has the goal of samples that keep their own")
+
+    def __str__(self) -> str:
+        said = f"seed={self.seed}, strategy={self.strategy!r}, max_distance={self.max_distance}"
+        said += f", gamma={self.gamma}, fields={self.fields}"
+        return said if self.fraction == 1.0 else f"{said}, {self.fraction} or {self.own}"
+
+
 class GoalSamples(_DerivedSamples):
     """Samples with goals; see `Samples.with_goals`."""
 
     def __init__(
-        self,
-        samples: Samples,
-        seed: int,
-        strategy: str,
-        max_distance: int | None,
-        gamma: float,
-        fields: str | Iterable[str],
+        self, samples: Samples, goals: _Goals, reward_fn: Callable[[Batch], Any] | None
     ) -> None:
-        if strategy not in _STRATEGIES:
-            raise ValueError(f"strategy must be one of {_STRATEGIES}, got {strategy!r}")
-        if max_distance is not None and max_distance < 1:
-            raise ValueError(f"max_distance must be positive, got {max_distance}")
-        if not 0.0 < gamma < 1.0:
-            raise ValueError(f"gamma must lie between 0 and 1, got {gamma}")
         super().__init__(samples)
-        self._seed, self._strategy = seed, strategy
-        self._max_distance, self._gamma = max_distance, gamma
-        self._fields = paths_of(fields)
-        for name in self._fields:
-            if root_of(name) != rlds.OBSERVATION or not _below(self.table.storage.fields, name):
+        self._goals, self._reward_fn = goals, reward_fn
+        known = self.table.storage.fields
+        for name in (*goals.fields, *([goals.own] if goals.own else [])):
+            if root_of(name) != rlds.OBSERVATION or not _below(known, name):
                 raise KeyError(f"no field {name!r} of observations")
+        paths = [path for name in goals.fields for path in _below(known, name)]
+        owns = paths
+        if goals.own is not None:
+            owns = _below(known, goals.own)
+            shapes = [[(known[p].column_dtype, known[p].shape) for p in ps] for ps in (paths, owns)]
+            if shapes[0] != shapes[1]:
+                raise ValueError(f"own: {goals.own!r} is no goal like {goals.fields}")
+        self._paths = list(zip(paths, owns))
+        if reward_fn is not None and rlds.REWARD not in samples.spec:
+            raise KeyError(f"no field {rlds.REWARD!r} in the samples: {', '.join(samples.spec)}")
 
     @override
     def describe(self) -> str:
-        return (
-            f"{self._samples.describe()}.with_goals(seed={self._seed}, "
-            f"strategy={self._strategy!r}, max_distance={self._max_distance}, "
-            f"gamma={self._gamma}, fields={self._fields})"
-        )
+        by = getattr(self._reward_fn, "__qualname__", "")
+        rewards = f", reward_fn={by}" if self._reward_fn else ""
+        return f"{self._samples.describe()}.with_goals({self._goals}{rewards})"
 
     @override
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
+        goals = self._goals
         farthest = self.table.outlines.num_steps[episodes] - 1 - steps
-        if self._max_distance is not None:
-            farthest = np.minimum(farthest, self._max_distance)
+        if goals.max_distance is not None:
+            farthest = np.minimum(farthest, goals.max_distance)
         distance = self._distances(farthest, numbers, epoch)
         result = self._samples.columns(numbers, episodes, steps, epoch)
-        known = self.table.storage.fields
-        paths = [path for name in self._fields for path in _below(known, name)]
-        for path, column in self._taken(episodes, steps + distance, paths).items():
-            result[f"goal{path.removeprefix(rlds.OBSERVATION)}"] = column
+        found = self._taken(episodes, steps + distance, [path for path, _ in self._paths])
+        is_other = np.ones(len(numbers), np.bool_)
+        if goals.fraction < 1.0:
+            drawn = uniform_of(numbers, key_of("relabelled", goals.seed, epoch))
+            is_other = drawn < goals.fraction
+            distance[~is_other] = -1
+            own = self._taken(episodes, steps, [path for _, path in self._paths])
+        for path, other in self._paths:
+            if goals.fraction < 1.0:
+                found[path][~is_other] = own[other][~is_other]
+            result[f"goal{path.removeprefix(rlds.OBSERVATION)}"] = found[path]
         result["goal_distance"] = distance
+        if self._reward_fn is not None:
+            self._reward(result, is_other)
         return result
 
+    def _reward(self, result: Columns, is_other: np.ndarray) -> None:
+        """Gives samples whose goal is another one the reward that the function says."""
+        assert self._reward_fn is not None
+        batch = nest({path: joined(column) for path, column in result.items()})
+        made = np.asarray(self._reward_fn(batch))
+        reward = result[rlds.REWARD]
+        if made.shape != reward.shape:
+            raise ValueError(
+                f"reward_fn returned an array of shape {made.shape}, expected {reward.shape}"
+            )
+        result[rlds.REWARD] = np.where(_with_rank_of(reward, is_other), made, reward).astype(
+            reward.dtype
+        )
+
     def _distances(self, farthest: np.ndarray, numbers: np.ndarray, epoch: int) -> np.ndarray:
-        if self._strategy == "last":
+        if self._goals.strategy == "last":
             return farthest
-        uniform = uniform_of(numbers, key_of("goals", self._seed, epoch))
-        if self._strategy == "uniform":
+        uniform = uniform_of(numbers, key_of("goals", self._goals.seed, epoch))
+        if self._goals.strategy == "uniform":
             drawn = uniform * farthest
         else:
             # The inverse of the distribution function, (1 - gamma^d) / (1 - gamma^farthest).
-            log = math.log(self._gamma)
+            log = math.log(self._goals.gamma)
             drawn = np.log1p(uniform * np.expm1(farthest * log)) / log
         # Rounding must not lead beyond the last step.
         return np.minimum(1 + np.floor(drawn).astype(np.int64), farthest)
@@ -679,6 +830,56 @@ def normalized_as(path: str) -> str:
     return f"{root}/{rest}" if rest else root
 
 
+class WeightedSamples(_DerivedSamples):
+    """Samples that are drawn by weight; see `Samples.weighted`."""
+
+    def __init__(
+        self,
+        samples: Samples,
+        weights: Sequence[float] | np.ndarray | None,
+        of_episodes: Sequence[float] | np.ndarray | None,
+        balance: Sequence[Any] | np.ndarray | None,
+    ) -> None:
+        super().__init__(samples)
+        counts = samples.counts()
+        known = np.ones(len(samples)) if samples.weights is None else samples.weights
+        made = known * _of_each("weights", weights, len(samples), "samples")
+        made *= np.repeat(_of_each("of_episodes", of_episodes, len(counts), "episodes"), counts)
+        if balance is not None:
+            if len(balance) != len(counts):
+                raise ValueError(f"balance: {len(balance)} values, for {len(counts)} episodes")
+            _, groups = np.unique(np.asarray(balance), return_inverse=True)
+            of_samples = np.repeat(groups, counts)
+            totals = np.bincount(of_samples, made)
+            made /= np.where(totals > 0, totals, 1)[of_samples]
+        if not made.any():
+            raise ValueError("all weights are zero: there is no sample to draw")
+        self._weights = made
+
+    @property
+    @override
+    def weights(self) -> np.ndarray | None:
+        return self._weights
+
+    @override
+    def describe(self) -> str:
+        return f"{self._samples.describe()}.weighted({hash_of(self._weights.tobytes())})"
+
+
+def _of_each(
+    name: str, given: Sequence[float] | np.ndarray | None, number: int, what: str
+) -> np.ndarray:
+    if given is None:
+        return np.ones(number)
+    weights = np.asarray(given, np.float64)
+    if weights.shape != (number,):
+        raise ValueError(f"{name}: an array of shape {weights.shape}, for {number} {what}")
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        wrong = int(np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))[0])
+        raise ValueError(f"{name}: got {weights[wrong]} for number {wrong}, expected 0 or more")
+    return weights
+
+
 class FilteredSamples(_DerivedSamples):
     """Some of the samples; see `Samples.filter`."""
 
@@ -706,6 +907,12 @@ class FilteredSamples(_DerivedSamples):
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    @property
+    @override
+    def weights(self) -> np.ndarray | None:
+        weights = self._samples.weights
+        return None if weights is None else weights[self._kept]
 
     @override
     def counts(self) -> np.ndarray:

@@ -102,12 +102,20 @@ class Storage(abc.ABC):
       outlines: How long the episodes are.
       why_cached: Why the files are not read in place; empty if they are.
       num_files: How many files `check` may look at.
+      opening: What opens the storage again in another process: a function, and its arguments, to
+        which the outlines are added (if it takes long to find them) and the fingerprint.
     """
 
     fields: Mapping[str, Field]
     outlines: Outlines
     why_cached: str = ""
     num_files: int = 0
+    opening: tuple[Callable[..., Storage], tuple[Any, ...]]
+
+    def __reduce__(self) -> Any:
+        function, arguments = self.opening
+        outlines = self.outlines if self.why_cached else None
+        return function, (*arguments, outlines, self.fingerprint())
 
     @abc.abstractmethod
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:

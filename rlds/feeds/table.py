@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
+import glob
 import math
 import os
 import sys
@@ -15,8 +17,9 @@ import numpy as np
 import rlds
 import tfds_files
 from rlds.feeds.arrays import as_numbers, paths_of
+from rlds.feeds.combined import ExtendedStorage, JoinedStorage
 from rlds.feeds.mapped import MappedStorage
-from rlds.feeds.samples import Samples, Segments, Steps, Transitions, Windows
+from rlds.feeds.samples import Offsets, Samples, Segments, Steps, Transitions, Windows
 from rlds.feeds.storage import (
     CachedStorage,
     Outlines,
@@ -43,8 +46,9 @@ from rlds.sources.source import (
 )
 from rlds.sources.video_frames import FramesSource
 from rlds.statistics import Statistics, compute_statistics
+from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at, nest, root_of
+from rlds_ecosystem.nests import is_in, leaves_at, nest, root_of
 from rlds_ecosystem.progress import show_progress
 from tfds_files.features import leaves_of
 
@@ -57,7 +61,7 @@ _BLOCK_BYTES = 4 << 20
 
 
 def open(
-    path: str | os.PathLike[str] | Episodes,
+    path: str | os.PathLike[str] | Episodes | Sequence[str | os.PathLike[str] | Episodes],
     split: str | None = None,
     *,
     fields: str | Iterable[str] | None = None,
@@ -78,7 +82,8 @@ def open(
     by whole episodes; `rlds.feeds.materialise` copies them to a dataset that is read in place.
 
     Args:
-      path: What `rlds.sources.open` takes, or the episodes that it returns.
+      path: What `rlds.sources.open` takes, or the episodes that it returns. Several, or a pattern
+        such as `data/*/1.0.0`, are one table of the episodes of all, which have the same fields.
       split: The split, or a part such as `train[:90%]`; needed if there are several.
       fields: Paths of the fields of a step that you need; all by default. Others are not read.
       where: Which episodes to have, as a condition in SQL over the table of episodes, such as
@@ -115,6 +120,18 @@ def open(
     >>> table.read(0, 2, 5)["action"]
     array([1, 1, 1])
     """
+    paths = _several(path)
+    if paths is not None:
+        arguments = {"where": where, "format": format, "jpeg": jpeg, "threads": threads, **options}
+        checks = {"verify": verify, "decode_images": decode_images, "progress": progress}
+        cache_bytes //= len(paths)
+        tables = [
+            open(each, split, fields=fields, cache_bytes=cache_bytes, **arguments, **checks)  # type: ignore[arg-type]
+            for each in paths
+        ]
+        storage = JoinedStorage(tables)
+        return Table(_JoinedEpisodes(tables), storage, storage.fields, tables[0]._given)  # type: ignore[arg-type]
+    assert isinstance(path, str | os.PathLike | Episodes)
     if isinstance(path, Episodes):
         episodes = path
     else:
@@ -143,6 +160,31 @@ def open(
             bars.update(bar, completed=done, total=total or None)
 
         return _open(episodes, wanted, given, verify, show)
+
+
+def _several(path: Any) -> list[Any] | None:
+    """The datasets of a list, or of a pattern; None if it is one dataset."""
+    if isinstance(path, str | os.PathLike):
+        name = os.fspath(path)
+        if not glob.has_magic(name) or stores.as_path(name).exists():
+            return None
+        found = sorted(glob.glob(name)) if stores.is_local(name) else _in_store(name)
+        if not found:
+            raise FileNotFoundError(f"nothing is called {name!r}")
+        return found
+    if isinstance(path, Episodes):
+        return None
+    if not path:
+        raise ValueError("there are no datasets to open")
+    return list(path)
+
+
+def _in_store(pattern: str) -> list[str]:
+    """The paths in an object store that a pattern names."""
+    parts = pattern.split("/")
+    begin = next(number for number, part in enumerate(parts) if glob.has_magic(part))
+    folder = stores.as_path("/".join(parts[:begin]))
+    return sorted(os.fspath(path) for path in folder.glob("/".join(parts[begin:])))
 
 
 def _unselected(episodes: Episodes) -> tuple[np.ndarray, Episodes]:
@@ -199,6 +241,7 @@ def _open(
                 raise KeyError(f"field {path!r} is {found[path]}, of which no batches are made")
     decoders = decoders_of(known, given.jpeg, given.threads)
     storage = _storage(episodes, known, decoders, given, verify, progress, outlines)
+    storage.opening = _reopened, (episodes, given)
     return Table(episodes, storage, wanted, given)
 
 
@@ -269,15 +312,21 @@ class Table:
         self.fields = {path: storage.fields[path] for path in fields}
         # The numbers of the episodes that are left; all if None.
         self._chosen = chosen
-        outlines = storage.outlines
-        self.outlines = outlines if chosen is None else Outlines(*(a[chosen] for a in outlines))
 
-    def __reduce__(self) -> Any:
-        # To read the outlines again may mean to read all episodes.
-        outlines = self.storage.outlines if self.storage.why_cached else None
-        fields, fingerprint = tuple(self.fields), self.storage.fingerprint()
-        arguments = (self.episodes, fields, self._given, self._chosen, outlines, fingerprint)
-        return _reopened, arguments
+    @functools.cached_property
+    def outlines(self) -> Outlines:
+        """How long the episodes are."""
+        outlines = self.storage.outlines
+        return outlines if self._chosen is None else Outlines(*(a[self._chosen] for a in outlines))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "outlines"}
+
+    def _with(self, **changes: Any) -> Table:
+        """The same table with other attributes."""
+        other = copy.copy(self)  # Without what was computed of these.
+        vars(other).update(changes)
+        return other
 
     def __repr__(self) -> str:
         size = f"{self.num_episodes} episodes, {self.num_steps} steps"
@@ -358,7 +407,59 @@ class Table:
     def select(self, fields: str | Iterable[str]) -> Table:
         """Returns the table with other fields of the same steps."""
         paths = [path for path, _ in leaves_at(nest(self.storage.fields), fields)]
-        return Table(self.episodes, self.storage, paths, self._given, self._chosen)
+        return self._with(fields={path: self.storage.fields[path] for path in paths})
+
+    def with_column(self, path: str, values: Sequence[Any] | np.ndarray) -> Table:
+        """Returns the table with one more field, which is in memory: advantages, returns, values.
+
+        Args:
+          path: What the field is called.
+          values: Its value in each step, with a leading axis of length `num_steps`, in the order of
+            the episodes and of their steps.
+
+        Raises:
+          ValueError: There is such a field, or there are not as many values as steps.
+        """
+        column = np.asarray(values)
+        if column.shape[:1] != (self.num_steps,):
+            raise ValueError(f"values of shape {column.shape}, for {self.num_steps} steps")
+        if any(is_in(path, other) or is_in(other, path) for other in self.storage.fields):
+            raise ValueError(f"there is a field {path!r} already")
+        chosen = np.arange(self.num_episodes) if self._chosen is None else self._chosen
+        storage = ExtendedStorage(self.storage, path, column, chosen)
+        return self._with(storage=storage, fields={**self.fields, path: storage.fields[path]})
+
+    def column(self, name: str) -> np.ndarray:
+        """Returns a field of all episodes, for `Samples.weighted`.
+
+        Args:
+          name: One of their metadata, such as `success`; or of their steps, of which the first has
+            it: `language_instruction`.
+
+        Raises:
+          KeyError: There is no such field.
+        """
+        if name in self.storage.fields:
+            numbers = np.flatnonzero(self.outlines.num_steps)
+            if len(numbers) < self.num_episodes:
+                raise ValueError(f"{name}: there are episodes without steps: filter them out")
+            return self.take(numbers, np.zeros_like(numbers), [name])[name]
+        found = self.metadata_column(name)
+        if found is not None:
+            return found
+        columns: dict[str, np.ndarray | None] = {}
+        chosen = range(self.num_episodes) if self._chosen is None else self._chosen.tolist()
+        return np.array([_Episode(self, number, columns).metadata[name] for number in chosen])
+
+    def source_episode(self, number: int) -> SourceEpisode:
+        """Reads an episode as `rlds.sources` has it."""
+        number = number if self._chosen is None else int(self._chosen[number])
+        return self.episodes.episode(number)
+
+    def metadata_column(self, name: str) -> np.ndarray | None:
+        """Returns a field of the metadata of all episodes; None if they have to be read."""
+        found = self.storage.metadata_column(name)
+        return found if found is None or self._chosen is None else found[self._chosen]
 
     def filter_episodes(
         self, keep: Callable[[SourceEpisode], Any] | Sequence[int] | np.ndarray
@@ -391,7 +492,7 @@ class Table:
             kept = np.flatnonzero(kept)
         kept = np.arange(self.num_episodes)[as_numbers(kept)]
         chosen = kept if self._chosen is None else self._chosen[kept]
-        return Table(self.episodes, self.storage, self.fields, self._given, chosen)
+        return self._with(_chosen=chosen)
 
     def compute_statistics(
         self,
@@ -484,6 +585,8 @@ class Table:
           KeyError: There is no `observation`, or neither `is_terminal` nor `discount`.
           ValueError: `n` is not positive, or `gamma` not in [0, 1].
         """
+        if not any(root_of(path) == rlds.OBSERVATION for path in self.fields):
+            raise KeyError(f"no field {rlds.OBSERVATION!r}; there are {', '.join(self.fields)}")
         return Transitions(self, n, gamma)
 
     def windows(
@@ -515,6 +618,31 @@ class Table:
         """
         return Windows(self, history, horizon, history_fields, horizon_fields, padding, only_real)
 
+    def offsets(
+        self,
+        offsets: Mapping[str, Iterable[int]],
+        *,
+        padding: str = "edge",
+        only_real: bool = False,
+    ) -> Samples:
+        """Returns a sample for each step: values of fields at distances from it.
+
+        Args:
+          offsets: For fields, or all below a path, numbers of steps: `{"observation": [-4, -2, 0],
+            "action": range(0, 16, 2)}`. They get an axis after the first, in this order. Other
+            fields are those of the step. LeRobot's `delta_timestamps` are these, times the rate.
+          padding: What stands before the first step and after the last one (or, of an action, a
+            reward or a discount, after the last action): "edge" repeats the closest, "zeros" are
+            zeros. It is where the field `<path>_is_pad` is true.
+          only_real: Whether to leave out the final observation, which has no action.
+
+        Raises:
+          KeyError: A field is missing.
+          TypeError: An offset is no integer.
+          ValueError: There are no offsets of a field, or the padding is unknown.
+        """
+        return Offsets(self, offsets, padding, only_real)
+
     def segments(
         self, length: int, *, shift: int | None = None, drop_remainder: bool = True
     ) -> Samples:
@@ -540,6 +668,20 @@ class Table:
         jpeg = self._given.jpeg if any(field.encoding for field in self.fields.values()) else ""
         # Logs do not keep the order of what was recorded beside the steps.
         return hash_of(self.storage.fingerprint(), chosen, sorted(self.fields), jpeg)
+
+
+class _JoinedEpisodes:
+    """The episodes of several tables, by the numbers that they have in all of them."""
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self._tables = tables
+
+    def episode(self, number: int) -> SourceEpisode:
+        for table in self._tables:
+            if number < table.num_episodes:
+                return table.source_episode(number)
+            number -= table.num_episodes
+        raise IndexError(number)
 
 
 class _Episode:
@@ -597,15 +739,11 @@ def in_words(names: Sequence[str]) -> str:
 
 
 def _reopened(
-    episodes: Episodes,
-    fields: tuple[str, ...],
-    given: _Given,
-    chosen: np.ndarray | None,
-    outlines: Outlines | None,
-    fingerprint: str,
-) -> Table:
-    table = _open(episodes, fields, given, outlines=outlines)
-    if table.storage.fingerprint() != fingerprint:
+    episodes: Episodes, given: _Given, outlines: Outlines | None, fingerprint: str
+) -> Storage:
+    """The same storage in another process."""
+    storage = _open(episodes, None, given, outlines=outlines).storage
+    if storage.fingerprint() != fingerprint:
         what = "it was changed since it was opened in another process. Open the dataset again"
         raise SourceChangedError(what, file=files_of(episodes.source))
-    return Table(episodes, table.storage, table.fields, given, chosen)
+    return storage

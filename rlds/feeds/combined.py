@@ -1,0 +1,188 @@
+"""Storages that are made of others: of several datasets, and with fields that are in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from rlds.feeds import arrays
+from rlds.feeds.storage import Outlines, Rows, Storage, hash_of, row_shape
+from rlds_ecosystem.fields import Field
+
+__all__ = ["ExtendedStorage", "JoinedStorage"]
+
+
+class ExtendedStorage(Storage):
+    """The steps of another storage with a field more, which is in memory.
+
+    Args:
+      storage: The other one.
+      path: The field.
+      values: Its values in the steps of some episodes, with a leading axis.
+      episodes: Which these are.
+    """
+
+    def __init__(
+        self, storage: Storage, path: str, values: np.ndarray, episodes: np.ndarray
+    ) -> None:
+        self._storage, self.path, self.values = storage, path, values
+        self.opening = ExtendedStorage, (storage, path, values, episodes)
+        lengths = storage.outlines.num_steps
+        self._begins = np.full(len(lengths), -1, np.int64)
+        self._begins[episodes] = np.cumsum(lengths[episodes]) - lengths[episodes]
+        self.fields = {**storage.fields, path: Field(values.dtype, values.shape[1:])}
+        self.outlines, self.num_files = storage.outlines, storage.num_files
+        self.why_cached = storage.why_cached
+
+    @override
+    def __reduce__(self) -> Any:
+        return self.opening
+
+    @override
+    def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
+        others = self._storage.rows(episodes, steps, [path for path in paths if path != self.path])
+        return _ExtendedRows(self, others, self._begins[episodes], steps)
+
+    @override
+    def check(self, episodes: np.ndarray) -> None:
+        self._storage.check(episodes)
+
+    @override
+    def metadata_column(self, name: str) -> np.ndarray | None:
+        return self._storage.metadata_column(name)
+
+    @override
+    def is_random(self, path: str) -> bool:
+        return path == self.path or self._storage.is_random(path)
+
+    @override
+    def is_image(self, path: str) -> bool:
+        return path != self.path and self._storage.is_image(path)
+
+    @override
+    def fingerprint(self) -> str:
+        return hash_of(self._storage.fingerprint(), self.path, self.values.tobytes())
+
+    @override
+    def bytes_of_step(self, path: str) -> float:
+        return 0.0 if path == self.path else self._storage.bytes_of_step(path)
+
+
+class _ExtendedRows(Rows):
+    def __init__(
+        self, storage: ExtendedStorage, others: Rows, begins: np.ndarray, steps: np.ndarray
+    ) -> None:
+        self._storage, self._others, self._begins, self._steps = storage, others, begins, steps
+
+    @override
+    def take(self, path: str) -> np.ndarray:
+        if path == self._storage.path:
+            return self._storage.values[self._begins + self._steps]
+        return self._others.take(path)
+
+    @override
+    def at(self, steps: np.ndarray) -> Rows:
+        return _ExtendedRows(self._storage, self._others.at(steps), self._begins, steps)
+
+
+class JoinedStorage(Storage):
+    """The steps of several tables of the same fields, one after the other.
+
+    Args:
+      tables: The tables.
+
+    Raises:
+      TypeError: A field differs; says how.
+    """
+
+    def __init__(self, tables: Sequence[Any]) -> None:
+        self._tables = list(tables)
+        self.opening = JoinedStorage, (self._tables,)
+        self.fields = dict(tables[0].fields)
+        for number, table in enumerate(tables):
+            for path in {**self.fields, **table.fields}:
+                here, there = table.fields.get(path, "nothing"), self.fields.get(path, "nothing")
+                if here != there:
+                    raise TypeError(
+                        f"dataset {number} has {here} at {path!r}, and dataset 0 has {there}: name "
+                        "the fields that are the same (fields=[...])"
+                    )
+        self.outlines = Outlines(*map(np.concatenate, zip(*(t.outlines for t in tables))))
+        self.num_files = sum(table.storage.num_files for table in tables)
+        self.why_cached = next(filter(None, (table.storage.why_cached for table in tables)), "")
+        self._ends = np.cumsum([table.num_episodes for table in tables])
+
+    @override
+    def __reduce__(self) -> Any:
+        return self.opening
+
+    def parts_of(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns which tables episodes are of, and their numbers there."""
+        parts = np.searchsorted(self._ends, episodes, side="right")
+        return parts, episodes - np.concatenate([[0], self._ends])[parts]
+
+    @override
+    def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
+        parts, numbers = self.parts_of(episodes)
+        made = []
+        for part in np.unique(parts).tolist():
+            rows = np.flatnonzero(parts == part)
+            made.append((rows, self._tables[part].rows(numbers[rows], steps[rows], paths)))
+        return _JoinedRows(self, made, steps)
+
+    @override
+    def check(self, episodes: np.ndarray) -> None:
+        parts, numbers = self.parts_of(episodes)
+        for part in np.unique(parts).tolist():
+            self._tables[part].check(numbers[parts == part])
+
+    @override
+    def metadata_column(self, name: str) -> np.ndarray | None:
+        columns = [table.metadata_column(name) for table in self._tables]
+        return None if any(column is None for column in columns) else np.concatenate(columns)
+
+    @override
+    def is_random(self, path: str) -> bool:
+        return all(table.storage.is_random(path) for table in self._tables)
+
+    @override
+    def is_image(self, path: str) -> bool:
+        return any(table.storage.is_image(path) for table in self._tables)
+
+    @override
+    def fingerprint(self) -> str:
+        return hash_of(*(table.fingerprint() for table in self._tables))
+
+    @override
+    def bytes_of_step(self, path: str) -> float:
+        sizes = [t.storage.bytes_of_step(path) * t.num_steps for t in self._tables]
+        return math.fsum(sizes) / max(int(self.outlines.num_steps.sum()), 1)
+
+
+class _JoinedRows(Rows):
+    def __init__(
+        self, storage: JoinedStorage, parts: Sequence[tuple[np.ndarray, Rows]], steps: np.ndarray
+    ) -> None:
+        self._storage, self._parts, self._steps = storage, parts, steps
+
+    @override
+    def take(self, path: str) -> np.ndarray:
+        if len(self._parts) == 1:
+            return self._parts[0][1].take(path)
+        field = self._storage.fields[path]
+        shape = row_shape(field)
+        dtype = np.dtype(object) if shape is None else field.column_dtype
+        out = arrays.empty((len(self._steps), *(shape or ())), dtype)
+        for rows, part in self._parts:
+            out[rows] = part.take(path)
+        return out
+
+    @override
+    def at(self, steps: np.ndarray) -> Rows:
+        return _JoinedRows(
+            self._storage, [(rows, part.at(steps[rows])) for rows, part in self._parts], steps
+        )

@@ -1,0 +1,216 @@
+"""Prioritized replay: samples are drawn by priorities that change while you train."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlds.feeds.arrays import as_numbers, joined
+from rlds.feeds.permutation import key_of, uniform_of
+from rlds.feeds.samples import Batch, Samples
+from rlds_ecosystem.nests import nest
+
+__all__ = ["PrioritizedFeed", "SumTree"]
+
+_VERSION = 1
+_WEIGHT, _NUMBER = "importance_weight", "sample_number"
+
+
+class SumTree:
+    """Numbers that are found by where they are in their running sum, and that can be changed.
+
+    Both take time with the logarithm of how many there are. Sums are made of their terms anew, so
+    the same numbers give the same tree, whatever was changed before.
+
+    Args:
+      values: None is negative.
+
+    >>> tree = SumTree(np.array([1.0, 0.0, 2.0]))
+    >>> tree.find(np.array([0.5, 1.0, 2.9])).tolist()
+    [0, 2, 2]
+    >>> tree.update(np.array([0]), np.array([5.0]))
+    >>> tree.total, tree.find(np.array([4.9, 5.0])).tolist()
+    (7.0, [0, 2])
+    """
+
+    _WIDTH = 64
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = np.array(values, np.float64)
+        self._levels = [self._padded(self.values)]
+        while len(self._levels[-1]) > 1:
+            self._levels.append(self._padded(self._levels[-1].sum(axis=1)))
+
+    def _padded(self, values: np.ndarray) -> np.ndarray:
+        rows = np.zeros((-(-len(values) // self._WIDTH), self._WIDTH))
+        rows.reshape(-1)[: len(values)] = values
+        return rows
+
+    @property
+    def total(self) -> float:
+        """The sum of all."""
+        return float(self._levels[-1].sum())
+
+    def update(self, numbers: np.ndarray, values: np.ndarray) -> None:
+        """Changes some of the values; where a number comes twice, the later value holds."""
+        # NumPy does not say which of them it keeps.
+        _, firsts = np.unique(numbers[::-1], return_index=True)
+        chosen = len(numbers) - 1 - firsts
+        nodes, sums = numbers[chosen], values[chosen]
+        self.values[nodes] = sums
+        for level in self._levels:
+            level.reshape(-1)[nodes] = sums
+            nodes = np.unique(nodes // self._WIDTH)
+            sums = level[nodes].sum(axis=1)
+
+    def find(self, sums: np.ndarray) -> np.ndarray:
+        """Returns the numbers of the values in which the running sum passes some sums."""
+        nodes, rest = np.zeros(len(sums), np.int64), np.array(sums, np.float64)
+        for level in reversed(self._levels):
+            children = level[nodes]
+            ends = np.cumsum(children, axis=1)
+            # Rounding may lead beyond the last one that has a value.
+            last = self._WIDTH - 1 - np.argmax(children[:, ::-1] > 0, axis=1)
+            chosen = np.minimum((ends <= rest[:, np.newaxis]).sum(axis=1), last)
+            before = np.where(chosen > 0, ends[np.arange(len(ends)), chosen - 1], 0.0)
+            rest = np.maximum(rest - before, 0.0)
+            nodes = nodes * self._WIDTH + chosen
+        return nodes
+
+
+class PrioritizedFeed(Iterator[Batch]):
+    """Batches of samples that are drawn by their priorities, which you set while you train.
+
+    This is proportional prioritization of "Prioritized Experience Replay" (Schaul et al., 2016).
+    Batch k depends on the seed, on k and on the priorities at that time.
+
+    ```
+    feed = PrioritizedFeed(table.transitions(), 256, seed=0)
+    for batch in feed:
+        errors = train(batch, weights=batch["importance_weight"])
+        feed.update(batch["sample_number"], abs(errors))
+    ```
+
+    Args:
+      samples: What is drawn; their weights, if they have some, are the first priorities.
+      batch_size: How many samples a batch has, over all ranks.
+      seed: Decides what is drawn.
+      alpha: How much priorities count: 0 draws all samples alike.
+      beta: How much weights make up for that: 1 does wholly.
+      epsilon: Is added to priorities, so that no sample is lost for ever.
+      rank: Which of the processes that train together this is. Each gets every `world`-th row; all
+        have to be told of the priorities of all rows.
+      world: How many processes train together.
+
+    Attributes:
+      batch: The number of the next batch.
+      beta: You may change it between batches.
+
+    Raises:
+      ValueError: A number is out of range, or there are no samples.
+
+    A batch has two fields more: `sample_number`, int64, and `importance_weight`, float32, of which
+    the largest in the batch (of all ranks) is 1.
+    """
+
+    def __init__(
+        self,
+        samples: Samples,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        epsilon: float = 1e-6,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        for name, number in (("alpha", alpha), ("beta", beta), ("epsilon", epsilon)):
+            if not 0 <= number < np.inf:
+                raise ValueError(f"{name} must be 0 or more, got {number}")
+        if batch_size < 1 or not 0 <= rank < world or batch_size % world:
+            raise ValueError(f"rank {rank} of {world} gets no even part of {batch_size} samples")
+        if not len(samples):
+            raise ValueError(f"there are no samples: {samples!r}")
+        if taken := samples.spec.keys() & {_WEIGHT, _NUMBER}:
+            raise ValueError(f"there is a field {min(taken)!r} already")
+        self.samples, self.batch_size, self.seed = samples, operator.index(batch_size), seed
+        self.alpha, self.beta, self.epsilon = alpha, beta, epsilon
+        self.rank, self.world, self.batch = rank, world, 0
+        first = np.ones(len(samples)) if samples.weights is None else samples.weights
+        self._tree = SumTree(self._powers(first))
+
+    def __repr__(self) -> str:
+        return f"PrioritizedFeed({self.samples!r}, batches of {self.batch_size}, seed={self.seed})"
+
+    def _powers(self, priorities: np.ndarray) -> np.ndarray:
+        powers: np.ndarray = (priorities + self.epsilon) ** self.alpha
+        return powers
+
+    def __next__(self) -> Batch:
+        rows = np.arange(self.batch_size)
+        positions = rows + self.batch * self.batch_size
+        # One of each part of the sum: so a batch has samples of all priorities.
+        drawn = (rows + uniform_of(positions, key_of("prioritized", self.seed))) / len(rows)
+        numbers = self._tree.find(drawn * self._tree.total)
+        likely = self._tree.values[numbers] / self._tree.total
+        weights = (len(self.samples) * likely) ** -self.beta
+        weights /= weights.max()
+        mine = slice(self.rank, None, self.world)
+        columns = self.samples.batch_columns(numbers[mine], epoch=self.batch)
+        columns[_NUMBER], columns[_WEIGHT] = numbers[mine], weights[mine].astype(np.float32)
+        self.batch += 1
+        return nest({path: joined(column) for path, column in columns.items()})
+
+    def update(self, numbers: np.ndarray, priorities: np.ndarray) -> None:
+        """Sets priorities, such as the sizes of temporal difference errors.
+
+        Args:
+          numbers: Of samples, int64 of shape `[n]`.
+          priorities: 0 or more, in the same form.
+
+        Raises:
+          IndexError: There is no such sample.
+          ValueError: A priority is negative or not finite, or there are not as many as numbers.
+        """
+        numbers, priorities = as_numbers(numbers), np.asarray(priorities, np.float64)
+        if numbers.shape != priorities.shape:
+            raise ValueError(f"priorities of shape {priorities.shape} for {len(numbers)} samples")
+        if not (np.isfinite(priorities) & (priorities >= 0)).all():
+            raise ValueError("priorities must be finite, and 0 or more")
+        if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(self.samples)):
+            raise IndexError(f"there are {len(self.samples)} samples, not all of {numbers}")
+        self._tree.update(numbers, self._powers(priorities))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what is needed to go on: a copy of all priorities (8 bytes each) is in it."""
+        return {
+            "version": _VERSION,
+            "batch": self.batch,
+            "beta": self.beta,
+            "identity": self._identity(),
+            "powers": self._tree.values.copy(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where a state was taken.
+
+        Raises:
+          ValueError: It is of other data, samples or arguments.
+        """
+        if (state.get("version"), state.get("identity")) != (_VERSION, self._identity()):
+            raise ValueError(
+                "the state does not fit this feed: the data, the samples, the batch size, the seed "
+                "or alpha were others"
+            )
+        self.batch, self.beta = int(state["batch"]), float(state["beta"])
+        self._tree = SumTree(np.asarray(state["powers"]))
+
+    def _identity(self) -> str:
+        data, samples = self.samples.table.fingerprint(), self.samples.describe()
+        parts = data, samples, self.batch_size, self.seed, self.alpha, self.epsilon
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
