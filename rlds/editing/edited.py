@@ -21,6 +21,7 @@ from rlds.sources.source import (
     Outline,
     Place,
     RandomAccessSource,
+    Source,
     SourceEpisode,
     StoredSource,
     files_of,
@@ -193,6 +194,17 @@ class EditedSource(RandomAccessSource):
             return None
         part, place = self._place(row)
         return source_of(part.episodes).stored_at(*place)
+
+    @override
+    def bases(self) -> Sequence[Source]:
+        return [base for part in self._parts for base in source_of(part.episodes).bases()]
+
+    @override
+    def base_at(self, split: str, index: int) -> tuple[Place, int]:
+        row = self._row(split, index)
+        part, place = self._place(row)
+        base, first = source_of(part.episodes).base_at(*place)
+        return base, first + int(self._rows.begin[row])
 
     def touched(self, rows: np.ndarray) -> np.ndarray:
         """Returns which episodes are others than those that are stored, by their numbers."""

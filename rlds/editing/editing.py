@@ -17,7 +17,6 @@ from rlds.editing.edited import fields_of, source_of
 from rlds.editing.operations import Describe, Operation, as_recipe
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Exported, export_class, prepare, write_export
-from rlds.sources.label_rows import carry
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.rates import rate_in
 from rlds.sources.source import StoredSource
@@ -96,7 +95,6 @@ class Edit:
         first = next(iter(draft.parts.values()))
         self.source, self.format_before = source_of(first.episodes), first.episodes.format
         self.episodes, self.inputs = first.episodes, draft.inputs
-        self._sources = [source_of(part.episodes) for part in draft.parts.values()]
         self._recipe = as_recipe(operations)
         self.of = len(draft.kept)
         kept = int(draft.kept.sum())
@@ -148,7 +146,11 @@ class Edit:
         return {os.path.join(os.fspath(to), name + suffix): [name] for name in names}
 
     def write(
-        self, path: str | os.PathLike[str], splits: Sequence[str], settings: _Settings
+        self,
+        path: str | os.PathLike[str],
+        splits: Sequence[str],
+        settings: _Settings,
+        at: str | os.PathLike[str] | None = None,
     ) -> Exported:
         """Writes one of the new datasets.
 
@@ -156,14 +158,14 @@ class Edit:
           path: Where.
           splits: Which of the episodes it has.
           settings: How to write it.
+          at: Where it gets to be, if that is another place.
         """
         writer = self._export("+".join(splits))
-        found = write_export(writer, path, **dataclasses.asdict(settings))
+        found = write_export(writer, path, at=at, **dataclasses.asdict(settings))
         if not settings.allow_loss:
             self._check_is_described(path, writer.read_options())
         if stores.is_local(path):
             self.write_lineage(path, splits)
-            carry(self._sources, path)
         return found
 
     def write_lineage(self, path: str | os.PathLike[str], splits: Sequence[str]) -> None:
@@ -295,7 +297,7 @@ def _in_place(
     with replaced(target, keep_old=keep_old) as draft:
         if state_of(made.episodes) != made.inputs:
             raise StorageError(f"{target} has changed since it was opened; do it again")
-        found = made.write(draft, splits, settings)
+        found = made.write(draft, splits, settings, at=target)
         if target.is_dir():
             _copy_others(target, draft, {os.path.abspath(p) for p in made.source.inputs()})
     if target.is_file():  # That of a file is beside it.

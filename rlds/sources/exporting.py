@@ -26,7 +26,7 @@ from rlds.sources import reading
 from rlds.sources.digests import as_array, content_of, text_of
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.label_rows import carry
+from rlds.sources.label_carrying import carry
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.options import Option, options_of
 from rlds.sources.registry import Format, formats
@@ -499,8 +499,19 @@ def write_export(
     skip_damaged: bool = False,
     verify: bool = True,
     progress: bool | None = False,
+    at: str | os.PathLike[str] | None = None,
 ) -> Exported:
-    """Does what `export` does, with what `prepare` returns."""
+    """Does what `export` does, with what `prepare` returns.
+
+    Args:
+      writer: What `prepare` returns.
+      path: See `export`, as for the others.
+      allow_loss: See there.
+      skip_damaged: See there.
+      verify: See there.
+      progress: See there.
+      at: Where it gets to be when it is written, if that is another place than `path`.
+    """
     format = writer.format
     writer.check(path)
     placements = tuple(writer.placements())
@@ -528,8 +539,8 @@ def write_export(
             warnings.warn(f"{what} damaged and left out{first}: {writer.left_out[0]}", stacklevel=2)
         again = open_episodes(draft, "all", format=format, **writer.read_options())
         counts = _check(writer, again, inexact, bars) if is_checked else _count(writer, again)
+        carry(writer.episodes, writer._digests, again, draft, at or path)
     writer.finish(path)
-    carry([writer.episodes.source], path)
     left_out = tuple(map(str, writer.left_out))
     return Exported(os.fspath(path), format, *counts, placements, left_out)
 

@@ -22,12 +22,21 @@ from typing import Any
 
 from rlds.sources.beside import cached, folder_of, root_of
 from rlds.sources.source import Source, SourceError
-from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem import import_extra
 from rlds_ecosystem.caches import cache_folder
 from rlds_ecosystem.replacing import FOLDER
 from rlds_ecosystem.whole_files import locked
 
-__all__ = ["COLUMN", "TYPES", "Label", "append", "carry", "current", "folders_of", "joined"]
+__all__ = [
+    "COLUMN",
+    "TYPES",
+    "Label",
+    "append",
+    "current",
+    "folders_of",
+    "folders_of_new",
+    "joined",
+]
 
 COLUMN = "label"
 """The column of the table of episodes, a struct with fields for each layer."""
@@ -121,6 +130,19 @@ def folders_of(source: Source) -> tuple[Path, ...]:
     return (*beside, *cached(source, "labels"))
 
 
+def folders_of_new(
+    source: Source, place: str | os.PathLike[str], at: str | os.PathLike[str]
+) -> tuple[Path, ...]:
+    """Returns where labels of a new dataset are, which is at a place and gets to be at another."""
+    if beside := [folder / _FOLDER for folder in folder_of(source)]:
+        return tuple(beside)
+    file, place = Path(root_of(source)), os.path.abspath(place)
+    if file.parent == Path(place):
+        return (file.parent / FOLDER / _FOLDER,)
+    cache = cache_folder("labels", os.path.realpath(Path(at, os.path.relpath(file, place))))
+    return (cache,) if cache else ()
+
+
 def rows(folders: Iterable[Path]) -> tuple[Label, ...]:
     """Returns all rows, in their order.
 
@@ -209,17 +231,6 @@ def _add(file: Path, new: Sequence[Label]) -> None:
         stream.write("".join(lines).encode())
         stream.flush()
         os.fsync(stream.fileno())
-
-
-def carry(sources: Iterable[Source], path: str | os.PathLike[str]) -> None:
-    """Adds the labels of sources to those of a new dataset that is made of them, if it is here."""
-    found = {row.id: row for source in sources for row in rows(folders_of(source))}
-    cache = cache_folder("labels", os.path.realpath(path))
-    target = [Path(path, FOLDER, _FOLDER)] if os.path.isdir(path) else [cache] if cache else []
-    known = {row.id for row in rows(target)} if found else set()
-    new = [row for name, row in found.items() if name not in known]
-    if new and target and stores.is_local(path):
-        append(target, new)
 
 
 def summary(folders: Sequence[Path]) -> Any:

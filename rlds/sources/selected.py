@@ -89,5 +89,9 @@ class SelectedSource(WrappedSource):
         return self.source.stored_at(split, int(self.chosen[split][index]))
 
     @override
+    def base_at(self, split: str, index: int) -> tuple[Place, int]:
+        return self.source.base_at(split, int(self.chosen[split][index]))
+
+    @override
     def outline(self, split: str, index: int) -> Outline:
         return reading.outline(self.source, split, int(self.chosen[split][index]))

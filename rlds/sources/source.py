@@ -351,6 +351,10 @@ class Source(abc.ABC):
         del split
         return ()
 
+    def bases(self) -> Sequence[Source]:
+        """Returns the sources that read its episodes from files: itself, if it does."""
+        return [self]
+
     def stored_sidecar(self) -> StoredSidecar | None:
         """Returns what an export has kept beside the data, with the places by paths of fields.
 
@@ -460,6 +464,10 @@ class RandomAccessSource(Source):
         Exports copy what is stored in their own format.
         """
         return Place(self, split, index)
+
+    def base_at(self, split: str, index: int) -> tuple[Place, int]:
+        """Returns what an episode is made of: one of the `bases`, and the first of its steps."""
+        return Place(self, split, index), 0
 
     def parts(self, split: str) -> Sequence[str]:
         """Returns the ranges of episodes that are read together, such as "100-200"."""

@@ -11,6 +11,7 @@ from rlds.sources.source import (
     Outline,
     Place,
     RandomAccessSource,
+    Source,
     SourceEpisode,
     SourceError,
 )
@@ -108,6 +109,14 @@ class WrappedSource(RandomAccessSource):
         """None, as a wrapped episode is another one unless a derived class says otherwise."""
         del split, index
         return None
+
+    def bases(self) -> Sequence[Source]:
+        """Those of the source."""
+        return self.source.bases()
+
+    def base_at(self, split: str, index: int) -> tuple[Place, int]:
+        """That of the source."""
+        return self.source.base_at(split, index)
 
     def outline(self, split: str, index: int) -> Outline:
         """That of the source."""

@@ -142,6 +142,60 @@ def test_labels_survive_edits_merges_and_conversions(dataset, tmp_path, format, 
     assert len(list(labels)) == len(before) + 1
 
 
+def places(labels):
+    return [
+        [(row.layer, row.value, row.begin, row.end, row.annotator) for row in labels.of(number)]
+        for number in range(len(labels.digests))
+    ]
+
+
+@pytest.mark.parametrize(("format", "name"), [("zarr", "made"), ("robomimic", "made.hdf5")])
+def test_labels_of_a_changed_episode_are_those_of_the_new_one(dataset, tmp_path, format, name):
+    np.savez(dataset / "5.npz", **np.load(dataset / "2.npz"))  # The same steps twice.
+    labels = labelled_dataset(dataset)
+    labels.add("slip", 2, True, 0, 2, by="bob")
+    labels.add("slip", 2, True, 4, 5, by="bob")
+    labels.add("score", 3, 1, by="ann")
+    labels.retract("score", 3, by="ann")
+    labels.add("score", 3, 2, by="bob")
+    rlds.sources.export(dataset, format, tmp_path / name)
+    made = rlds.labels.open(tmp_path / name)
+    before = places(labels)
+    assert places(made) == before
+    assert before[2] == before[5]
+    rlds.edit(tmp_path / name, editing.Trim(2, 4, where="index in (2, 3)"))
+    made = rlds.labels.open(tmp_path / name)
+    after = places(made)
+    assert after[:2] + after[4:] == before[:2] + before[4:]
+    assert after[2] == [("score", 4.0, None, None, "ann"), ("slip", True, 0, 1, "ann")]
+    assert after[3] == [("score", 2.0, None, None, "bob")]
+    old, new = labels.of(2)[0], made.of(2)[0]
+    assert (new.at, new.tool) == (old.at, f"carried from {old.id}")
+    again = tmp_path / f"again-{name}"
+    for target in (again, tmp_path / f"third-{name}"):
+        rename = editing.Rename("observation", "state"), editing.Keep("index in (1, 2, 3)")
+        rlds.edit(tmp_path / name, *rename, to=target, allow_loss=True)
+        assert places(rlds.labels.open(target)) == after[1:4]
+    ids = [[row.id for row in rlds.labels.open(path)] for path in (again, target)]
+    assert ids[0] == ids[1]  # Merged, they are there once.
+
+
+def test_exports_without_labels_make_no_table_and_those_that_change_steps_keep_labels(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    images = np.random.default_rng(0).integers(0, 255, (2, 4, 8, 8, 3), np.uint8)
+    for number, image in enumerate(images):
+        np.savez(folder / f"{number}.npz", observation=image, action=np.ones((4, 1)))
+    rlds.sources.export(folder, "tfds", tmp_path / "first")
+    assert not [path for path in tmp_path.rglob("*") if path.name in (".rlds", "cache")]
+    labels = rlds.labels.open(folder)
+    labels.add("slip", 1, True, 1, 3, by="ann")
+    rlds.sources.export(folder, "tfds", tmp_path / "made")  # As PNG.
+    made = rlds.labels.open(tmp_path / "made")
+    assert places(made) == places(labels)
+    assert made.digests[1] != labels.digests[1]
+
+
 def test_labels_are_fields(dataset):
     labels = labelled_dataset(dataset)
     labels.add("slip", 2, True, 2, 4, by="bob")

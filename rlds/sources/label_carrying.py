@@ -1,0 +1,97 @@
+"""Labels of episodes follow them to datasets that are made of them, also where steps change."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rlds.sources.digests import digest_of
+from rlds.sources.episode_fields import as_converted
+from rlds.sources.episodes import Episodes
+from rlds.sources.label_rows import Label, append, current, folders_of, folders_of_new, rows
+from rlds.sources.source import RandomAccessSource, Source
+from rlds_ecosystem import stores
+
+__all__ = ["carry", "moved"]
+
+
+def carry(
+    episodes: Episodes,
+    order: Iterable[int],
+    made: Episodes,
+    place: str | os.PathLike[str],
+    at: str | os.PathLike[str],
+) -> None:
+    """Gives a new dataset the labels of those that it is made of, if it is here.
+
+    An episode whose steps became others, trimmed or with another field, has another digest: its
+    labels get rows for that, of the steps where they are now. Nothing is read if there are no
+    labels, and of the new dataset only what has some.
+
+    Args:
+      episodes: The episodes that it is made of.
+      order: Which of them is the first one of the new dataset, which the second one, and so on.
+      made: The episodes of the new dataset.
+      place: Where that is.
+      at: Where it gets to be.
+    """
+    folders = [folder for base in episodes.source.bases() for folder in folders_of(base)]
+    found = {row.id: row for row in rows(folders)}
+    if not found or not stores.is_local(at):
+        return
+    found |= {row.id: row for row in _moved(current(folders), episodes, order, made)}
+    target = folders_of_new(made.source, place, at)
+    known = {row.id for row in rows(target)}
+    if target and (new := [row for name, row in found.items() if name not in known]):
+        append(target, new)
+
+
+def _moved(
+    labels: Iterable[Label], episodes: Episodes, order: Iterable[int], made: Episodes
+) -> Iterator[Label]:
+    said: dict[str, list[Label]] = {}
+    for row in labels:
+        said.setdefault(row.episode, []).append(row)
+
+    @functools.cache
+    def digests(source: Source, split: str) -> list[bytes | None]:
+        found: list[Any] = Episodes(source, split).table().arrow(["digest"])["digest"].to_pylist()
+        return found
+
+    made = Episodes(made.source.with_image_files(), made.split)
+    for number, index in enumerate(order):
+        source, (split, at), first = episodes.source, episodes.place(index), 0
+        if isinstance(source, RandomAccessSource):
+            base, first = source.base_at(split, at)
+            source, split, at = base.source, base.split, base.index
+        if known := said.get((digests(source, split)[at] or b"").hex()):
+            episode = as_converted(made.episode(number))
+            digest = digest_of(episode.steps).hex()
+            if digest != known[0].episode:
+                for label in known:
+                    yield from moved(label, digest, episode.key, episode.num_steps, first)
+
+
+def moved(label: Label, digest: str, key: str, steps: int, first: int = 0) -> Iterator[Label]:
+    """Yields a label as that of another episode, unless it is of steps that this does not have.
+
+    Args:
+      label: The label.
+      digest: The digest of the other episode.
+      key: Its key.
+      steps: How many steps it has.
+      first: Which step of the episode that has the label is the first one of the other.
+    """
+    begin, end = label.begin, label.end
+    if begin is not None and end is not None:
+        begin, end = max(begin - first, 0), min(end - first, steps)
+        if begin >= end:
+            return
+    # The same label has the same name wherever this is done again.
+    name = hashlib.sha256(f"{label.id} {digest} {begin} {end}".encode()).hexdigest()[:32]
+    where: dict[str, Any] = {"episode": digest, "key": key, "begin": begin, "end": end}
+    yield dataclasses.replace(label, **where, id=name, tool=f"carried from {label.id}")
