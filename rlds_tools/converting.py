@@ -124,6 +124,7 @@ def export(
     to: str,
     split: str | None = None,
     where: str | None = None,
+    labels: Sequence[str] | None = None,
     format: str | None = None,
     options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
@@ -141,6 +142,7 @@ def export(
       to: The format, one of `rlds.sources.exports()`.
       split: The split, if there are several, or a part such as `train[:10%]`.
       where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
+      labels: The layers of labels that become fields, see `rlds.labels.labelled`; all if empty.
       format: The format of the source, if it cannot be recognized.
       options: Options of the source.
       target_options: Options of the new format.
@@ -155,11 +157,10 @@ def export(
       SourceError: The source is damaged, or of no known format.
       ValueError: The format cannot hold the data as it is; says which fields.
     """
-    from rlds.sources import exporting, open
+    from rlds.sources import exporting
 
-    opened: Any = source
-    if where is not None:
-        opened = open(source, split, format=format, where=where, **(options or {}))
+    opened = _chosen(source, split, where, labels, format, options or {})
+    if opened is not source:
         split = None
     chosen: dict[str, Any] = {
         "split": split,
@@ -186,6 +187,24 @@ def export(
     )
 
 
+def _chosen(
+    source: str | os.PathLike[str],
+    split: str | None,
+    where: str | None,
+    labels: Sequence[str] | None,
+    format: str | None,
+    options: Mapping[str, Any],
+) -> Any:
+    """Some of the episodes of a source, or all with their labels; the source if it is all of it."""
+    if where is None and labels is None:
+        return source
+    from rlds.labels import labelled
+    from rlds.sources import open
+
+    opened = open(source, split, format=format, where=where, **options)
+    return opened if labels is None else labelled(opened, labels or None)
+
+
 def convert(
     source: str | os.PathLike[str] | None,
     directory: str | os.PathLike[str] | None,
@@ -195,6 +214,7 @@ def convert(
     name: str | None = None,
     version: str | None = None,
     where: str | None = None,
+    labels: Sequence[str] | None = None,
     format: str | None = None,
     options: Mapping[str, Any] | None = None,
     quiet_process: bool = False,
@@ -217,6 +237,7 @@ def convert(
         TFDS allows it.
       version: Its version; by default that of the source if it is a dataset of TFDS, or "1.0.0".
       where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
+      labels: The layers of labels that become fields, see `rlds.labels.labelled`; all if empty.
       format: The format of the source, if it cannot be recognized.
       options: Options of the source; `rlds.sources.formats()[format].options` has them.
       quiet_process: Whether the libraries that are loaded may be silenced, for the whole process.
@@ -235,7 +256,7 @@ def convert(
     if to not in FILE_FORMATS:
         raise ValueError(f"to: got {to!r}, expected one of {', '.join(FILE_FORMATS)}")
     common = {"data_dir": directory, "file_format": to, "progress": progress, **storage}
-    make = _maker(source, dataset, name, version, where, format, options or {}, common)
+    make = _maker(source, dataset, name, version, where, labels, format, options or {}, common)
     if quiet_process:
         from tfds_builders import quiet
 
@@ -253,6 +274,7 @@ def _maker(
     name: str | None,
     version: str | None,
     where: str | None,
+    labels: Sequence[str] | None,
     format: str | None,
     options: Mapping[str, Any],
     common: Mapping[str, Any],
@@ -281,10 +303,9 @@ def _maker(
 
         opened = sources.formats()[format].source(source, **options)
         known_name, known_version = _known_as(opened, source)
-        if where is not None:
-            opened = sources.open(source, "all", format=format, where=where, **options).source
+        chosen = _chosen(source, "all", where, labels, format, options)
         return tfds_builders.convert(
-            opened,
+            opened if chosen is source else chosen.source,
             name=name or known_name,
             version=version or known_version,
             download_config=download_config,

@@ -463,6 +463,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             self._renew_info()
         # These load TensorFlow, which is not needed to know that there are builders.
         from tfds_builders.conversion.job import convert_job, describe
+        from tfds_builders.conversion.labels import carry_labels
         from tfds_builders.conversion.verification import verify
 
         job = self._job(self._source, download_config)
@@ -487,6 +488,8 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             self.info.write_to_directory(self.data_path)
         if self._verify:
             verify(job.source, self.data_path, converted)
+        if is_local(self._target):
+            carry_labels(job.source, self.data_path, self._target)
         self._warn_of_left_out()
 
     def _post_download_and_prepare_hook(self) -> None:

@@ -35,6 +35,7 @@ __all__ = [
     "current",
     "folders_of",
     "folders_of_new",
+    "has_labels",
     "joined",
 ]
 
@@ -128,6 +129,11 @@ def folders_of(source: Source) -> tuple[Path, ...]:
     if not beside and (shared := Path(root_of(source)).parent / FOLDER / _FOLDER).is_dir():
         beside = [shared]
     return (*beside, *cached(source, "labels"))
+
+
+def has_labels(source: Source) -> bool:
+    """Whether there are labels of episodes that those of a source are made of."""
+    return any(_files(folders_of(base)) for base in source.bases())
 
 
 def folders_of_new(

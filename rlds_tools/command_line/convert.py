@@ -39,6 +39,11 @@ _SETTINGS = {"ignore_unknown_options": True}
 )
 @click.option("--format", help="The format of SRC, if it cannot be recognized.")
 @where_option
+@click.option(
+    "--labels",
+    metavar="LAYERS",
+    help="Layers of labels that become fields, separated by commas; or all.",
+)
 @click.option("--split", help="What to write in other formats: train, or a part: train[:10%].")
 @click.option(
     "--to-option",
@@ -97,6 +102,7 @@ def command(
     format: str | None,
     split: str | None,
     where: str | None,
+    labels: str | None,
     to_options: Sequence[str],
     allow_loss: bool,
     plan: bool,
@@ -129,6 +135,7 @@ def command(
     else:
         owner = format = format or sources.format_of(str(source))
         known_options = sources.formats()[format].options if format in sources.formats() else {}
+    layers = None if labels is None else [] if labels == "all" else labels.split(",")
     source_options = parsed_options(known_options, options["given"], owner)
     if to not in FILE_FORMATS:
         _check_options(to, {"--version": version, **_given(options)})
@@ -138,6 +145,7 @@ def command(
             to=to,
             split=split,
             where=where,
+            labels=layers,
             format=format,
             options=source_options,
             target_options=parsed_options(sources.exports()[to], to_options, to),
@@ -151,8 +159,8 @@ def command(
         to,
         {"--split": split, "--to-option": to_options, "--allow-loss": allow_loss, "--plan": plan},
     )
-    if where is not None and dataset is not None:
-        raise click.UsageError("--where: not with --dataset")
+    if (where is not None or labels is not None) and dataset is not None:
+        raise click.UsageError("--where and --labels: not with --dataset")
     if options["name"] is not None:
         _check_name(options["name"])
     called = invocation()
@@ -168,6 +176,7 @@ def command(
         version=version,
         format=format,
         where=where,
+        labels=layers,
         options=source_options,
         num_shards=options["num_shards"],
         beam_runner=options["runner"],

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,10 +17,13 @@ import pytest
 import raw_d4rl
 import tensorflow_datasets as tfds
 
+import rlds.labels
 import rlds_tools
 import tfds_builders
 from rlds import sources
 from rlds.formats.d4rl.source import D4rlSource
+from rlds.sources.digests import text_of
+from rlds.sources.episode_fields import as_converted
 from rlds_tools import converting
 from rlds_tools.command_line import commands
 from rlds_tools.command_line.convert import _split_words
@@ -339,3 +343,44 @@ def test_any_source_to_a_dataset_and_on_to_minari(log, tmp_path, capsys):
     assert "expected SRC and DST, got 1 places" in capsys.readouterr().err
     assert commands.run(["convert", log, str(tmp_path), "--dataset", "rlds_chess"]) == 2
     assert "no dataset 'rlds_chess'" in capsys.readouterr().err
+
+
+def test_labels_go_along_and_become_fields(log, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
+    source = str(shutil.copytree(log, tmp_path / "log"))
+    labels = rlds.labels.open(source)
+    for by, value in (("ann", "good"), ("bob", "bad")):
+        labels.add("quality", 1, value, by=by)
+    labels.add("score", 2, 0.5, by="ann")
+    labels.add("slip", 1, True, 3, 6, by="ann")
+
+    def said(path):
+        found = rlds.labels.open(path)
+        keys = [as_converted(found.episodes.peek(number)).key for number in range(3)]
+        return {k: [(r.layer, r.value, r.begin) for r in found.of(n)] for n, k in enumerate(keys)}
+
+    here = ["convert", source, str(tmp_path / "made")]
+    assert commands.run([*here, "--name", "plain", "--where", "index > 0"]) == 0
+    plain = rlds.labels.open(tmp_path / "made" / "plain")
+    assert sorted((row.layer, row.value, row.begin) for row in plain) == [
+        ("quality", "bad", None),
+        ("quality", "good", None),
+        ("score", 0.5, None),
+        ("slip", True, 3),
+    ]
+    assert commands.run([*here, "--name", "fields", "--labels", "all"]) == 0
+    assert said(tmp_path / "made" / "fields") == said(source)
+    episodes = sources.open(tmp_path / "made" / "fields")
+    found = {as_converted(episode).key: as_converted(episode) for episode in episodes}
+    said_of_it = [e.metadata["label"] for e in found.values()]
+    assert {text_of(values["quality"]) for values in said_of_it} == {b""}  # They differ.
+    assert sorted(map(str, (values["score"] for values in said_of_it))) == ["0.5", "nan", "nan"]
+    slips = [e.steps["label"]["slip"].tolist() for e in found.values()]
+    assert sorted(slips)[-1] == [3 <= step < 6 for step in range(10)]
+    assert commands.run([*here[:2], str(tmp_path / "z"), "--to", "zarr", "--labels", "slip"]) == 0
+    assert "label" not in sources.open(tmp_path / "z").spec
+    assert list(sources.open(tmp_path / "z").spec["steps"]["label"]) == ["slip", "slip_known"]
+    capsys.readouterr()
+    assert commands.run([*here, "--name", "none", "--labels", "slipp"]) == 1
+    assert "no layer 'slipp'; did you mean 'slip'" in capsys.readouterr().err
+    assert commands.run([*here[:2], "--dataset", "rlds_d4rl", "--labels", "all"]) == 2
