@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rlds.feeds.workers import Batches, Blocks, Numbers
 from rlds_ecosystem import import_extra
 
 if TYPE_CHECKING:
@@ -26,21 +27,38 @@ def torch_loader(
         if name in arguments:
             raise TypeError(f"{name}: the feed has decided about it; give it to Feed")
     arguments = {"batch_size": None, "num_workers": num_workers, **arguments}
-    numbers = _Numbers(first, feed.num_batches)
     if num_workers:
-        # A worker makes one batch at a time, so that it is the loader that says which.
-        return data.DataLoader(_Items(feed), sampler=numbers, **arguments)
+        blocks = Blocks(feed, arguments.pop("collate_fn", None) or data.default_convert)
+        numbers = Numbers(first, feed.num_batches, blocks.most, num_workers)
+        arguments |= {"dataset": blocks, "sampler": numbers}
+    else:
+        numbers = Numbers(first, feed.num_batches)
 
-    class Iterated(data.IterableDataset):  # type: ignore[misc,name-defined]
-        """Goes through the feed in this process; a thread makes the next batches."""
+        class Iterated(data.IterableDataset):  # type: ignore[misc,name-defined]
+            """Goes through the feed in this process; a thread makes the next batches."""
 
-        def __iter__(self) -> Iterator[Batch]:
-            return feed.iterate(first)
+            def __iter__(self) -> Iterator[Batch]:
+                return feed.iterate(first)
+
+            def __len__(self) -> int:
+                return len(numbers)
+
+        arguments |= {"dataset": Iterated()}
+    next_batch = [first]
+
+    class Loader(data.DataLoader):  # type: ignore[misc,name-defined]
+        def __iter__(self) -> Iterator[Any]:
+            next_batch[0] = first
+            return Batches(super().__iter__(), next_batch, num_workers)
 
         def __len__(self) -> int:
             return len(numbers)
 
-    return data.DataLoader(Iterated(), **arguments)
+        def state_dict(self) -> dict[str, Any]:
+            """Returns what is needed to go on after the batches that you got so far."""
+            return feed.state_dict(next_batch[0])
+
+    return Loader(**arguments)
 
 
 class _Items:
@@ -59,22 +77,6 @@ class _Items:
 
     def __repr__(self) -> str:
         return repr(self._feed)
-
-
-class _Numbers:
-    """The numbers of batches from one on."""
-
-    def __init__(self, first: int, end: int | None) -> None:
-        self._numbers = range(first, sys.maxsize if end is None else end)
-        self._is_endless = end is None
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._numbers)
-
-    def __len__(self) -> int:
-        if self._is_endless:
-            raise TypeError("a feed without end has no length")
-        return len(self._numbers)
 
 
 def grain_dataset(feed: Feed) -> Any:

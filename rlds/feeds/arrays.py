@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import contextvars
 import math
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +18,14 @@ from rlds_ecosystem.forking import begin_anew_in_forks
 
 __all__ = [
     "ALIGNMENT",
+    "aligned",
     "as_bytes",
     "as_numbers",
     "empty",
     "joined",
     "listed",
     "paths_of",
+    "taken_from",
     "zero_out",
 ]
 
@@ -41,7 +45,55 @@ def empty(shape: Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:
     if dtype.hasobject:
         return np.empty(shape, dtype)
     size = math.prod(shape) * dtype.itemsize
-    return _spare.take(size).view(dtype).reshape(shape)
+    given = _given.get()
+    memory = given.take(size) if given is not None else None
+    memory = _spare.take(size) if memory is None else memory
+    return memory.view(dtype).reshape(shape)
+
+
+def aligned(size: int) -> int:
+    """Returns the size with what is left out before the next array.
+
+    >>> aligned(1), aligned(64)
+    (64, 64)
+    """
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class _Given:
+    """Memory that arrays are parts of, one after the other."""
+
+    def __init__(self, memory: np.ndarray) -> None:
+        self.memory, self.size = memory, 0
+
+    def take(self, size: int) -> np.ndarray | None:
+        begin, self.size = self.size, self.size + aligned(size)
+        return self.memory[begin : begin + size] if self.size <= len(self.memory) else None
+
+
+_given: contextvars.ContextVar[_Given | None] = contextvars.ContextVar("given", default=None)
+
+
+@contextlib.contextmanager
+def taken_from(memory: np.ndarray) -> Iterator[Callable[[], int]]:
+    """New arrays of this thread are parts of some memory, as far as there is room.
+
+    Args:
+      memory: The memory, uint8 of shape `[n]`, aligned.
+
+    Yields:
+      What returns how much memory was requested.
+
+    >>> with taken_from(memory := np.zeros(128, np.uint8)) as size:
+    ...     empty([2], np.uint8)[:] = 7
+    >>> size(), memory.sum()
+    (64, 14)
+    """
+    token = _given.set(given := _Given(memory))
+    try:
+        yield lambda: given.size
+    finally:
+        _given.reset(token)
 
 
 class _Spare:

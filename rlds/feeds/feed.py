@@ -224,11 +224,15 @@ class Feed:
         fields = [field for part in self._parts for field in part.table.fields.values()]
         if any(None in field.shape for field in fields):
             return 1  # Nobody knows how much memory their values take.
-        row_bytes = sum(_bytes_of(*leaf) for leaf in self.samples.spec.values())
         files = sum(part.table.storage.num_files for part in self._parts)
-        wanted = max(_BLOCK_ROWS, _BLOCK_ROWS_PER_FILE * files)
-        rows = max(min(wanted, _BLOCK_BYTES // max(row_bytes, 1)), 1)
-        return max(rows // (self.batch_size // self.world), 1)
+        wanted = max(_BLOCK_ROWS, _BLOCK_ROWS_PER_FILE * files) // (self.batch_size // self.world)
+        return max(min(wanted, _BLOCK_BYTES // self.batch_bytes), 1)
+
+    @property
+    def batch_bytes(self) -> int:
+        """How much memory a batch takes, before a `transform`, and without text."""
+        of_row = sum(_bytes_of(*leaf) for leaf in self.samples.spec.values())
+        return max(of_row * (self.batch_size // self.world), 1)
 
     def _transformed(self, positions: np.ndarray, batch: Batch) -> Any:
         assert self.transform is not None
@@ -386,10 +390,12 @@ class Feed:
     ) -> Any:
         """Returns a `torch.utils.data.DataLoader` of the batches, as tensors.
 
+        Its `state_dict()` is what is needed to go on after the batches that you got so far.
+
         Args:
           start: The first batch, or a state to go on from.
           num_workers: How many processes make batches. Without any, a thread of this process does,
-            which is the fastest way unless images are decoded, or a transform takes long.
+            which is the fastest way unless a transform takes long.
           **arguments: Others of the loader, such as `pin_memory`. The sizes of batches, and their
             order, are those of the feed.
 

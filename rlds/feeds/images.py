@@ -13,6 +13,8 @@ import contextlib
 import dataclasses
 import functools
 import importlib
+import math
+import multiprocessing
 import os
 import struct
 from collections.abc import Callable, Sequence
@@ -34,6 +36,9 @@ __all__ = ["ImageDecoder", "ImageError", "for_all_rows"]
 _Data: TypeAlias = bytes | memoryview
 _Size: TypeAlias = tuple[int, int]
 _Header: TypeAlias = tuple[int, int, int]  # Height, width and channels.
+_MOST_THREADS = 8
+# Smaller images are decoded before a thread has got them.
+_LEAST_BYTES = 1 << 14
 # Threads take rows in chunks: several each, as some files take longer than others.
 _CHUNKS_PER_THREAD = 8
 
@@ -75,7 +80,8 @@ class ImageDecoder:
       jpeg: Which pixels JPEG files have: "accurate" for those of all libraries but TensorFlow
         (`tf.io.decode_jpeg` with `dct_method="INTEGER_ACCURATE"`), or "tf" for those of its
         default, bit by bit. For these you need simplejpeg, and files without any damage.
-      threads: How many threads decode; 0 for the thread that asks. All decoders share them.
+      threads: How many threads decode; 0 for the thread that asks. All decoders share them. If
+        None, as many as this process has processors, if there are several.
 
     Raises:
       ImportError: simplejpeg is needed, and not installed.
@@ -88,13 +94,13 @@ class ImageDecoder:
         encoding: str = "",
         *,
         jpeg: Literal["accurate", "tf"] = "accurate",
-        threads: int = 0,
+        threads: int | None = 0,
     ) -> None:
         if encoding not in _KINDS:
             raise ValueError(f"no encoding {encoding!r} of images, expected one of {list(_KINDS)}")
         if jpeg not in ("accurate", "tf"):
             raise ValueError(f"no pixels {jpeg!r} of JPEG files, expected 'accurate' or 'tf'")
-        if len(shape) != 3 or threads < 0:
+        if len(shape) != 3 or (threads or 0) < 0:
             raise ValueError(f"no images of shape {tuple(shape)}, decoded by {threads} threads")
         self._feature = Image(shape=tuple(shape), dtype=np.dtype(dtype), encoding_format=encoding)
         self._of_tf, self._threads = jpeg == "tf", threads
@@ -128,7 +134,8 @@ class ImageDecoder:
                 if not _decode_fast(buffers[row], rows[row], kinds):
                     images[row] = self._decode_exactly(buffers[row], feature, row)
 
-        for_all_rows(decode, len(buffers), self._threads)
+        is_small = self._threads is None and math.prod(images.shape[1:]) < _LEAST_BYTES
+        for_all_rows(decode, len(buffers), 0 if is_small else self._threads)
         return images
 
     def _decode_unequal(self, buffers: list[_Data], kinds: list[_Kind]) -> np.ndarray:
@@ -343,8 +350,21 @@ def _pixels(images: np.ndarray) -> np.ndarray:
     return images.view(np.uint8) if images.dtype == np.float32 else images
 
 
-def for_all_rows(work: Callable[[range], None], rows: int, threads: int) -> None:
+def _usual_threads() -> int:
+    """How many threads of this process are of use: one for each processor that it has.
+
+    Ranks that are started together share them; there are enough workers for all of them.
+    """
+    if multiprocessing.parent_process() is not None:
+        return 0
+    has = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = min(has // int(os.environ.get("LOCAL_WORLD_SIZE") or 1), _MOST_THREADS)
+    return threads if threads > 1 else 0
+
+
+def for_all_rows(work: Callable[[range], None], rows: int, threads: int | None) -> None:
     """Does the work of all rows; raises the error of the first row that has one."""
+    threads = _usual_threads() if threads is None else threads
     if not threads or rows < 2:
         work(range(rows))
         return

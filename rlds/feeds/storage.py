@@ -169,7 +169,7 @@ def row_shape(field: Field) -> tuple[int, ...] | None:
 
 
 def decoders_of(
-    fields: Mapping[str, Field], jpeg: Literal["accurate", "tf"], threads: int
+    fields: Mapping[str, Field], jpeg: Literal["accurate", "tf"], threads: int | None
 ) -> dict[str, ImageDecoder]:
     """Returns what decodes the images that are stored as files, by their paths."""
     return {

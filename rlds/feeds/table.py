@@ -68,7 +68,7 @@ def open(
     where: str | None = None,
     format: str | None = None,
     jpeg: Literal["accurate", "tf"] = "accurate",
-    threads: int = 0,
+    threads: int | None = None,
     cache_bytes: int = _CACHE_BYTES,
     verify: bool = False,
     decode_images: bool = True,
@@ -91,7 +91,8 @@ def open(
       format: The name of the format, if it cannot be recognized.
       jpeg: "accurate" for the pixels that most libraries decode; "tf" for those of TensorFlow,
         which takes a shortcut.
-      threads: How many threads decode images, beside the one that makes batches.
+      threads: How many threads decode images, beside the one that makes batches. If None, as many
+        as this process has processors, up to 8; none if it has one, and in workers.
       cache_bytes: How much memory episodes may take that are read as a whole.
       verify: Whether to check the checksum of every record before the first batch. Otherwise that
         is not done where files are read in place.
@@ -215,7 +216,7 @@ class _Given:
     """The arguments of `open` that decide how things are read."""
 
     jpeg: Literal["accurate", "tf"]
-    threads: int
+    threads: int | None
     cache_bytes: int
     decode_images: bool = True
 

@@ -24,11 +24,11 @@ class VideoStorage(Storage):
       episodes: The episodes, of a `FramesSource`.
       fields: The fields of a step that are wanted, by their paths.
       others: Reads those that are not decoded.
-      threads: How many threads decode; 0 for the one that asks.
+      threads: How many threads decode; 0 for the one that asks, None for one of each processor.
     """
 
     def __init__(
-        self, episodes: Episodes, fields: Mapping[str, Field], others: Storage, threads: int
+        self, episodes: Episodes, fields: Mapping[str, Field], others: Storage, threads: int | None
     ) -> None:
         assert isinstance(episodes.source, FramesSource)
         self.source, self.threads = episodes.source, threads

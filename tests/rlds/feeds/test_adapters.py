@@ -1,9 +1,13 @@
 """Feeds in PyTorch and Grain, which `make test` need not have; see CONTRIBUTING."""
 
 import importlib.util
+import itertools
 import json
+import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import feed_datasets
 import numpy as np
@@ -47,6 +51,154 @@ def test_pytorch_gets_the_same_batches_for_any_number_of_workers(feed, workers):
     with pytest.raises(TypeError, match="without end"):
         len(endless)
     assert [rows(batch) for _, batch in zip(range(3), endless)] == expected[:3]
+
+
+def content(batch):
+    """What is in a batch, in a form that is compared at once."""
+    if isinstance(batch, dict):
+        return {name: content(value) for name, value in batch.items()}
+    array = np.asarray(batch)
+    return array.tolist() if array.dtype == object else (array.shape, array.tobytes())
+
+
+def shared_memory():
+    return set(Path("/dev/shm").glob("torch_*"))
+
+
+def noisy(batch, rng):
+    """A transform that returns other arrays than it gets."""
+    batch["noise"] = rng.normal(0, 1, (len(batch["action"]), 1000))
+    batch["number"] = np.float64(batch["action"].sum())
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("context", "persistent"),
+    [
+        ("fork", False),
+        pytest.param("fork", True, marks=pytest.mark.slow),
+        pytest.param("spawn", True, marks=pytest.mark.slow),
+    ],
+)
+def test_memory_is_not_used_again_before_batches_are_dropped(directory, context, persistent):
+    """Whatever is kept, in however many iterators at a time, and whenever they stop."""
+    torch = pytest.importorskip("torch")
+    table = rlds.feeds.open(directory)
+    feed = Feed(table.transitions(), 8, seed=1, epochs=12, transform=noisy)
+    expected = [content(batch) for batch in feed]
+    options = {"multiprocessing_context": context, "persistent_workers": persistent}
+    before = shared_memory()
+    loader = feed.torch(num_workers=2, prefetch_factor=3, **options)
+    kept = list(loader)
+    assert isinstance(kept[0]["noise"], torch.Tensor)
+    assert loader.state_dict() == feed.state_dict(len(feed))
+    for _ in range(2):  # Stops while workers make more; what is dropped is used again.
+        for number, batch in enumerate(loader):
+            assert content(batch) == expected[number]
+            if number == len(feed) // 2:
+                break
+        assert loader.state_dict() == feed.state_dict(number + 1)
+    if not persistent:  # Otherwise PyTorch has one iterator.
+        for number, pair in enumerate(zip(loader, loader, strict=True)):
+            assert content(pair[0]) == content(pair[1]) == expected[number]
+    assert [content(batch) for batch in kept] == expected
+    del loader, batch
+    assert shared_memory() <= before
+
+
+class Keeping:
+    """Keeps arrays of all batches, and adds one of them to each."""
+
+    def __init__(self):
+        self.kept = []
+
+    def __call__(self, batch):
+        self.kept.append(batch["reward"])
+        return {**batch, "old": self.kept[len(self.kept) // 2].copy()}
+
+
+def test_a_transform_may_keep_what_it_gets(directory):
+    pytest.importorskip("torch")
+    samples = rlds.feeds.open(directory).transitions()
+    expected, feed = (Feed(samples, 8, seed=1, epochs=40, transform=Keeping()) for _ in range(2))
+    for batch, wanted in zip(feed.torch(num_workers=1), expected, strict=True):
+        assert batch["old"].tolist() == wanted["old"].tolist()
+
+
+def collate(batch):
+    """As users write them: NumPy, tensors of all kinds, and other objects."""
+    import torch
+
+    action = torch.from_numpy(batch["action"])
+    return {
+        "array": batch["reward"],
+        "turned": action.T,
+        "half": action.to(torch.bfloat16),
+        "complex": torch.complex(action, action).conj(),
+        "sparse": action.to_sparse(),
+        "empty": action[:0],
+        "single": action.sum(),
+        "grad": torch.nn.Parameter(action),
+        "text": batch["observation"]["text"],
+        "fortran": np.asfortranarray(batch["observation"]["state"]),
+    }
+
+
+def test_all_that_a_collate_function_returns_comes_through(feed):
+    torch = pytest.importorskip("torch")
+    expected = [collate(batch) for batch in feed]
+    loader = feed.torch(num_workers=1, collate_fn=collate)
+    for batch, wanted in zip(loader, expected, strict=True):
+        for name, value in wanted.items():
+            assert type(batch[name]) is type(value), name
+            if isinstance(value, torch.Tensor):
+                assert batch[name].dtype == value.dtype
+                assert torch.equal(batch[name].to_dense(), value.to_dense()), name
+            else:
+                np.testing.assert_array_equal(batch[name], value)
+
+
+class Failing:
+    """Fails at a batch, where others come before it in the same block."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __call__(self, batch):
+        if batch["reward"].tolist() == self.number:
+            raise OverflowError("this batch is too much")
+        return batch
+
+
+def test_batches_before_an_error_come_and_those_after_it_too(directory):
+    pytest.importorskip("torch")
+    samples = rlds.feeds.open(directory).transitions()
+    rewards = [batch["reward"].tolist() for batch in Feed(samples, 8, seed=1, epochs=30)]
+    number = len(rewards) // 2
+    failing = Feed(samples, 8, seed=1, epochs=30, transform=Failing(rewards[number]))
+    batches = iter(failing.torch(num_workers=1))
+    assert [next(batches)["reward"].tolist() for _ in range(number)] == rewards[:number]
+    with pytest.raises(OverflowError, match=f"batch {number}(?s:.*)this batch is too much"):
+        next(batches)
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_an_error_and_leaves_nothing(directory):
+    pytest.importorskip("torch")
+    before = shared_memory()
+    feed = Feed(rlds.feeds.open(directory).transitions(), 8, seed=1, transform=noisy)
+    loader = feed.torch(num_workers=2)
+    batches = iter(loader)
+    kept = list(itertools.islice(batches, 40))
+    workers = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    os.kill(int(workers[-1]), signal.SIGKILL)
+    with pytest.raises(RuntimeError, match=r"killed by signal|exited unexpectedly"):
+        for _ in batches:
+            pass
+    del batches
+    assert [content(batch) for batch in kept] == [content(feed[number]) for number in range(40)]
+    assert shared_memory() <= before
+    assert loader.state_dict()["batch"] >= 40
 
 
 def test_pytorch_loader_takes_its_own_arguments_only(feed):

@@ -1,0 +1,293 @@
+"""Batches that come from the workers of a PyTorch loader in shared memory.
+
+PyTorch makes a file of shared memory for each tensor of each batch, copies the tensor there, and
+never uses it again: for batches of numbers, that takes longer than all the rest. Here a worker
+sends a block of batches in one piece of memory, in which they were made, and uses the piece again
+when nobody has any of them any more.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import io
+import os
+import pickle
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlds.feeds import arrays
+from rlds_ecosystem import import_extra
+
+if TYPE_CHECKING:
+    from rlds.feeds.feed import Feed
+
+__all__ = ["Batches", "Blocks", "Numbers"]
+
+# A piece of memory begins with a byte that says whether the process that got it still has it.
+_HEAD = arrays.ALIGNMENT
+# So many pieces a worker uses again, and so many of each worker stay mapped where they are used.
+_MOST_PIECES = 8
+# A block of small batches takes no more: containers may have little shared memory.
+_BLOCK_BYTES = 1 << 20
+
+
+class Numbers:
+    """Which batches the items of a loader have: the first one, and how many.
+
+    The first items are small, so that they come soon, and so are the last, so that all workers end
+    together.
+
+    Args:
+      first: The first batch.
+      end: The one after the last; None if there is no end.
+      most: How many batches an item may have.
+      workers: How many workers there are.
+
+    >>> [*Numbers(3, 10, most=4, workers=1)]
+    [(3, 1), (4, 1), (5, 1), (6, 1), (7, 1), (8, 1), (9, 1)]
+    """
+
+    def __init__(self, first: int, end: int | None, most: int = 1, workers: int = 1) -> None:
+        self._first, self._end, self._most, self._workers = first, end, most, workers
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        batch = self._first
+        while self._end is None or batch < self._end:
+            left = batch if self._end is None else self._end - batch
+            near = min(batch - self._first, left) // (2 * self._workers)
+            count = min(max(near, 1), self._most)
+            yield batch, count
+            batch += count
+
+    def __len__(self) -> int:
+        """How many batches there are, as the length of a loader is counted."""
+        if self._end is None:
+            raise TypeError("a feed without end has no length")
+        return max(self._end - self._first, 0)
+
+
+class Blocks:
+    """Blocks of the batches of a feed: what a worker makes, and sends.
+
+    Args:
+      feed: The feed.
+      convert: Takes each batch; you get what it returns.
+    """
+
+    def __init__(self, feed: Feed, convert: Callable[[Any], Any]) -> None:
+        self._feed, self._convert = feed, convert
+        self._pieces: list[_Piece] = []
+        self._size = 0
+
+    @property
+    def most(self) -> int:
+        """How many batches are best sent at once."""
+        return max(min(self._feed.block_size, _BLOCK_BYTES // self._feed.batch_bytes), 1)
+
+    def __getitem__(self, item: tuple[int, int]) -> _Sent:
+        piece = self._piece(self._size)
+        with arrays.taken_from(memory := piece.memory()) as size:
+            return self._sent(piece, memory, self._batches(*item), size)
+
+    def _batches(self, first: int, count: int) -> list[Any]:
+        """Returns batches; if one of them cannot be made, those before it, and then the error."""
+        try:
+            return [*map(self._convert, self._feed.block(first, count))]
+        except Exception:
+            if count == 1:
+                raise
+        made = []
+        for batch in range(first, first + count):
+            try:
+                made.append(self._convert(self._feed[batch]))
+            except Exception:
+                where = f"in a worker that made batch {batch}"
+                return [*made, _utils().ExceptionWrapper(where=where)]
+        return made
+
+    def _sent(
+        self, piece: _Piece, memory: np.ndarray, batches: list[Any], taken: Callable[[], int]
+    ) -> _Sent:
+        """What is sent for batches; those of their arrays that are not in the memory go there."""
+        made = io.BytesIO()
+        buffers: list[pickle.PickleBuffer] = []
+        _Pickler(made, 5, buffer_callback=buffers.append).dump(batches)
+        parts = [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
+        begin, end = _address(memory), taken()
+        places, others = [], []
+        for part in parts:
+            place = _address(part) - begin
+            if not 0 <= place <= len(memory) - len(part):
+                place = end
+                end += arrays.aligned(len(part))
+                others.append((place, part))
+            places.append((_HEAD + place, len(part)))
+        self._size = end
+        if end > len(memory):  # So have all parts copied there.
+            piece = self._piece(self._size)
+            memory = piece.memory()
+            ends = np.cumsum([arrays.aligned(len(part)) for part in parts]).tolist()
+            others = list(zip([0, *ends], parts))
+            places = [(_HEAD + place, len(part)) for place, part in others]
+        for place, part in others:
+            memory[place : place + len(part)] = part
+        piece.give_away()
+        return _Sent(piece.tensor, made.getvalue(), places)
+
+    def _piece(self, size: int) -> _Piece:
+        """Returns memory that nobody has: some of before, or new memory."""
+        free = next((piece for piece in self._pieces if piece.is_free), None)
+        if free is not None and free.size >= size:
+            return free
+        new = _Piece(size + size // 8)
+        if free is not None:
+            self._pieces.remove(free)
+        if len(self._pieces) < _MOST_PIECES:
+            self._pieces.append(new)
+        return new
+
+
+class _Piece:
+    """Shared memory of a worker.
+
+    Attributes:
+      size: How much there is.
+      tensor: All of it, with its head.
+    """
+
+    def __init__(self, size: int) -> None:
+        torch = import_extra("torch")
+        self.size = size
+        self.tensor = torch.zeros(_HEAD + size, dtype=torch.uint8).share_memory_()
+        self._head = self.tensor.numpy()[:1]
+        self._last: Callable[[], Any] = lambda: None
+
+    def memory(self) -> np.ndarray:
+        """Returns the memory, for arrays that refer to it."""
+        owner = self.tensor.numpy()
+        self._last = weakref.ref(owner)
+        return owner[_HEAD:]
+
+    def give_away(self) -> None:
+        self._head[0] = 1
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody has any of it: neither who got it, nor a transform that kept an array."""
+        return not self._head[0] and self._last() is None
+
+
+class _Pickler(pickle.Pickler):
+    """Leaves out what is in tensors and arrays."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is np.ndarray and not value.dtype.hasobject and value.flags.c_contiguous:
+            memory = arrays.as_bytes(value).data
+            return _restored, (pickle.PickleBuffer(memory), value.dtype, value.shape)
+        torch = import_extra("torch")
+        if type(value) is not torch.Tensor or value.device.type != "cpu":
+            return NotImplemented
+        if value.layout != torch.strided or value.requires_grad or value.is_quantized:
+            return NotImplemented
+        plain = value.resolve_conj().resolve_neg().contiguous()
+        memory = plain.reshape(-1).view(torch.uint8).numpy().data
+        return _restored, (pickle.PickleBuffer(memory), value.dtype, tuple(value.shape))
+
+
+def _restored(part: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
+    """The array or tensor that is in a part of memory: in a tensor, if that is pinned."""
+    torch = import_extra("torch")
+    if isinstance(dtype, np.dtype):
+        part = part.numpy() if isinstance(part, torch.Tensor) else part
+        return np.frombuffer(part, dtype).reshape(shape)
+    if not len(part):
+        return torch.empty(shape, dtype=dtype)
+    if not isinstance(part, torch.Tensor):  # Each gets a storage of its own, which may be saved.
+        return torch.frombuffer(part, dtype=dtype).view(shape)
+    return part.view(dtype).view(shape)
+
+
+class _Sent:
+    """A block of batches, in the worker."""
+
+    def __init__(self, tensor: Any, content: bytes, places: list[tuple[int, int]]) -> None:
+        self._arguments = tensor, content, places
+
+    def __reduce__(self) -> Any:
+        return _Received, self._arguments
+
+
+class _Received:
+    """A block of batches, where it is used.
+
+    Attributes:
+      tensor: The memory that it came in.
+    """
+
+    def __init__(self, tensor: Any, content: bytes, places: list[tuple[int, int]]) -> None:
+        self.tensor, self._content, self._places = tensor, content, places
+        owner = tensor.numpy()
+        # Whatever has a part of the memory refers to this.
+        whole = (ctypes.c_ubyte * len(owner)).from_buffer(owner)
+        weakref.finalize(whole, _give_back, owner, os.getpid()).atexit = False
+        self._memory: Any = memoryview(whole)
+
+    def pin_memory(self) -> _Received:
+        """Copies the memory to where a device can get it; called by the loader."""
+        self._memory = self.tensor.pin_memory()
+        return self
+
+    def batches(self) -> list[Any]:
+        """Returns the batches, and perhaps an error after them."""
+        parts = [self._memory[begin : begin + size] for begin, size in self._places]
+        made: list[Any] = pickle.loads(self._content, buffers=parts)
+        return made
+
+
+def _give_back(owner: np.ndarray, process: int) -> None:
+    """Lets the worker use memory again."""
+    if os.getpid() == process:  # A process that was forked has no say in this.
+        owner[0] = 0
+
+
+def _address(memory: np.ndarray) -> int:
+    return int(memory.__array_interface__["data"][0])
+
+
+def _utils() -> Any:
+    return import_extra("torch.utils.data")._utils
+
+
+class Batches(Iterator[Any]):
+    """The batches of a loader.
+
+    Args:
+      items: The iterator of the loader itself: over batches, or with workers over blocks of them.
+      next_batch: Has the number of the next batch, and is kept up to date.
+      workers: How many workers there are.
+    """
+
+    def __init__(self, items: Iterator[Any], next_batch: list[int], workers: int) -> None:
+        self._items, self._next_batch = items, next_batch
+        self._made: collections.deque[Any] = collections.deque()
+        # To map memory again takes longer than to use what is mapped already.
+        self._mapped: collections.deque[Any] = collections.deque(maxlen=workers * _MOST_PIECES)
+
+    def __next__(self) -> Any:
+        while not self._made:
+            item = next(self._items)
+            if isinstance(item, _Received):
+                self._made.extend(item.batches())
+                self._mapped.append(item.tensor)
+            else:
+                self._made.append(item)
+            del item
+        batch = self._made.popleft()
+        if isinstance(batch, _utils().ExceptionWrapper):
+            batch.reraise()
+        self._next_batch[0] += 1
+        return batch
