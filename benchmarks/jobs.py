@@ -295,7 +295,7 @@ EDITS = [
         "Delete a tenth of a LeRobot dataset",
         "step",
         6_000,
-        ours=by(editing_jobs.delete, editing_jobs.write_lerobot),
+        ours=by(editing_jobs.delete_from_lerobot, editing_jobs.write_lerobot),
         peers={LEROBOT: by(editing_jobs.delete_by_lerobot, editing_jobs.write_lerobot)},
     ),
 ]

@@ -162,7 +162,7 @@ class Edit:
         """
         writer = self._export("+".join(splits))
         found = write_export(writer, path, at=at, **dataclasses.asdict(settings))
-        if not settings.allow_loss:
+        if self.described and not settings.allow_loss:
             self._check_is_described(path, writer.read_options())
         if stores.is_local(path):
             self.write_lineage(path, splits)

@@ -140,9 +140,9 @@ class Export(abc.ABC):
         self.left_out: list[SourceError] = []
         self.number = -1
         self._advance: Callable[[], None] = lambda: None
-        self._digest: Callable[[SourceEpisode], int] = lambda episode: 0
+        self._digest: Callable[[SourceEpisode | Place], int] = lambda episode: 0
         self._digests: dict[int, int] = {}
-        self._copied: dict[int, Place] = {}
+        self._copied: set[int] = set()
 
     @abc.abstractmethod
     def placements(self) -> Sequence[Placement]:
@@ -237,7 +237,7 @@ class Export(abc.ABC):
 
     def _each(self, copies: Callable[[Place], bool]) -> Iterator[SourceEpisode | Place]:
         source = self.episodes.source
-        self._digests, self._copied = {}, {}
+        self._digests, self._copied = {}, set()
         for index in itertools.count() if self.order is None else self.order:
             if not self.episodes.has(index):
                 break
@@ -246,7 +246,8 @@ class Export(abc.ABC):
                 place = source.stored_at(*self.episodes.place(index))
             try:
                 if place is not None and copies(place):
-                    self._digests[index], self._copied[index] = 0, place
+                    self._digests[index] = self._digest(place)
+                    self._copied.add(index)
                     self.number = index
                     yield place
                     self._advance()
@@ -530,7 +531,11 @@ def write_export(
         inexact = {place.field for place in placements if place.how in _INEXACT}
         inexact |= {*writer.unchecked}
         if is_checked:
-            writer._digest = lambda episode: _digest(episode, inexact)
+            writer._digest = lambda episode: (
+                writer.stored_digest(episode)
+                if isinstance(episode, Place)
+                else _digest(episode, inexact)
+            )
         writer.write(draft)
         if writer.left_out:
             number = len(writer.left_out)
@@ -608,7 +613,7 @@ def _check(
             raise ValueError(f"{writer.format}: episode {number} is missing in what was written")
         if index in writer._copied:
             copy = Place(_random_access(found), *found.place(number))
-            if writer.stored_digest(copy) != writer.stored_digest(writer._copied[index]):
+            if writer.stored_digest(copy) != digest:
                 raise ValueError(f"{writer.format}, episode {number}: the copy is another one")
             continue
         other = writer.compared(as_converted(found.episode(number)))

@@ -14,7 +14,7 @@ import numpy as np
 
 from rlds.raw_files.untrusted import SourceError
 
-__all__ = ["check_boxes"]
+__all__ = ["check_boxes", "is_in_order"]
 
 _HEADER = struct.Struct(">I4s")
 _PARENTS = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"edts", b"moof", b"traf", b"mvex")
@@ -24,6 +24,8 @@ _COUNTS = {
     **dict.fromkeys((b"stts", b"ctts", b"stss", b"stsc", b"stco", b"co64", b"elst", b"trun"), 4),
     **dict.fromkeys((b"stsz", b"stz2"), 8),
 }
+# What there is in files whose packets are not just one after the other.
+_OF_OTHERS = (b"ctts", b"trun", b"tfhd", b"trex")
 # Tables of times: an entry is a number of samples, and what they have in common.
 _RUNS = (b"stts", b"ctts")
 
@@ -51,6 +53,25 @@ def check_boxes(file: BinaryIO, size: int, name: str) -> None:
         if count > size:
             what = f"the table {kind.decode()!r} is of {count:,} samples, but the file has {size:,}"
             raise SourceError(f"{what} bytes", file=name)
+
+
+def is_in_order(file: BinaryIO, size: int) -> bool:
+    """Whether packets are shown as they stand in the tables of the file, and are of one kind.
+
+    Otherwise, there are times to reorder them by, fragments, or several descriptions.
+
+    Args:
+      file: The file; its position is changed.
+      size: How many bytes it has.
+    """
+    for kind, begin, _ in _boxes(file, size):
+        if kind in _OF_OTHERS:
+            return False
+        if kind == b"stsd":
+            file.seek(begin + 4)
+            if int.from_bytes(file.read(4), "big") != 1:
+                return False
+    return True
 
 
 def _boxes(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:

@@ -16,25 +16,27 @@ import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
+import google_crc32c
 import numpy as np
 
 from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds.video.packets import (
     Packets,
     VideoInfo,
-    demuxed,
     info_of,
     open_video,
     read_packets,
     size_of,
+    video_errors,
 )
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.stores import PathLike
+from rlds_ecosystem.stores import PathLike, open_binary
 
 __all__ = [
     "Clip",
+    "Span",
     "UnlikeClipError",
     "VideoFile",
     "VideoWriter",
@@ -42,6 +44,11 @@ __all__ = [
     "join_clips",
     "packets_of",
 ]
+
+# Puts packets into a file, their times shifted, and decoded after what was put in last; returns
+# when the last of them is decoded.
+_Mux: TypeAlias = "Callable[[Span, int, int], int]"
+_LOWEST = -(1 << 62)
 
 
 class UnlikeClipError(SourceError):
@@ -60,6 +67,47 @@ class Clip(NamedTuple):
     data: bytes
     first: int = 0
     num_frames: int | None = None
+
+
+class Span(NamedTuple):
+    """Some consecutive frames of a video, in their file; made by `VideoFile.span`.
+
+    Attributes:
+      video: The file.
+      packets: The packets that the frames take, in the order of the file.
+      first: The packet of the first frame.
+    """
+
+    video: VideoFile
+    packets: range
+    first: int
+
+    @property
+    def rows(self) -> slice:
+        """The packets, as rows of `VideoFile.index`."""
+        return slice(self.packets.start, self.packets.stop)
+
+    @property
+    def size(self) -> int:
+        """How many bytes the packets have."""
+        return int(self.video.index()[1].size[self.rows].sum())
+
+    def digest(self) -> int:
+        """Returns a CRC-32C of the packets, and of when each is shown after the first frame.
+
+        It is the same in whichever file they are.
+
+        Raises:
+          SourceError: The file cannot be read.
+        """
+        _, known = self.video.index()
+        rows = self.rows
+        times = (known.pts[rows] - known.pts[self.first]) * float(self.video.info.time_base)
+        crc = google_crc32c.value(np.round(times * 1e6).astype("<i8").tobytes())
+        crc = google_crc32c.extend(crc, known.size[rows].astype("<i8").tobytes())
+        for data, _ in self.video.runs(self.packets):
+            crc = google_crc32c.extend(crc, data)
+        return int(crc)
 
 
 class VideoFile:
@@ -110,36 +158,22 @@ class VideoFile:
           SourceError: There are no such frames.
         """
         _, packets = self.index()
-        start, stop = self._range_of(begin, end)
-        with open_video(self._video, self.name) as (container, stream, file):
-            if stop - start == len(packets) and not packets.fault:
-                file.seek(0)
+        span = self.span(begin, end)
+        if len(span.packets) == len(packets) and not packets.fault:
+            with self._open() as file:
                 return Clip(file.read(), begin, end - begin)
-            output = io.BytesIO()
-            origin = int(packets.pts[start:stop].min())
-            with _new_file(output, stream) as mux:
-                for packet in self._packets(container, stream, start, stop):
-                    packet.pts -= origin
-                    packet.dts -= origin
-                    mux(packet)
-            before = packets.pts[start:stop] < packets.pts[packets.frames[begin]]
-            return Clip(output.getvalue(), int(before.sum()), end - begin)
+        output = io.BytesIO()
+        with _new_file(output, self) as mux:
+            mux(span, -int(packets.pts[span.rows].min()), _LOWEST)
+        before = packets.pts[span.rows] < packets.pts[span.first]
+        return Clip(output.getvalue(), int(before.sum()), end - begin)
 
-    def packets(self, begin: int, end: int) -> list[bytes]:
-        """Returns the packets that the frames from `begin` to before `end` are made of.
+    def span(self, begin: int, end: int) -> Span:
+        """Returns where the frames from `begin` to before `end` are.
 
         Raises:
           SourceError: There are no such frames.
         """
-        start, stop = self._range_of(begin, end)
-        _, known = self.index()
-        if isinstance(self._video, bytes) and (known.pos[start:stop] >= 0).all():
-            places = zip(known.pos[start:stop].tolist(), known.size[start:stop].tolist())
-            return [self._video[place : place + size] for place, size in places]
-        with open_video(self._video, self.name) as (container, stream, _):
-            return [bytes(packet) for packet in self._packets(container, stream, start, stop)]
-
-    def _range_of(self, begin: int, end: int) -> tuple[int, int]:
         _, packets = self.index()
         number = len(packets.frames)
         if not 0 <= begin < end <= number:
@@ -148,43 +182,61 @@ class VideoFile:
                 f"frames {begin} to {end} are wanted, but there are {number}{why}", file=self.name
             )
         with source_errors(self.name):
-            return packets.range_of(begin, end)
+            return Span(self, range(*packets.range_of(begin, end)), int(packets.frames[begin]))
+
+    def packets(self, begin: int, end: int) -> list[bytes]:
+        """Returns the packets that the frames from `begin` to before `end` are made of.
+
+        Raises:
+          SourceError: There are no such frames.
+        """
+        return list(self.stored(self.span(begin, end).packets))
+
+    def stored(self, packets: range) -> Iterator[bytes]:
+        """Yields consecutive packets, by their numbers; see `runs`."""
+        for data, sizes in self.runs(packets):
+            begin = 0
+            for size in sizes:
+                yield data[begin : begin + size]
+                begin += size
+
+    def runs(self, packets: range) -> Iterator[tuple[bytes, list[int]]]:
+        """Yields consecutive packets: what stands together in the file, and the size of each.
+
+        Raises:
+          SourceError: They are not there: the file has changed.
+        """
+        _, known = self.index()
+        rows = slice(packets.start, packets.stop)
+        pos, size = known.pos[rows], known.size[rows]
+        begins = np.flatnonzero(np.append(True, pos[1:] != pos[:-1] + size[:-1])).tolist()
+        with source_errors(self.name), self._open() as file:
+            for begin, end in zip(begins, [*begins[1:], len(pos)]):
+                sizes = size[begin:end].tolist()
+                file.seek(int(pos[begin]))
+                data = file.read(sum(sizes))
+                if len(data) < sum(sizes):
+                    raise SourceError("packets are missing: the file has changed", file=self.name)
+                yield data, sizes
+
+    def _open(self) -> BinaryIO:
+        video = self._video
+        return io.BytesIO(video) if isinstance(video, bytes) else open_binary(video)
 
     def index(self) -> tuple[VideoInfo, Packets]:
         """Returns what the file says of the video, and where its packets are; read once."""
         if self._index is None:
-            with open_video(self._video, self.name) as (container, stream, _):
-                self._index = self._read_index(container, stream)
+            with open_video(self._video, self.name) as (container, stream, in_order):
+                size = len(self._video) if isinstance(self._video, bytes) else size_of(self._video)
+                packets = read_packets(container, stream, size, in_order)
+                self._index = info_of(container, stream, len(packets.frames)), packets
         return self._index
 
-    def _read_index(
-        self, container: Any, stream: Any, held: list[Any] | None = None
-    ) -> tuple[VideoInfo, Packets]:
-        size = len(self._video) if isinstance(self._video, bytes) else size_of(self._video)
-        packets = read_packets(container, stream, size, held)
-        self._index = info_of(container, stream, len(packets.frames)), packets
-        return self._index
-
-    def _packets(self, container: Any, stream: Any, start: int, stop: int) -> Iterator[Any]:
-        """Yields consecutive packets."""
-        _, packets = self.index()
-        wanted = int(packets.dts[start])
-        for target in (wanted, int(packets.dts[0])):
-            container.seek(target, stream=stream, backward=True)
-            found = (packet for packet in demuxed(container, stream) if packet.dts >= wanted)
-            packet = next(found, None)
-            if packet is not None and packet.dts == wanted:
-                break
-        for number in range(start, stop):
-            if packet is None or (packet.dts, packet.size) != (
-                packets.dts[number],
-                packets.size[number],
-            ):
-                raise SourceError(
-                    f"packet {number} is not what it was: the file changed", file=self.name
-                )
-            yield packet
-            packet = next(found, None) if number + 1 < stop else None
+    @contextlib.contextmanager
+    def stream(self) -> Iterator[Any]:
+        """Yields the stream, as PyAV has it."""
+        with open_video(self._video, self.name) as (_, stream, _):
+            yield stream
 
 
 def cut_clip(clip: Clip, begin: int, end: int) -> Clip:
@@ -258,9 +310,9 @@ class VideoWriter:
         self._stack = contextlib.ExitStack()
         self._file = self._stack.enter_context(open(path, "wb"))  # noqa: SIM115
         self._first: VideoInfo | None = None
-        self._mux: Callable[[Any], None] = lambda packet: None
+        self._mux: _Mux = lambda span, shift, last: last
         self._num_clips = 0
-        self._end, self._last = Fraction(0), Fraction(-(1 << 62))
+        self._end, self._last = 0, _LOWEST  # In units of the time base.
 
     def __enter__(self) -> VideoWriter:
         return self
@@ -272,40 +324,38 @@ class VideoWriter:
         """Completes the file."""
         self._stack.close()
 
-    def add(self, clip: Clip) -> float:
-        """Adds a clip; returns when the first of its wanted frames is shown, in seconds.
+    def add(self, frames: Clip | Span) -> float:
+        """Adds a clip, or frames of a file; returns when the first one is shown, in seconds.
 
         Raises:
           UnlikeClipError: It has another codec, size, time base or configuration of the decoder
             than the first one: one file cannot hold both. The writer is as it was before.
           SourceError: It is damaged.
         """
-        video = VideoFile(clip.data, f"clip {self._num_clips}")
-        held: list[Any] = []
-        with open_video(clip.data, video.name) as (container, stream, _):
-            info, packets = video._read_index(container, stream, held)
-            _check_frames(clip, video)
-            base, origin = info.time_base, int(packets.pts.min())
-            shift = round(self._end / base) - origin
-            last = round(self._last / base)
-            if self._first is None:
-                self._first = info
-                self._mux = self._stack.enter_context(_new_file(self._file, stream))
-            elif not info.can_follow(self._first):
-                raise UnlikeClipError(
-                    f"{info}, expected {self._first}, as in the first clip: one file cannot hold "
-                    "both, or their decoders are configured differently",
-                    file=video.name,
-                )
-            for packet in held:
-                packet.pts += shift
-                packet.dts = max(packet.dts + shift, last + 1)  # It may have less to reorder.
-                last = packet.dts
-                self._mux(packet)
-            self._last = last * base
+        span = frames if isinstance(frames, Span) else self._span_of(frames)
+        info, packets = span.video.index()
+        if self._first is None:
+            self._first = info
+            self._mux = self._stack.enter_context(_new_file(self._file, span.video))
+        elif not info.can_follow(self._first):
+            raise UnlikeClipError(
+                f"{info}, expected {self._first}, as in the first clip: one file cannot hold "
+                "both, or their decoders are configured differently",
+                file=span.video.name,
+            )
+        pts, duration = packets.pts[span.rows], packets.duration[span.rows]
+        shift = self._end - int(pts.min())
+        self._last = self._mux(span, shift, self._last)
         self._num_clips += 1
-        self._end += (int((packets.pts + packets.duration).max()) - origin) * base
-        return float((int(packets.pts[packets.frames[clip.first]]) + shift) * base)
+        self._end = int((pts + duration).max()) + shift
+        return float((int(packets.pts[span.first]) + shift) * info.time_base)
+
+    def _span_of(self, clip: Clip) -> Span:
+        """All packets of a clip."""
+        video = VideoFile(clip.data, f"clip {self._num_clips}")
+        _check_frames(clip, video)
+        _, packets = video.index()
+        return Span(video, range(len(packets)), int(packets.frames[clip.first]))
 
 
 def _check_frames(clip: Clip, video: VideoFile) -> int:
@@ -326,20 +376,36 @@ def _check_frames(clip: Clip, video: VideoFile) -> int:
 
 
 @contextlib.contextmanager
-def _new_file(file: BinaryIO, template: Any) -> Iterator[Callable[[Any], None]]:
+def _new_file(file: BinaryIO, like: VideoFile) -> Iterator[_Mux]:
     """Yields what puts packets into a new mp4 file.
 
     Args:
       file: The file.
-      template: A stream of the kind that it has.
+      like: A file with a stream of the kind that it has.
     """
-    base = Fraction(template.time_base)
-    options = {"fflags": "+bitexact", "video_track_timescale": str(base.denominator)}
-    with import_extra("av").open(file, "w", format="mp4", options=options) as container:
-        stream = container.add_stream_from_template(template, opaque=True)
+    av = import_extra("av")
+    with contextlib.ExitStack() as stack:
+        with like.stream() as template:
+            base = Fraction(template.time_base)
+            options = {"fflags": "+bitexact", "video_track_timescale": str(base.denominator)}
+            container = stack.enter_context(av.open(file, "w", format="mp4", options=options))
+            stream = container.add_stream_from_template(template, opaque=True)
 
-        def mux(packet: Any) -> None:
-            packet.stream = stream
-            container.mux(packet)
+        def mux(span: Span, shift: int, last: int) -> int:
+            _, known = span.video.index()
+            times = (known.pts[span.rows] + shift, known.dts[span.rows] + shift)
+            others = (known.duration[span.rows], known.is_key[span.rows])
+            columns = [column.tolist() for column in (*times, *others)]
+            with video_errors(span.video.name):
+                for data, pts, dts, duration, is_key in zip(
+                    span.video.stored(span.packets), *columns
+                ):
+                    packet = av.Packet(data)
+                    packet.stream, packet.time_base = stream, base
+                    last = max(dts, last + 1)  # It may have less to reorder than what was before.
+                    packet.pts, packet.dts = pts, last
+                    packet.duration, packet.is_keyframe = duration, is_key
+                    container.mux(packet)
+            return last
 
         yield mux

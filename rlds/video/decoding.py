@@ -59,8 +59,8 @@ class ClipIndex(NamedTuple):
           SourceError: It is damaged.
         """
         size = len(video) if isinstance(video, bytes) else size_of(video)
-        with open_video(video, name) as (container, stream, _):
-            packets = read_packets(container, stream, size)
+        with open_video(video, name) as (container, stream, in_order):
+            packets = read_packets(container, stream, size, in_order)
             if (packets.pos < 0).any():
                 raise SourceError("packets are not in the file", file=name)
             times = packets.pts[packets.frames]

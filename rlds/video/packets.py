@@ -13,14 +13,13 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from rlds.raw_files.untrusted import SourceError, check_is_file, source_errors
-from rlds.video.boxes import check_boxes
+from rlds.video.boxes import check_boxes, is_in_order
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.stores import as_path, open_binary
 
 __all__ = [
     "Packets",
     "VideoInfo",
-    "demuxed",
     "info_of",
     "open_video",
     "read_packets",
@@ -146,9 +145,7 @@ def video_errors(name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def open_video(
-    video: str | os.PathLike[str] | bytes, name: str
-) -> Iterator[tuple[Any, Any, BinaryIO]]:
+def open_video(video: str | os.PathLike[str] | bytes, name: str) -> Iterator[tuple[Any, Any, bool]]:
     """Opens a video file.
 
     Args:
@@ -156,7 +153,7 @@ def open_video(
       name: What to call it in an error.
 
     Yields:
-      The container and its first video stream, as PyAV has them, and the file.
+      The container and its first video stream, as PyAV has them, and whether `is_in_order`.
 
     Raises:
       SourceError: It is no video in mp4 or mov, or it is damaged.
@@ -171,6 +168,7 @@ def open_video(
             file, size = stack.enter_context(open_binary(video)), size_of(video)
         stack.enter_context(video_errors(name))
         check_boxes(file, size, name)
+        in_order = is_in_order(file, size)
         file.seek(0)
         # Without its name, files of other formats could have FFmpeg open further files.
         container = stack.enter_context(av.open(file, format="mp4"))
@@ -184,59 +182,84 @@ def open_video(
                 f"than {_MAX_PIXELS:,}",
                 file=name,
             )
-        yield container, stream, file
+        yield container, stream, in_order
 
 
-def demuxed(container: Any, stream: Any) -> Iterator[Any]:
-    """Yields the packets of a stream, without the empty one at the end."""
-    return (packet for packet in container.demux(stream) if packet.size)
-
-
-def read_packets(container: Any, stream: Any, size: int, held: list[Any] | None = None) -> Packets:
+def read_packets(container: Any, stream: Any, size: int, in_order: bool = False) -> Packets:
     """Returns what there is to know of all packets.
 
     Args:
       container: The container.
       stream: The stream.
       size: How many bytes the file has.
-      held: Gets the packets; without it, none is kept.
+      in_order: Whether the tables of the file say it, see `is_in_order`: then no packet is read.
 
     Raises:
-      ValueError: There is none, or a packet has no time stamp.
+      ValueError: There is none, or a packet has no time stamp or no place.
     """
-    av = import_extra("av")
-    rows: list[tuple[int, ...]] = []
-    fault = ""
-    try:
-        for packet in demuxed(container, stream):
-            if packet.is_corrupt or (packet.pos or 0) + packet.size > size:
-                fault = f"it was cut: packet {len(rows)} is not all there"
-                break
-            if packet.pts is None or packet.dts is None:
-                raise ValueError(f"packet {len(rows)} has no time stamp")
-            if packet.has_sidedata("new_extradata") and rows:
-                raise ValueError(f"packet {len(rows)} begins another stream: cannot be cut")
-            if held is not None:
-                held.append(packet)
-            rows.append(
-                (
-                    *(packet.pts, packet.dts, -1 if packet.pos is None else packet.pos),
-                    *(packet.size, packet.is_keyframe, packet.is_discard, packet.duration or 0),
-                )
-            )
-    except av.FFmpegError as error:
-        fault = f"after packet {len(rows)}: {error}"
-    if not rows:
+    found = _listed(stream, size) if in_order else None
+    rows, fault = _demuxed(container, stream, size) if found is None else found
+    if not len(rows):
         raise ValueError(fault or "no packets of video")
     if not fault and len(rows) < stream.frames:
         fault = f"it was cut: {len(rows)} frames are there, and {stream.frames} declared"
-    table = np.array(rows, np.int64)
-    pts, dts, pos, sizes, is_key, is_discard, duration = table.T.copy()
+    pts, dts, pos, sizes, is_key, is_discard, duration = rows.T.copy()
     shown = np.flatnonzero(is_discard == 0)
     if fault:  # What is not there may be shown before packets that are.
         shown = shown[pts[shown] < dts[-1] + max(duration[-1], 1)]
     frames = shown[np.argsort(pts[shown], kind="stable")]
     return Packets(pts, dts, pos, sizes, duration, is_key.astype(bool), frames, fault)
+
+
+def _listed(stream: Any, size: int) -> tuple[np.ndarray, str] | None:
+    """The rows of packets as FFmpeg's index has them, and why there are no more.
+
+    None if there is no index.
+    """
+    entries = [
+        (each.timestamp, each.timestamp, each.pos, each.size, each.is_keyframe, each.is_discard)
+        for each in getattr(stream, "index_entries", ())
+    ]
+    if not entries or not stream.duration:
+        return None
+    rows = np.array(entries, np.int64)
+    begins, sizes = rows[:, 2], rows[:, 3]
+    ends = np.append(rows[1:, 0], rows[0, 0] + stream.duration)
+    rows = np.column_stack([rows, np.maximum(ends - rows[:, 0], 0)])
+    is_there = (begins >= 0) & (begins <= size) & (sizes > 0) & (sizes <= size - begins)
+    number = len(rows) if is_there.all() else int(np.argmin(is_there))
+    return rows[:number], _missing(number) if number < len(rows) else ""
+
+
+def _missing(number: int) -> str:
+    return f"it was cut: packet {number} is not all there"
+
+
+def _demuxed(container: Any, stream: Any, size: int) -> tuple[np.ndarray, str]:
+    """The rows of packets that are read, and why there are no more."""
+    av = import_extra("av")
+    rows: list[tuple[int, ...]] = []
+    fault = ""
+    try:
+        for packet in container.demux(stream):
+            if not packet.size:  # The last one is empty.
+                continue
+            if packet.is_corrupt or (packet.pos or 0) + packet.size > size:
+                fault = _missing(len(rows))
+                break
+            if packet.pts is None or packet.dts is None or packet.pos is None:
+                raise ValueError(f"packet {len(rows)} has no time stamp, or no place in the file")
+            if packet.has_sidedata("new_extradata") and rows:
+                raise ValueError(f"packet {len(rows)} begins another stream: cannot be cut")
+            rows.append(
+                (
+                    *(packet.pts, packet.dts, packet.pos, packet.size),
+                    *(packet.is_keyframe, packet.is_discard, packet.duration or 0),
+                )
+            )
+    except av.FFmpegError as error:
+        fault = f"after packet {len(rows)}: {error}"
+    return np.array(rows, np.int64), fault
 
 
 def info_of(container: Any, stream: Any, num_frames: int) -> VideoInfo:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from rlds.formats.lerobot.columns import Column, column_of, image_field, objects
 from rlds.formats.lerobot.episode_table import EpisodeRow, EpisodeTable
 from rlds.formats.lerobot.layout import INFO, Feature
 from rlds.formats.lerobot.parquet_rows import ParquetRows
-from rlds.formats.lerobot.small_files import encoded_schema
+from rlds.formats.lerobot.small_files import decoded_schema, encoded_schema
 from rlds.raw_files.untrusted import SourceError, source_errors
 
 __all__ = ["PATH", "DataFiles"]
@@ -105,11 +105,33 @@ class DataFiles:
         table = self._read_table(row, wanted, span)
         found: dict[str, np.ndarray] = {}
         for name in wanted:
-            damage = functools.partial(self._damage, row, span, name)
+            damage = partial(self._damage, row, span, name)
             found[name] = values_of(self.columns[name], table[name], damage)
             if self.columns[name].kind == "image":
                 paths = table[name].combine_chunks().field("path").to_pylist()
                 found[name + PATH] = objects([path or "" for path in paths])
+        self._check_numbers(row, span, found)
+        return found
+
+    def table(self, row: EpisodeRow) -> Any:
+        """Returns all columns of the rows of an episode as they are stored: a table of Arrow.
+
+        None if the file has them in other types than the first file.
+
+        Raises:
+          SourceError: They are damaged, or not those of the episode.
+        """
+        span = range(row.length)
+        table = self._read_table(row, list(self.columns), span)
+        found = {
+            name: values_of(self.columns[name], table[name], partial(self._damage, row, span, name))
+            for name in (_EPISODE_INDEX, _FRAME_INDEX)
+        }
+        self._check_numbers(row, span, found)
+        return table if table.schema.equals(decoded_schema(self.schema)) else None
+
+    def _check_numbers(self, row: EpisodeRow, span: range, found: Mapping[str, np.ndarray]) -> None:
+        """Checks that rows are those of an episode."""
         frames = found[_FRAME_INDEX]
         numbers = {
             _EPISODE_INDEX: np.full(len(span), row.index),
@@ -121,7 +143,6 @@ class DataFiles:
                 at = int(wrong[0])
                 what = f"{found[name][at]}, expected {expected[at]}: rows are shifted or missing"
                 raise self._damage(row, span, name, what, at)
-        return found
 
     def _damage(
         self, row: EpisodeRow, span: range, field: str, what: str, at: int | None = None

@@ -15,12 +15,13 @@ import numpy as np
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.feature_statistics import Statistics, Total, of_column
 from rlds.formats.lerobot.tables import TableFiles, column_array, tasks_table
-from rlds.video.container import Clip, UnlikeClipError, VideoWriter, join_clips
+from rlds.video.container import Clip, Span, UnlikeClipError, VideoWriter, join_clips
 from rlds_ecosystem import import_extra
 
 __all__ = ["DatasetFiles", "Rows", "Settings", "Version", "dataset_files"]
 
 Version: TypeAlias = Literal["v3.0", "v2.1"]
+Frames: TypeAlias = Clip | Span
 
 # The names of files, as LeRobot gives them.
 _DATA_30 = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
@@ -78,14 +79,14 @@ class Rows:
         and tasks are made when it is written; so are times, if there are none.
       tasks: The text of the task of each row.
       statistics: Those of the features.
-      clips: The frames of the video features.
+      clips: The frames of the video features: clips, or where they are in files.
       others: What else the table of episodes says of it.
     """
 
     columns: Mapping[str, Any]
     tasks: Sequence[str]
     statistics: Mapping[str, Statistics]
-    clips: Mapping[str, Clip]
+    clips: Mapping[str, Frames]
     others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -181,7 +182,7 @@ class DatasetFiles(abc.ABC):
         table: Any,
         said: dict[str, Any],
         statistics: Mapping[str, Statistics],
-        clips: Mapping[str, Clip],
+        clips: Mapping[str, Frames],
     ) -> None:
         """Writes the next episode, and what the table of episodes says of it."""
 
@@ -219,7 +220,7 @@ class _Files30(DatasetFiles):
         table: Any,
         said: dict[str, Any],
         statistics: Mapping[str, Statistics],
-        clips: Mapping[str, Clip],
+        clips: Mapping[str, Frames],
     ) -> None:
         self._total.add(statistics)
         said["data/chunk_index"], said["data/file_index"] = self._data.add(table)
@@ -281,9 +282,10 @@ class _VideoFiles:
         self._writer: VideoWriter | None = None
         self._num_files = self._size = 0
 
-    def add(self, clip: Clip) -> tuple[int, int, float]:
+    def add(self, clip: Frames) -> tuple[int, int, float]:
         """Writes a clip; returns its chunk, its file, and when its first frame is shown."""
-        if self._writer is None or self._size + len(clip.data) >= self._most:
+        size = len(clip.data) if isinstance(clip, Clip) else clip.size
+        if self._writer is None or self._size + size >= self._most:
             self.close()
             self._num_files += 1
         chunk, file = divmod(self._num_files - 1, self._settings.chunks_size)
@@ -291,7 +293,7 @@ class _VideoFiles:
             video_key=self._name, chunk_index=chunk, file_index=file
         )
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not self._most:
+        if not self._most and isinstance(clip, Clip):
             return chunk, file, join_clips([clip], path)[0]
         self._writer = self._writer or VideoWriter(path)
         try:
@@ -299,7 +301,7 @@ class _VideoFiles:
         except UnlikeClipError:
             self.close()
             return self.add(clip)
-        self._size += len(clip.data)
+        self._size += size
         return chunk, file, begin
 
     def close(self) -> None:
@@ -319,7 +321,7 @@ class _Files21(DatasetFiles):
         table: Any,
         said: dict[str, Any],
         statistics: Mapping[str, Statistics],
-        clips: Mapping[str, Clip],
+        clips: Mapping[str, Frames],
     ) -> None:
         parquet = import_extra("pyarrow.parquet")
         parquet.write_table(table, self._path(_DATA_21), compression="snappy")
@@ -338,7 +340,8 @@ class _Files21(DatasetFiles):
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
-    def _write_video(self, clip: Clip, path: Path, name: str) -> None:
+    def _write_video(self, clip: Frames, path: Path, name: str) -> None:
+        assert isinstance(clip, Clip)  # Frames are copied between files of version 3.0 only.
         [begin] = join_clips([clip], path)
         if begin * self._settings.fps > 0.5:
             raise ValueError(

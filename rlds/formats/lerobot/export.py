@@ -11,10 +11,11 @@ from typing_extensions import override
 from rlds.formats.lerobot.layout import step_paths
 from rlds.formats.lerobot.lerobot_rows import LeRobotRows, came_from_lerobot, order_of
 from rlds.formats.lerobot.rlds_rows import RldsRows
+from rlds.formats.lerobot.source import LeRobotSource
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, without_transitions
 from rlds.sources.restored import RestoredSource
-from rlds.sources.source import Outline, SourceEpisode
+from rlds.sources.source import Outline, Place, SourceEpisode
 
 __all__ = ["LeRobotExport"]
 
@@ -98,6 +99,11 @@ class LeRobotExport(Export):
     @override
     def compared(self, episode: SourceEpisode) -> SourceEpisode:
         return self._made.compared(episode) if isinstance(self._made, LeRobotRows) else episode
+
+    @override
+    def stored_digest(self, place: Place) -> int:
+        assert isinstance(place.source, LeRobotSource)
+        return place.source.stored_digest(place.split, place.index)
 
     @override
     def why_unsupported(self, outline: Outline) -> str:

@@ -40,6 +40,7 @@ __all__ = [
     "INFO",
     "LANGUAGE_INSTRUCTION",
     "METADATA_KEY",
+    "NUMBERS",
     "SIDECAR",
     "STATS",
     "TASK",
@@ -78,6 +79,9 @@ DEFAULT_COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "index": {"dtype": "int64", "shape": [1], "names": None},
     "task_index": {"dtype": "int64", "shape": [1], "names": None},
 }
+
+# Those that number what is written.
+NUMBERS = ("episode_index", "index", "task_index")
 
 # The columns of the table of episodes, and what the names of further ones begin with.
 EPISODE_COLUMNS = ("episode_index", "tasks", "length", "dataset_from_index", "dataset_to_index")

@@ -26,14 +26,14 @@ from rlds.formats.lerobot.feature_statistics import (
 from rlds.formats.lerobot.layout import Info
 from rlds.formats.lerobot.rlds_rows import decoded
 from rlds.formats.lerobot.small_files import decoded_schema, task_text
-from rlds.formats.lerobot.source import EXTRA_FILES, IMAGE_FILE, ROW
+from rlds.formats.lerobot.source import EXTRA_FILES, IMAGE_FILE, ROW, LeRobotSource
 from rlds.formats.lerobot.tables import column_array, data_schema, image_array
 from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources import reading
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement
-from rlds.sources.source import RandomAccessSource, SourceEpisode, SourceError, files_of
+from rlds.sources.source import Place, RandomAccessSource, SourceEpisode, SourceError, files_of
 from rlds.sources.texts import as_text
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.container import Clip, cut_clip, packets_of
@@ -42,8 +42,7 @@ from rlds_ecosystem.nests import at, leaves_at, nest
 
 __all__ = ["LeRobotRows", "came_from_lerobot", "order_of"]
 
-# Columns that number what is written; in episodes that were cut, others do, too.
-_NUMBERS = ("episode_index", "index", "task_index")
+# Columns that number rows of episodes; those that were cut are counted anew.
 _FRAME, _TIME = "frame_index", "timestamp"
 # What info.json says in one version, and not in the other.
 _OF_VERSIONS = {
@@ -72,7 +71,7 @@ class LeRobotRows:
     """
 
     def __init__(self, export: Export, version: Version | None, sizes: Mapping[str, int]) -> None:
-        episodes = export.episodes
+        self._export, episodes = export, export.episodes
         said = episodes.metadata[layout.METADATA_KEY]
         self._spec = dict(leaves_at(episodes.spec, None))
         with source_errors(f"metadata of {files_of(episodes.source, 1)}"):
@@ -103,15 +102,13 @@ class LeRobotRows:
                 episode_schema=schemas["episodes"] and decoded_schema(schemas["episodes"]),
                 **sizes,
             )
+        self._like: dict[str, Statistics] = {}  # Those of an episode that came with some.
         self._is_edited = episodes.has_random_access and not all(
             export.is_stored(index) for index in range(len(episodes))
         )
-        if self._is_edited or (
-            episodes.has_random_access and len(episodes) != raw.get("total_episodes")
-        ):
-            used = _tasks_of(episodes, self._task_path)
-            known = [text for text in self._settings.tasks if text in used]
-            self._settings = dataclasses.replace(self._settings, tasks=known)
+        self._is_part = episodes.has_random_access and (
+            self._is_edited or len(episodes) != raw.get("total_episodes")
+        )
         self._version: Version = version or ("v3.0" if self._info.is_v3 else "v2.1")
         if self._version == "v2.1" and fps != int(fps):
             raise ValueError(f"fps: {fps}, but readers of version 2.1 take whole numbers only")
@@ -135,7 +132,7 @@ class LeRobotRows:
                 places[f"{VIDEO}/{self.paths[name]}/{part}"] = f"videos/{name}"
         places |= {path: path for path in self._spec if path.startswith(f"{EXTRA_FILES}/")}
         places[ROW] = "meta/episodes"
-        names = [*_NUMBERS, _FRAME, _TIME] if self._is_edited else _NUMBERS
+        names = [*layout.NUMBERS, *((_FRAME, _TIME) if self._is_edited else ())]
         numbers = {f"{rlds.STEPS}/{self.paths[name]}" for name in names if name in self.paths}
         return [
             Placement(path, places[path], "renumbered", "counted anew")
@@ -148,11 +145,21 @@ class LeRobotRows:
     def write(self, path: Path, export: Export) -> None:
         """Writes the episodes of an export."""
         path.mkdir(parents=True)
-        with dataset_files(self._version, path, self._settings) as files:
-            for index, episode in enumerate(export.each()):
-                files.add(self._rows(episode, is_stored=export.is_stored(export.number)))
+        settings = self._settings
+        if self._is_part:
+            used = _tasks_of(export.episodes, self._task_path)
+            known = [text for text in settings.tasks if text in used]
+            settings = dataclasses.replace(settings, tasks=known)
+        with dataset_files(self._version, path, settings) as files:
+            for index, episode in enumerate(export.each_or_stored(self._copies)):
+                if isinstance(episode, Place):
+                    rows, about = self._copied(episode)
+                else:
+                    rows = self._rows(episode, is_stored=export.is_stored(export.number))
+                    about = dict(leaves_at(episode.metadata, None))
+                files.add(rows)
                 folder = path / layout.EXTRAS.format(episode_index=index)
-                for name, data in dict(leaves_at(episode.metadata, None)).items():
+                for name, data in about.items():
                     if name.startswith(f"{EXTRA_FILES}/") and data:
                         _write_file(folder, name.removeprefix(f"{EXTRA_FILES}/"), bytes(data))
             files.finish({})
@@ -160,6 +167,24 @@ class LeRobotRows:
             if name != layout.STATS or self._version == "v2.1":  # Those of 3.0 are computed.
                 data = content.get("text", "").encode() or base64.b64decode(content["base64"])
                 _write_file(path, name, data)
+
+    def _copies(self, place: Place) -> bool:
+        if self._version != "v3.0" or self._export.skip_damaged:
+            return False
+        source = place.source
+        return isinstance(source, LeRobotSource) and source.can_be_copied(self.paths, self._schema)
+
+    def _copied(self, place: Place) -> tuple[Rows, Mapping[str, Any]]:
+        """An episode as it is stored: its rows, and its further files."""
+        assert isinstance(place.source, LeRobotSource)
+        found = place.source.stored_episode(place.split, place.index)
+        statistics = self._stored_statistics(found.row)
+        if found.table is None or not statistics:
+            episode = reading.read(place.source, place.split, place.index)
+            return self._rows(episode, is_stored=True), found.extras
+        columns = dict(zip(found.table.column_names, found.table.columns))
+        others = _others(found.row)
+        return Rows(columns, found.tasks, statistics, found.frames, others), found.extras
 
     def compared(self, episode: SourceEpisode) -> SourceEpisode:
         """An episode whose clips are the packets that its frames are made of."""
@@ -188,16 +213,11 @@ class LeRobotRows:
             self._count_anew(steps)
             clips = {name: cut_clip(clip, 0, episode.num_steps) for name, clip in clips.items()}
         said: dict[str, Any] = json.loads(as_text(about[ROW]))
-        others = {
-            name: value
-            for name, value in said.items()
-            if name not in layout.EPISODE_COLUMNS and not name.startswith(layout.EPISODE_GROUPS)
-        }
         arrays = {field.name: self._array(field, steps) for field in self._schema}
         statistics = self._stored_statistics(said)
         if not is_stored or not statistics:
-            statistics = self._statistics(steps, clips, like=statistics)
-        return Rows(arrays, tasks, statistics, clips, others)
+            statistics = self._statistics(steps, clips, like=statistics or self._like)
+        return Rows(arrays, tasks, statistics, clips, _others(said))
 
     def _count_anew(self, steps: dict[str, np.ndarray]) -> None:
         """Has the rows of an episode begin with 0: LeRobot looks for its frames by their time."""
@@ -233,6 +253,7 @@ class LeRobotRows:
                 name, _, kind = key.removeprefix("stats/").rpartition("/")
                 dtype = np.int64 if kind == "count" else np.float64
                 found.setdefault(name, {})[kind] = np.asarray(value, dtype)
+        self._like = found or self._like
         return found
 
     def _statistics(
@@ -243,7 +264,7 @@ class LeRobotRows:
     ) -> dict[str, Statistics]:
         """Those of an episode that was changed: of the features, and as, it came with.
 
-        If it came without any, those of its numbers.
+        If it came without any, and so did those before it, those of its numbers.
         """
         found = clip_statistics({name: clip for name, clip in clips.items() if name in like})
         for field in self._schema:
@@ -269,6 +290,15 @@ class LeRobotRows:
             else of
             for name, of in found.items()
         }
+
+
+def _others(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What users say of an episode in the table."""
+    return {
+        name: value
+        for name, value in said.items()
+        if name not in layout.EPISODE_COLUMNS and not name.startswith(layout.EPISODE_GROUPS)
+    }
 
 
 def came_from_lerobot(episodes: Episodes) -> bool:
@@ -315,7 +345,11 @@ def _tasks_of(episodes: Episodes, path: str) -> set[str]:
     source = episodes.source
     assert isinstance(source, RandomAccessSource)
     for index in range(len(episodes)):
+        place = source.stored_at(*episodes.place(index))
         with contextlib.suppress(SourceError, KeyError):  # Reading it all raises this error.
+            if place is not None and isinstance(place.source, LeRobotSource):
+                used.update(place.source.stored_tasks(place.split, place.index))
+                continue
             found = reading.read_steps(source, *episodes.place(index), [path])
             used |= {as_text(value) for value in at(found, path)}
     return used

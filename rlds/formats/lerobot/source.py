@@ -9,12 +9,14 @@ unless you say which flag of the rows is to be believed.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+import google_crc32c
 import numpy as np
 from etils import epath
 from typing_extensions import override
@@ -27,6 +29,7 @@ from rlds.formats.lerobot.layout import (
     EXTRAS,
     INFO,
     METADATA_KEY,
+    NUMBERS,
     SIDECAR,
     TASK,
     TASKS,
@@ -36,6 +39,7 @@ from rlds.formats.lerobot.layout import (
 )
 from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.formats.lerobot.small_files import (
+    decoded_schema,
     other_files,
     read_bytes,
     read_info,
@@ -45,6 +49,7 @@ from rlds.formats.lerobot.small_files import (
 )
 from rlds.formats.lerobot.videos import Videos
 from rlds.raw_files.untrusted import source_errors
+from rlds.sources.digests import content_of
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
@@ -55,6 +60,7 @@ from rlds.sources.source import (
     SourceError,
 )
 from rlds.video import CLIP, FIRST, VIDEO
+from rlds.video.container import Span
 from rlds.video.fields import clip_fields
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import step_flags
@@ -70,6 +76,25 @@ ROW, EXTRA_FILES = "lerobot/row", "extras"
 IMAGE_FILE = "image_file"
 
 _TASK_INDEX, _TIMESTAMP, _TRUNCATED = "task_index", "timestamp", "next.truncated"
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredEpisode:
+    """An episode as it is stored, to be copied.
+
+    Attributes:
+      table: Its rows, a table of Arrow; see `DataFiles.table`.
+      tasks: The text of the task of each row.
+      frames: Where the frames of the video features are.
+      row: All that the tables say of it, as `lerobot/row`.
+      extras: Its further files: fields of an episode, by path.
+    """
+
+    table: Any
+    tasks: Sequence[str]
+    frames: Mapping[str, Span]
+    row: Mapping[str, Any]
+    extras: Mapping[str, bytes]
 
 
 class LeRobotSource(RandomAccessSource):
@@ -346,6 +371,72 @@ class LeRobotSource(RandomAccessSource):
                 counts={"rows": row.length},
             )
 
+    def can_be_copied(self, paths: Mapping[str, str], schema: Any) -> bool:
+        """Whether episodes can be copied as they are stored.
+
+        Args:
+          paths: The paths in a step that features have where they are copied to, by name.
+          schema: The schema of Arrow that the rows have there.
+        """
+        ours = decoded_schema(self._data.schema)
+        in_order = self._options["match"] == "order"
+        return self._info.is_v3 and in_order and paths == self._paths and ours.equals(schema)
+
+    def stored_episode(self, split: str, index: int) -> StoredEpisode:
+        """Returns an episode as it is stored.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+        place = self._splits[split][index]
+        row = self._table.row(place)
+        with source_errors(self._root / row.file, episode=row.key):
+            table, tasks = self._data.table(row), self.stored_tasks(split, index)
+            frames = {name: self._span(row, name) for name in self._info.videos}
+            extras = self._extra_files(row)
+            return StoredEpisode(table, tasks, frames, self._table.whole(place), extras)
+
+    def stored_tasks(self, split: str, index: int) -> Sequence[str]:
+        """Returns the text of the task of each row of an episode, or empty ones.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+        row = self._table.row(self._splits[split][index])
+        if _TASK_INDEX not in self._columns:
+            return [""] * row.length
+        numbers = self._data.read(row, [_TASK_INDEX])[_TASK_INDEX]
+        return list(self._instructions(row, numbers, range(row.length)))
+
+    def stored_digest(self, split: str, index: int) -> int:
+        """Returns a digest of the rows of an episode, its tasks, packets and further files.
+
+        What numbers its rows in the dataset does not count: a copy has the same.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+        place = self._splits[split][index]
+        row = self._table.row(place)
+        with source_errors(self._root / row.file, episode=row.key):
+            content: dict[str, Any] = self._data.read(row, [*self._columns])
+            if _TASK_INDEX in content:
+                tasks = self._instructions(row, content[_TASK_INDEX], range(row.length))
+                runs = [f"{len([*rows])} {text}" for text, rows in itertools.groupby(tasks)]
+                content[TASK] = objects(runs)
+            for name in NUMBERS:
+                content.pop(name, None)
+            content |= self._extra_files(row)
+            crc = 0
+            for part in content_of(content):
+                crc = google_crc32c.extend(crc, bytes(part))
+            for name in self._info.videos:
+                crc = google_crc32c.extend(crc, b"%d" % self._span(row, name).digest())
+            return int(crc)
+
+    def _span(self, row: EpisodeRow, name: str) -> Span:
+        return self._videos.span(row, name, lambda: self._timestamps(row))
+
     def _about(self, place: int, row: EpisodeRow, wanted: Collection[str]) -> dict[str, Any]:
         """The wanted fields of an episode by path."""
         about: dict[str, Any] = {}
@@ -355,11 +446,14 @@ class LeRobotSource(RandomAccessSource):
             camera = f"{VIDEO}/{self._paths[name]}"
             if any(path.startswith(f"{camera}/") for path in wanted):
                 about[camera] = self._videos.read(row, name, lambda: self._timestamps(row))
-        for name in self._extras:
-            if f"{EXTRA_FILES}/{name}" in wanted:
-                file = self._root / EXTRAS.format(episode_index=row.index) / name
-                about[f"{EXTRA_FILES}/{name}"] = read_bytes(file) if file.exists() else b""
+        if any(path.startswith(f"{EXTRA_FILES}/") for path in wanted):
+            about |= self._extra_files(row)
         return about
+
+    def _extra_files(self, row: EpisodeRow) -> dict[str, bytes]:
+        folder = self._root / EXTRAS.format(episode_index=row.index)
+        files = {f"{EXTRA_FILES}/{name}": folder / name for name in self._extras}
+        return {path: read_bytes(f) if f.exists() else b"" for path, f in files.items()}
 
     def _timestamps(self, row: EpisodeRow) -> np.ndarray:
         return self._data.read(row, [_TIMESTAMP])[_TIMESTAMP]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from rlds.formats.lerobot.episode_table import EpisodeRow
+from rlds.formats.lerobot.episode_table import EpisodeRow, VideoSpan
 from rlds.raw_files.untrusted import SourceError, source_errors
-from rlds.video.container import VideoFile
+from rlds.video.container import Span, VideoFile
 from rlds.video.fields import clip_values
 
 __all__ = ["Videos"]
@@ -28,7 +28,7 @@ class Videos:
     """
 
     def __init__(self, root: epath.Path, fps: float, *, by_time: bool) -> None:
-        self._root, self._fps, self._by_time = root, fps, by_time
+        self._folder, self._fps, self._by_time = os.fspath(root), fps, by_time
         # The file that each feature was read from last: its packets have been counted.
         self._last: dict[str, VideoFile] = {}
 
@@ -50,32 +50,47 @@ class Videos:
           SourceError: They are damaged, or do not fit the rows.
         """
         span = row.videos[name]
-        with source_errors(self._root / span.file, episode=row.key, field=name):
-            video = self._file(name, os.fspath(self._root / span.file))
-            times, half = video.times, 0.5 / self._fps
-            begin = int(np.searchsorted(times, span.begin - half))
-            end = len(times) if span.end is None else int(np.searchsorted(times, span.end - half))
-            frames = begin + np.arange(row.length)
-            if self._by_time or not self._fits(times[begin:end], row.length):
-                wanted = span.begin + timestamps().astype(float)
-                shown = np.searchsorted(times + half, wanted)
-                off = np.abs(times[np.minimum(shown, len(times) - 1)] - wanted)
-                frames = shown if self._by_time else frames
-                wrong = np.flatnonzero((shown != frames) | (shown >= end) | (off > half))
-                if len(wrong):
-                    step = wrong[0]
-                    advice = "" if self._by_time else "; match='timestamp' takes them by their time"
-                    raise SourceError(
-                        f"{end - begin} frames for {row.length} rows, and the frame of row {step} "
-                        f"at {wanted[step] - span.begin} s is not where it is expected{advice}",
-                        file=video.name,
-                    )
+        with source_errors(self._path(span), episode=row.key, field=name):
+            video, frames = self._frames(row, name, timestamps)
             first = int(frames.min())
             if span.is_whole_file and not video.fault:
-                clip = video.clip(0, len(times))._replace(first=first)  # The file as it is.
+                whole = video.clip(0, video.info.num_frames)
+                clip = whole._replace(first=first)  # The file as it is.
             else:
                 clip = video.clip(first, int(frames.max()) + 1)
             return clip_values(clip, frames - first if self._by_time else None)
+
+    def span(self, row: EpisodeRow, name: str, timestamps: Callable[[], np.ndarray]) -> Span:
+        """Returns where the frames of an episode are, to be copied; see `read`."""
+        with source_errors(self._path(row.videos[name]), episode=row.key, field=name):
+            video, frames = self._frames(row, name, timestamps)
+            return video.span(int(frames.min()), int(frames.max()) + 1)
+
+    def _frames(
+        self, row: EpisodeRow, name: str, timestamps: Callable[[], np.ndarray]
+    ) -> tuple[VideoFile, np.ndarray]:
+        """Which frame of which file each row has."""
+        span = row.videos[name]
+        video = self._file(name, self._path(span))
+        times, half = video.times, 0.5 / self._fps
+        begin = int(np.searchsorted(times, span.begin - half))
+        end = len(times) if span.end is None else int(np.searchsorted(times, span.end - half))
+        frames = begin + np.arange(row.length)
+        if self._by_time or not self._fits(times[begin:end], row.length):
+            wanted = span.begin + timestamps().astype(float)
+            shown = np.searchsorted(times + half, wanted)
+            off = np.abs(times[np.minimum(shown, len(times) - 1)] - wanted)
+            frames = shown if self._by_time else frames
+            wrong = np.flatnonzero((shown != frames) | (shown >= end) | (off > half))
+            if len(wrong):
+                step = wrong[0]
+                advice = "" if self._by_time else "; match='timestamp' takes them by their time"
+                raise SourceError(
+                    f"{end - begin} frames for {row.length} rows, and the frame of row {step} "
+                    f"at {wanted[step] - span.begin} s is not where it is expected{advice}",
+                    file=video.name,
+                )
+        return video, frames
 
     def _fits(self, times: np.ndarray, num_rows: int) -> bool:
         """Whether there are as many frames as rows, at the rate of the rows."""
@@ -83,6 +98,9 @@ class Videos:
             return False
         off = times - times[:1] - np.arange(num_rows) / self._fps
         return bool((abs(off) < 0.5 / self._fps).all())
+
+    def _path(self, span: VideoSpan) -> str:
+        return f"{self._folder}/{span.file}"
 
     def _file(self, name: str, path: str) -> VideoFile:
         video = self._last.get(name)

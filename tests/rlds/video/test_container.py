@@ -1,6 +1,7 @@
 """Cutting at keyframes and joining, against files that PyAV decodes as a whole."""
 
 import contextlib
+import dataclasses
 import hashlib
 import io
 import pickle
@@ -12,6 +13,7 @@ from videos import CODECS, decoded, encoded
 
 from rlds.raw_files.untrusted import SourceError
 from rlds.video.container import Clip, VideoFile, cut_clip, join_clips, packets_of
+from rlds.video.packets import open_video, read_packets
 
 RANGES = [(0, 7), (7, 21), (21, 40)]
 
@@ -173,6 +175,23 @@ def test_what_ffmpeg_calls_a_system_error_is_damage():
         damaged[at] ^= 0x55
         with contextlib.suppress(SourceError):
             VideoFile(bytes(damaged)).clip(0, 5)
+
+
+@pytest.mark.parametrize("movflags", [None, "faststart", "frag_keyframe+empty_moov"])
+@pytest.mark.parametrize("name", ["h264", "h264 g=2", "av1"])
+def test_what_the_tables_say_of_packets_is_what_reading_them_finds(name, movflags):
+    whole = encoded(name, audio=True, movflags=movflags)
+    for data in (whole, whole[: len(whole) * 3 // 4])[: 1 + (movflags == "faststart")]:
+        found = []
+        for by_tables in (True, False):
+            with open_video(data, "video") as (container, stream, in_order):
+                assert in_order == (name != "h264" and movflags != "frag_keyframe+empty_moov")
+                packets = read_packets(container, stream, len(data), in_order and by_tables)
+                found.append(dataclasses.asdict(packets))
+        assert found[0]["fault"] == found[1]["fault"]
+        assert bool(found[0].pop("fault")) == (data is not whole)
+        for column, values in found[0].items():
+            np.testing.assert_array_equal(values, found[1][column], err_msg=column)
 
 
 @pytest.mark.parametrize("name", ["h264", "h264 g=2", "h264 long"])

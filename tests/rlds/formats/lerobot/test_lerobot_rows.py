@@ -15,9 +15,11 @@ from lerobot_layout import check_layout
 import rlds
 import rlds.sources
 from rlds.editing import Delete, Merge, Trim
-from rlds.sources.exporting import export, prepare
+from rlds.formats.lerobot.dataset_files import DatasetFiles
+from rlds.formats.lerobot.source import LeRobotSource
+from rlds.sources.exporting import export, prepare, write_export
 from rlds.sources.source import SourceError
-from rlds.video.container import Clip, VideoWriter, packets_of
+from rlds.video.container import Clip, packets_of
 from rlds.video.decoding import ClipReader
 from rlds_ecosystem.nests import at, leaves_at
 
@@ -279,9 +281,13 @@ def spans(path, video=raw.TOP):
     return [tuple(row[name] for name in names) for row in rows]
 
 
-def test_an_edit_keeps_packets_statistics_and_files(tmp_path):
+def test_an_edit_keeps_packets_statistics_and_files(tmp_path, monkeypatch):
     path = write_all(tmp_path / "raw")
-    export(rlds.sources.open(path).select([2, 0]), "lerobot", tmp_path / "made")
+    episodes = rlds.sources.open(path).select([2, 0])
+    prepared = prepare(episodes, "lerobot")
+    with monkeypatch.context() as patched:  # Episodes are copied: none is read as values.
+        patched.delattr(LeRobotSource, "_steps")
+        assert write_export(prepared, tmp_path / "made").num_steps == 13
     check_layout(tmp_path / "made")
     before, after = (list(rlds.sources.open(place)) for place in (path, tmp_path / "made"))
     for old, new in zip([before[2], before[0]], after, strict=True):
@@ -341,17 +347,46 @@ def test_videos_that_no_file_can_hold_together(tmp_path):
 
 def test_a_packet_that_changed_on_the_way_is_found(tmp_path, monkeypatch):
     path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "h264"})
-    add = VideoWriter.add
+    finish = DatasetFiles.finish
 
-    def damage(self, clip):
-        [*_, last] = packets(clip.data)
-        at = clip.data.index(last) + len(last) - 1
-        data = clip.data[:at] + bytes([clip.data[at] ^ 1]) + clip.data[at + 1 :]
-        return add(self, clip._replace(data=data))
+    def damage(self, features):
+        finish(self, features)
+        for file in video_files(self._directory):
+            data = bytearray(file.read_bytes())
+            [first, *_] = packets(bytes(data))
+            data[data.index(first) + len(first) - 1] ^= 1
+            file.write_bytes(data)
 
-    monkeypatch.setattr(VideoWriter, "add", damage)
-    with pytest.raises(ValueError, match=r"episode 0 .*: video/observation/images/top/clip: "):
+    monkeypatch.setattr(DatasetFiles, "finish", damage)
+    with pytest.raises(ValueError, match=r"episode 0: the copy is another one"):
         export(path, "lerobot", tmp_path / "made")
+    what = r"episode 0 \(.*: video/observation/images/top/clip: "
+    with pytest.raises(ValueError, match=what):  # It is made of the values, not copied.
+        rlds.edit(path, Trim(0, 3, where="steps > 3"), to=tmp_path / "made")
+    assert not (tmp_path / "made").exists()
+
+
+def test_parts_of_other_types_and_without_statistics(tmp_path):
+    """Where rows cannot be copied as they are, their values are."""
+    one = raw.write_v3(tmp_path / "one")
+    file = one / "data/chunk-000/file-001.parquet"
+    table = pq.read_table(file)
+    place = table.schema.get_field_index("next.reward")
+    wide = table.set_column(place, "next.reward", table["next.reward"].cast("float64"))
+    pq.write_table(wide, file)
+    other = raw.write_v3(tmp_path / "other")
+    for file in (other / "meta/episodes").rglob("*.parquet"):
+        table = pq.read_table(file)
+        names = [name for name in table.column_names if not name.startswith("stats/")]
+        pq.write_table(table.select(names), file)
+    before = rows_and_frames(one) + rows_and_frames(other)
+    rlds.edit(one, Merge([other]), to=tmp_path / "made")
+    check_layout(tmp_path / "made")
+    after = rows_and_frames(tmp_path / "made")
+    assert_same_rows(before, after, but=("episode_index", "index", "task_index"))
+    rewards = np.concatenate([steps["reward"] for steps, _ in before])
+    total = json.loads((tmp_path / "made/meta/stats.json").read_text())
+    np.testing.assert_allclose(total["next.reward"]["mean"], [rewards.mean(dtype=float)])
 
 
 _PAIRS = """
