@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import dm_env
+import numpy as np
 
 from envlogger.backends.backend_type import BackendType
 from envlogger.backends.backend_writer import BackendWriter
 from envlogger.backends.in_memory_backend import InMemoryBackendWriter
 from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
 from envlogger.converters import spec_codec
+from envlogger.converters.video_fields import value_at
 from envlogger.environment_wrapper import EnvironmentWrapper
 from envlogger.errors import UsageError
 from envlogger.step_data import StepData
 from envlogger.validation import StepValidator
+from rlds_ecosystem.video_codec import Video
 
 __all__ = ["EnvLogger"]
 
@@ -27,6 +31,9 @@ _BACKENDS: dict[BackendType, Callable[..., BackendWriter]] = {
     BackendType.RIEGELI: RiegeliBackendWriter,
     BackendType.IN_MEMORY: InMemoryBackendWriter,
 }
+
+# Arguments of what encodes, and not of the backend: that gets what is encoded.
+_OF_VIDEO = ("scheduler", "max_pending_bytes", "when_behind")
 
 StepFn = Callable[[dm_env.TimeStep, Any, dm_env.Environment], Any]
 
@@ -53,6 +60,9 @@ class EnvLogger(EnvironmentWrapper):
         `metadata` and `backend_kwargs` are ignored, with a warning.
       validate: Whether to check each step against the specs of `env`. A step that does not fit
         raises `InvalidStepError`, and is not recorded.
+      video: Which fields of the observation are recorded as video, by their paths, and how: see
+        `envlogger.Video`. They are cameras: uint8 of shape `(height, width, 3)`. Readers give the
+        frames again. Needs the extra `video`.
       **backend_kwargs: Passed to the backend, such as `data_directory`; see `RiegeliBackendWriter`.
 
     Raises:
@@ -82,6 +92,7 @@ class EnvLogger(EnvironmentWrapper):
         backend: BackendWriter | BackendType | Callable[..., BackendWriter] = _DEFAULT_BACKEND,
         *,
         validate: bool = False,
+        video: Mapping[str, Video] | None = None,
         **backend_kwargs: Any,
     ) -> None:
         env = _as_dm_env(env)
@@ -110,7 +121,11 @@ class EnvLogger(EnvironmentWrapper):
             self._provide_specs(specs)
             return
         make_backend = _BACKENDS[backend] if isinstance(backend, BackendType) else backend
-        self._backend = make_backend(metadata={**(metadata or {}), **specs}, **backend_kwargs)
+        metadata = {**(metadata or {}), **specs}
+        if video:
+            self._backend = _recording_video(env, make_backend, video, metadata, backend_kwargs)
+        else:
+            self._backend = make_backend(metadata=metadata, **backend_kwargs)
         if not isinstance(self._backend, BackendWriter):
             raise TypeError(f"backend made no BackendWriter, but {self._backend!r}")
 
@@ -206,6 +221,32 @@ class EnvLogger(EnvironmentWrapper):
             "an EnvLogger cannot be copied or pickled, because two recorders would write the same "
             "files; make a new one around a copy of the environment"
         )
+
+
+def _recording_video(
+    env: dm_env.Environment,
+    make_backend: Callable[..., BackendWriter],
+    video: Mapping[str, Video],
+    metadata: dict[str, Any],
+    arguments: dict[str, Any],
+) -> BackendWriter:
+    from envlogger.backends.video_backend_writer import VideoBackendWriter
+
+    names = [name.removeprefix("observation").removeprefix("/") for name in video]
+    shapes = {}
+    for name in names:
+        spec = value_at(env.observation_spec(), [*filter(None, name.split("/"))])
+        if not isinstance(spec, dm_env.specs.Array) or spec.dtype != np.uint8:
+            raise ValueError(f"video: the observation has no camera {name!r}, only {spec!r} there")
+        shapes[name] = spec.shape
+    own = {name: arguments.pop(name) for name in _OF_VIDEO if name in arguments}
+    return VideoBackendWriter(
+        functools.partial(make_backend, **arguments),
+        dict(zip(names, video.values())),
+        shapes,
+        metadata=metadata,
+        **own,
+    )
 
 
 def _as_dm_env(env: Any) -> dm_env.Environment:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import dm_env
     from rich.progress import Progress
 
-    from envlogger import EnvLogger
+    from envlogger import EnvLogger, Video
 
 __all__ = ["Recording", "record"]
 
@@ -99,6 +99,7 @@ def record(
     info: bool = False,
     metadata: Mapping[str, Any] | None = None,
     video: str | os.PathLike[str] | None = None,
+    encode: Mapping[str, Video] | None = None,
     progress: bool | None = None,
 ) -> Recording:
     """Plays episodes in an environment, and records them with `envlogger.EnvLogger`.
@@ -128,6 +129,8 @@ def record(
       info: Whether to record what Gymnasium environments return besides, with each step.
       metadata: What to store about the whole log, beside the name of the environment.
       video: Where to write a video of the first episode (MP4).
+      encode: Which fields of the observation, such as `render`, the log has as video, and how; see
+        `envlogger.Video`.
       progress: Whether to show a progress bar; if None, on a terminal.
 
     Returns:
@@ -173,7 +176,8 @@ def record(
         episodes_before = _episodes_in(output, env, name)
         session = _Session(env, act, policy=policy_name, seed=seed)
         with _video(video, env) as session.film:
-            recorder = session.recorder(output, {"environment": name, **(metadata or {})}, info)
+            said = {"environment": name, **(metadata or {})}
+            recorder = session.recorder(output, said, info, encode)
             if_it_fails.pop_all()  # The recorder closes the environment from here on.
             with recorder, show_progress(progress) as bars:
                 session.play(recorder, episodes, steps, bars)
@@ -225,7 +229,11 @@ class _Session:
         self.is_interrupted = False
 
     def recorder(
-        self, output: str | os.PathLike[str], metadata: dict[str, Any], info: bool
+        self,
+        output: str | os.PathLike[str],
+        metadata: dict[str, Any],
+        info: bool,
+        encode: Mapping[str, Video] | None,
     ) -> EnvLogger:
         """Returns what records the environment."""
         from envlogger import EnvLogger
@@ -236,7 +244,12 @@ class _Session:
 
             step_fn = record_info()
         return EnvLogger(
-            self._env, step_fn, self._episode_metadata, metadata, data_directory=output
+            self._env,
+            step_fn,
+            self._episode_metadata,
+            metadata,
+            video=encode,
+            data_directory=output,
         )
 
     def _episode_metadata(

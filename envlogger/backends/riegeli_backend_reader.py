@@ -10,7 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 from typing_extensions import override
@@ -37,6 +37,7 @@ from envlogger.converters.columns import (
     rlds_columns,
 )
 from envlogger.converters.step_decoder import StepDecoder
+from envlogger.converters.video_fields import OBSERVATION, VideoFields
 from envlogger.damage import Damage
 from envlogger.errors import DamagedDataError, StorageError, UsageError
 from envlogger.proto.storage_pb2 import Data
@@ -61,6 +62,12 @@ class RiegeliBackendReader(BackendReader):
 
     Args:
       data_directory: The directory.
+      video: Whether fields that were recorded as video are "frames", which are decoded, or the
+        "packets" that are stored, see `envlogger.converters.video_fields`.
+
+    Attributes:
+      video: The fields that were recorded as video.
+      gives_packets: Whether steps have these as packets.
 
     Raises:
       StorageError: There is no such directory, or no recording in it.
@@ -71,7 +78,14 @@ class RiegeliBackendReader(BackendReader):
     # For the destructor, until the constructor has run.
     _closed = True
 
-    def __init__(self, data_directory: str | os.PathLike[str]) -> None:
+    def __init__(
+        self,
+        data_directory: str | os.PathLike[str],
+        *,
+        video: Literal["frames", "packets"] = "frames",
+    ) -> None:
+        if video not in ("frames", "packets"):
+            raise ValueError(f"video: got {video!r}, expected 'frames' or 'packets'")
         directory = directory_to_read(data_directory)
         self._shards = load_shards(directory)
         self._metadata_damage: list[Damage] = []
@@ -85,6 +99,9 @@ class RiegeliBackendReader(BackendReader):
             self._metadata_damage.append(Damage(os.fspath(path), "cannot be read", advice=str(e)))
         self._decoder = StepDecoder()
         self._metadata: dict[str, Any] = metadata if isinstance(metadata, dict) else {}
+        self.video = VideoFields(self._metadata)
+        self.gives_packets = bool(self.video) and video == "packets"
+        self._decodes = bool(self.video) and video == "frames"
         # For each shard, the number of steps and of episodes in it and all before it.
         self._step_ends = _running_sums(len(shard.step_offsets) for shard in self._shards)
         self._episode_ends = _running_sums(len(shard.episode_starts) for shard in self._shards)
@@ -142,6 +159,9 @@ class RiegeliBackendReader(BackendReader):
         return self._episode_ends[-1] if self._episode_ends else 0
 
     def _get_nth_step(self, i: int) -> StepData:
+        return next(self._get_steps(i, i + 1)) if self._decodes else self._stored_step(i)
+
+    def _stored_step(self, i: int) -> StepData:
         number, j = _locate(self._step_ends, i)
         shard = self._shards[number]
         position = int(shard.step_offsets[j])
@@ -156,13 +176,18 @@ class RiegeliBackendReader(BackendReader):
             ) from e
 
     def _get_steps(self, begin: int, end: int) -> Iterator[StepData]:
+        if self._decodes:
+            return self.video.steps(self._stored_steps, begin, end)
+        return self._stored_steps(begin, end)
+
+    def _stored_steps(self, begin: int, end: int) -> Iterator[StepData]:
         decode = self._decoder.decode
         for records in self._read_steps(begin, end, RandomAccessFile.read_run):
             for i, record in enumerate(records, begin):
                 try:
                     step = decode(record)
                 except DamagedDataError:
-                    step = self._get_nth_step(i)  # Which says where it is.
+                    step = self._stored_step(i)  # Which says where it is.
                 yield step
             begin += len(records)
 
@@ -178,7 +203,7 @@ class RiegeliBackendReader(BackendReader):
                     records = self._read(shard, layout.STEPS_FILE, position, count, read)
                 except DamagedDataError:
                     for i in range(begin, begin + count):
-                        self._get_nth_step(i)  # Which says where the damage is.
+                        self._stored_step(i)  # Which says where the damage is.
                     raise
                 yield records
                 del records
@@ -187,16 +212,23 @@ class RiegeliBackendReader(BackendReader):
     @override
     def columns(self, i: int, *, rlds: bool = False, **specs: Any) -> dict[str, Any]:
         i = checked_index(i, self._get_num_episodes(), "episodes")
-        records = self._stored_records([self._get_nth_episode_info(i)], f"episode {i}")
+        name = f"episode {i}"
+        records = self._stored_records([self._get_nth_episode_info(i)], name)
         if rlds:
-            return rlds_columns(records, self._decoder, **specs)
-        return as_fields(recorded_columns(records, self._decoder))
+            return self._with_frames(rlds_columns(records, self._decoder, **specs), name)
+        return self._with_frames(as_fields(recorded_columns(records, self._decoder)), name)
+
+    def _with_frames(self, columns: dict[str, Any], name: str) -> dict[str, Any]:
+        if not self._decodes:
+            return columns
+        return {**columns, OBSERVATION: self.video.columns(columns[OBSERVATION], name)}
 
     @override
     def recorded_columns(self, begin: int, end: int) -> dict[str, Any]:
         episodes = [self._get_nth_episode_info(i) for i in range(begin, end)]
-        records = self._stored_records(episodes, f"episodes {begin} to {end}")
-        return as_fields(recorded_columns(records, self._decoder))
+        name = f"episodes {begin} to {end}"
+        records = self._stored_records(episodes, name)
+        return self._with_frames(as_fields(recorded_columns(records, self._decoder)), name)
 
     def stored_episode(self, i: int) -> StoredEpisode:
         """Returns where an episode is stored, for `LogAssembler.copy`.

@@ -26,6 +26,7 @@ from envlogger.backends.riegeli_files.shard_writer import marked
 from envlogger.backends.schedulers import EpisodeScheduler, Scheduler
 from envlogger.converters import codec
 from envlogger.converters.step_encoder import StepEncoder
+from envlogger.converters.video_fields import VideoFields
 from envlogger.errors import StorageError, UnsupportedValueError, storage_errors
 from envlogger.proto.storage_pb2 import Data
 from envlogger.step_data import StepData
@@ -287,7 +288,17 @@ def _store_metadata(
     if not is_there:
         with storage_errors(path):
             write_at_once(path, content.getvalue())
-    elif metadata is not None and _comparable(read_metadata(directory)) != _comparable(encoded):
+    if not is_there or metadata is None:
+        return
+    stored = read_metadata(directory)
+    known = codec.decode(stored)
+    ours, theirs = VideoFields(metadata), VideoFields(known if isinstance(known, dict) else {})
+    if ours.codecs != theirs.codecs:
+        raise StorageError(
+            f"the log in {directory} has video of {theirs.codecs or 'no field'}, and this recorder "
+            f"records {ours.codecs or 'none'}: record to another directory"
+        )
+    if _comparable(stored) != _comparable(encoded):
         warnings.warn(
             f"{path} is kept as it is, although the metadata given now is different; record to "
             "another directory to store it",

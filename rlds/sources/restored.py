@@ -33,6 +33,7 @@ class RestoredSource(RandomAccessSource):
     """
 
     def __init__(self, source: RandomAccessSource, kept: StoredSidecar) -> None:
+        self.video, self.quality = source.video, source.quality
         self.source, self._kept = source, kept
         said = kept.sidecar.metadata
         with source_errors(kept.place):

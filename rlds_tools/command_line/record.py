@@ -90,8 +90,15 @@ def _camera(ctx: click.Context, param: click.Parameter, value: str | None) -> An
     "anything else is text. May be given several times.",
 )
 @click.option("--video", metavar="FILE.mp4", help="Write a video of the first episode.")
+@click.option(
+    "--encode",
+    metavar="FIELD[=HOW]",
+    multiple=True,
+    help="Record a field of the observation, such as render, as video: h264 (by default), av1, or "
+    "lossless. May be given several times.",
+)
 @prints_result
-def command(metadata: Iterable[str], **options: Any) -> Result:
+def command(metadata: Iterable[str], encode: Iterable[str], **options: Any) -> Result:
     """Play episodes in ENV, and record them into a log of EnvLogger.
 
     ENV is an identifier of Gymnasium (CartPole-v1, ALE/Breakout-v5), dm_control:DOMAIN/TASK, a
@@ -107,8 +114,26 @@ def command(metadata: Iterable[str], **options: Any) -> Result:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     return recording.record(
-        **options, metadata=dict(map(_pair, metadata)), progress=wants_progress()
+        **options,
+        metadata=dict(map(_pair, metadata)),
+        encode=dict(map(_way, encode)),
+        progress=wants_progress(),
     )
+
+
+def _way(text: str) -> tuple[str, Any]:
+    from envlogger import Video
+
+    field, _, how = text.partition("=")
+    ways = {
+        "": Video(),
+        "h264": Video(),
+        "av1": Video(codec="av1"),
+        "lossless": Video(lossless=True),
+    }
+    if how not in ways:
+        raise click.UsageError(f"--encode takes FIELD=h264, av1 or lossless, got {text!r}.")
+    return field, ways[how]
 
 
 def _pair(text: str) -> tuple[str, Any]:

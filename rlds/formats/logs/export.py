@@ -30,7 +30,7 @@ from rlds.sources.exporting import (
     sidecar_placements,
 )
 from rlds.sources.sidecar import Sidecar, SidecarWriter
-from rlds.sources.source import Place, RandomAccessSource, SourceEpisode
+from rlds.sources.source import Place, SourceEpisode
 from rlds.video import VIDEO
 from rlds_ecosystem.columns import known_field
 from rlds_ecosystem.fields import Field
@@ -62,7 +62,9 @@ class EnvLoggerExport(Export):
         self._sidecar: Sidecar | None = None
         self._log = _log_of(episodes)
         if self._log is not None:
-            self.unchecked = {"key"}  # It counts the episodes.
+            fields = leaves_at(episodes.source.episode_fields(), None)
+            # The key counts the episodes; and video is cut at another place than a trimmed clip.
+            self.unchecked = {"key", *(path for path, _ in fields if root_of(path) == VIDEO)}
             return
         steps = [path for path in self._fields if path not in rlds.STEP_FLAGS]
         even = [p for p in steps if None not in getattr(self._fields[p], "shape", (None,))]
@@ -143,6 +145,8 @@ class EnvLoggerExport(Export):
         values = dict(leaves_at(episode.metadata, None))
         if self._sidecar is not None:
             values = {path: values[path] for path in self._sidecar.episode_places}
+        else:  # The packets of clips are in the steps.
+            values = {path: value for path, value in values.items() if root_of(path) != VIDEO}
         return self._as_recorded(nest(values), "episode_metadata")
 
     def _steps(self, episode: SourceEpisode) -> Iterator[StepData]:
@@ -153,6 +157,8 @@ class EnvLoggerExport(Export):
             found = self._sidecar.columns(episode)
             columns = {path: found[path] for path in self._sidecar.places}
         columns = {path: c for path, c in columns.items() if path not in rlds.STEP_FLAGS}
+        if self._log is not None:
+            columns |= self._log.packet_columns(episode)
         begins, ends = episode.complete or not terminal, episode.complete or terminal
         before: dict[str, Any] = {}  # What the step before brings.
         for row in range(number):
@@ -188,11 +194,7 @@ class EnvLoggerExport(Export):
 def _log_of(episodes: Episodes) -> EnvLoggerSource | None:
     """The first log whose episodes are copied, if all have the fields that it has."""
     source = episodes.source
-    if not isinstance(source, RandomAccessSource):
-        return None
-    for index in range(len(episodes)):
-        place = source.stored_at(*episodes.place(index))
-        log = place.source if place is not None else None
+    for log in source.bases():
         if isinstance(log, EnvLoggerSource):
             same = log.step_fields() == source.step_fields()
             same = same and log.episode_fields() == source.episode_fields()

@@ -80,7 +80,7 @@ class Log:
     def open(self) -> envlogger.Reader:
         """Returns a reader to be closed."""
         if isinstance(self.source, str):
-            return envlogger.Reader(self.source)
+            return envlogger.Reader(self.source, video="packets")
         return self.source.copy()
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import dataclasses
 import json
 import operator
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import dm_env
 import google_crc32c
@@ -25,6 +26,7 @@ import rlds
 from envlogger.backends.riegeli_backend_reader import RiegeliBackendReader
 from envlogger.backends.riegeli_files.assembler import StoredEpisode
 from envlogger.converters.rlds_episode import to_rlds_episode, to_rlds_episodes
+from envlogger.converters.video_fields import PACKET, SINCE_KEY, VideoFields, value_at, without
 from envlogger.step_data import StepData
 from rlds.formats.logs.recorded_logs import IdleReaders, Log, Logs, find_logs, logs_by_split
 from rlds.raw_files.untrusted import check_is_file, source_errors
@@ -39,6 +41,10 @@ from rlds.sources.source import (
     SourceError,
 )
 from rlds.sources.specs import fields_from_spec, merged_specs, specs_from_columns
+from rlds.video import CLIP, FIRST, VIDEO
+from rlds.video.container import Clip
+from rlds.video.encoding import clip_of, packets_for_steps
+from rlds.video.fields import clip_fields, clip_values
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import (
     dtype_and_shape,
@@ -51,6 +57,7 @@ from rlds_ecosystem.columns import (
 from rlds_ecosystem.errors import EnvLoggerError, StorageError
 from rlds_ecosystem.fields import Field, MismatchError, in_words, match_columns
 from rlds_ecosystem.json_values import to_json
+from rlds_ecosystem.nests import at, nest, root_of
 
 __all__ = ["EnvLoggerSource", "episode_flags"]
 
@@ -115,6 +122,9 @@ class EnvLoggerSource(RandomAccessSource):
       metadata: Replaces what was recorded of the logs as a whole.
       episode_metadata_defaults: Values for fields that are missing (or None) in the metadata of
         some episodes, by name. These need no mark.
+      video: Whether fields that were recorded as video stay "packets", in a clip of the episode,
+        see `rlds.video`; or `rlds.sources.open` gives steps with "frames", "png" or "jpeg" files.
+      quality: Of such JPEG files, from 1 to 100.
 
     Raises:
       FileNotFoundError: A directory does not exist, or holds no log.
@@ -134,11 +144,15 @@ class EnvLoggerSource(RandomAccessSource):
         *,
         metadata: Mapping[str, Any] | None = None,
         episode_metadata_defaults: Mapping[str, Any] | None = None,
+        video: Literal["packets", "frames", "png", "jpeg"] = "packets",
+        quality: int = 95,
     ) -> None:
+        self.video, self.quality = video, quality
         self._defaults = dict(episode_metadata_defaults or {})
         self._logs = logs_by_split(logs)
         self._idle = IdleReaders()
         self._metadata: Any = None if metadata is None else to_json(metadata, "metadata")
+        self._video = VideoFields({})
         examples: dict[Any, _Recorded] = {}
         recorded = [self._scan(log, examples) for log in self._all_logs()]
         columns = [specs_from_columns(example.columns) for example in examples.values()]
@@ -178,7 +192,16 @@ class EnvLoggerSource(RandomAccessSource):
             if not lengths:
                 raise SourceError("the log holds no episodes", file=log.path)
             log.begins = [0, *np.cumsum(lengths).tolist()]
+            video = _video_in(reader)
+            if log is self._all_logs()[0]:
+                self._video = video
+            if video.cameras.keys() != self._video.cameras.keys():
+                what = "other fields are video than in the first log; it needs a dataset of its own"
+                raise SourceError(what, file=log.path)
+            log.joins = not video
             specs = _recorded_specs(reader)
+            for path in video.cameras:
+                specs = without(specs, (rlds.OBSERVATION, *path))
             if log is self._all_logs()[0]:
                 self._specs = _step_specs(reader, specs, log.path)
                 self._step_fields = self._find_step_fields(self._specs)
@@ -247,7 +270,10 @@ class EnvLoggerSource(RandomAccessSource):
 
     @override
     def episode_fields(self) -> Mapping[str, Any]:
-        return self._episode_fields
+        if not self._video:
+            return self._episode_fields
+        clips = nest(dict.fromkeys(map(_path_of, self._video.cameras), clip_fields()))
+        return {**self._episode_fields, VIDEO: clips}
 
     def metadata(self) -> Mapping[str, Any]:
         """Returns what was recorded of the logs: if they differ, of each in a list, "logs"."""
@@ -292,14 +318,51 @@ class EnvLoggerSource(RandomAccessSource):
         with self._idle.borrow(log) as reader, _errors_of(log, number):
             episode = reader.episodes[number]
             begins = episode[0].timestep.first()  # Before the rest: a reader holds one chunk.
-            if set(self.step_paths(fields)) <= set(rlds.STEP_FLAGS):
+            wants_video = bool(self._video) and (fields is None or any(map(_is_video, fields)))
+            packets: dict[tuple[str, ...], Any] = {}
+            if not wants_video and set(self.step_paths(fields)) <= set(rlds.STEP_FLAGS):
                 steps = self._read_flags(episode)
             else:
-                steps = self._read_steps(log, reader, number)
+                steps, packets = self._read_steps(log, reader, number)
+            clips = self._clips(packets) if wants_video else {}
             ends = bool(steps[rlds.IS_TERMINAL][-1]) or episode[-1].timestep.last()
             metadata = reader.episode_metadata()[number]
         key = self.key(split, index)
-        return self._episode(log, number, key, steps, metadata, begins=begins, ends=ends)
+        found = self._episode(log, number, key, steps, metadata, begins=begins, ends=ends)
+        return dataclasses.replace(found, metadata={**found.metadata, **clips})
+
+    def _clips(self, packets: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+        """Returns the video of an episode, by its packets."""
+        clips = {}
+        for path, stored in packets.items():
+            video = self._video.cameras[path]
+            is_key = np.asarray(stored[SINCE_KEY]) == 0
+            clip = clip_of(list(stored[PACKET]), is_key, str(video["codec"]), int(video["fps"]))
+            clips[_path_of(path)] = clip_values(clip)
+        return {VIDEO: nest(clips)}
+
+    def packet_columns(self, episode: SourceEpisode) -> dict[str, Any]:
+        """Returns what a log has of the clips of an episode: columns of packets, by their paths.
+
+        A clip that does not begin with a key is encoded again, as its fields were.
+
+        Raises:
+          SourceError: A clip is damaged, or has fewer frames than there are steps.
+        """
+        columns: dict[str, Any] = {}
+        for path, video in self._video.cameras.items():
+            stored = at(episode.metadata, f"{VIDEO}/{_path_of(path)}")
+            clip = Clip(bytes(stored[CLIP]), int(stored[FIRST]), episode.num_steps)
+            packets, is_key = packets_for_steps(clip, video)
+            rows = np.arange(len(packets))
+            keys = np.maximum.accumulate(np.where(is_key, rows, 0))
+            column = np.empty(len(packets), object)
+            column[:] = packets
+            columns |= {
+                f"{_path_of(path)}/{PACKET}": column,
+                f"{_path_of(path)}/{SINCE_KEY}": rows - keys,
+            }
+        return columns
 
     @property
     def is_as_recorded(self) -> bool:
@@ -417,16 +480,22 @@ class EnvLoggerSource(RandomAccessSource):
                 ends=bool(types[after - 1] == dm_env.StepType.LAST),
             )
 
-    def _read_steps(self, log: Log, reader: envlogger.Reader, index: int) -> dict[str, Any]:
+    def _read_steps(
+        self, log: Log, reader: envlogger.Reader, index: int
+    ) -> tuple[dict[str, Any], dict[tuple[str, ...], Any]]:
+        """Reads the steps of an episode, and the packets of their frames apart."""
         num_steps = log.begins[index + 1] - log.begins[index]
         if num_steps == 1:  # Its missing action, reward and discount may have no spec.
             steps = _step_columns(list(reader.episodes[index]), self._specs)
         else:
             steps = reader.columns(index, rlds=True)
+        packets = {path: value_at(steps[rlds.OBSERVATION], path) for path in self._video.cameras}
+        for path in packets:
+            steps = without(steps, (rlds.OBSERVATION, *path))
         matched: dict[str, Any] = match_columns(
             steps, self._expected_steps, rows=num_steps, where="", rounds=self._rounds
         )
-        return matched
+        return matched, packets
 
     def _episode(
         self,
@@ -502,6 +571,21 @@ def _errors_of(log: Log, index: int) -> Iterator[None]:
         raise
     except (EnvLoggerError, TypeError, ValueError) as error:
         raise SourceError(str(error), file=log.path, episode=index) from error
+
+
+def _video_in(reader: envlogger.Reader) -> VideoFields:
+    """Returns the fields of which a reader gives packets."""
+    backend = reader.backend
+    gives_packets = isinstance(backend, RiegeliBackendReader) and backend.gives_packets
+    return backend.video if gives_packets else VideoFields({})  # type: ignore[attr-defined]
+
+
+def _path_of(path: Sequence[str]) -> str:
+    return "/".join((rlds.OBSERVATION, *path))
+
+
+def _is_video(path: str) -> bool:
+    return root_of(path) == VIDEO
 
 
 def _files_in(reader: envlogger.Reader) -> RiegeliBackendReader:

@@ -1,0 +1,353 @@
+"""Records cameras as video: threads encode the frames, another backend gets the packets."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import queue
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+from typing_extensions import override
+
+from envlogger.backends.backend_writer import BackendWriter
+from envlogger.backends.schedulers import Scheduler
+from envlogger.converters.step_encoder import StepEncoder
+from envlogger.converters.video_fields import (
+    KEY,
+    OBSERVATION,
+    PACKET,
+    SINCE_KEY,
+    replaced,
+    value_at,
+)
+from envlogger.errors import StorageError, UnsupportedValueError
+from envlogger.step_data import StepData
+from rlds_ecosystem.video_codec import FrameEncoder, Video
+
+__all__ = ["VideoBackendWriter"]
+
+# Frames that wait for the encoder: a second of two cameras of 640 x 480 at 30 frames a second.
+_MAX_PENDING_BYTES = 64 << 20
+# A chunk of the log that has more than this ends before a group of pictures.
+_CHUNK_BYTES = 256 << 10
+
+_Packet = tuple[bytes, int]
+
+
+class VideoBackendWriter(BackendWriter):
+    """Records fields of observations as video, in any backend.
+
+    `record_step` copies the frames and returns. A thread for each camera encodes them, and another
+    one hands the steps to the backend, in their order. A step is never left out: if the encoders
+    cannot keep up, frames wait, in memory and then as `when_behind` says.
+
+    Args:
+      make_backend: Makes the backend, of the argument `metadata`.
+      video: How fields become video, by their paths in the observation: `camera`, `robot/wrist`.
+      shapes: The shapes of their frames, in the same form: `(height, width, 3)`, uint8, RGB.
+      metadata: What is stored about the whole dataset; gets an entry about the video.
+      scheduler: Says which steps are recorded; None records all.
+      max_pending_bytes: How many bytes of frames may wait in memory.
+      when_behind: What happens when more wait: on the "disk", in a temporary file; or the "quality"
+        of the next groups of pictures falls, until few frames wait, and `record_step` waits.
+
+    Raises:
+      ImportError: PyAV is not installed; the extra `video` has it.
+      ValueError: Frames have a shape that cannot be encoded, or an argument is wrong.
+
+    Once something fails, the next call raises the error of the backend or of the encoder.
+    """
+
+    def __init__(
+        self,
+        make_backend: Callable[..., BackendWriter],
+        video: Mapping[str, Video],
+        shapes: Mapping[str, Sequence[int]],
+        *,
+        metadata: dict[str, Any] | None = None,
+        scheduler: Scheduler | None = None,
+        max_pending_bytes: int = _MAX_PENDING_BYTES,
+        when_behind: Literal["disk", "quality"] = "disk",
+    ) -> None:
+        if when_behind not in ("disk", "quality"):
+            raise ValueError(f"when_behind: got {when_behind!r}, expected 'disk' or 'quality'")
+        said = {
+            f"{OBSERVATION}/{name}" if name else OBSERVATION: way.described(tuple(shapes[name]))
+            for name, way in video.items()
+        }
+        metadata = {**(metadata or {}), KEY: said}
+        waiting = _Waiting(max_pending_bytes, when_behind == "disk")
+        self._cameras = [
+            _Camera(tuple(filter(None, name.split("/"))), way, tuple(shapes[name]), waiting)
+            for name, way in video.items()
+        ]
+        self._waiting = waiting
+        try:
+            self._backend = make_backend(metadata=metadata)
+        except BaseException:
+            self._close_cameras()
+            raise
+        self.stores_specs = self._backend.stores_specs
+        self._check = StepEncoder().encode
+        self._bytes_of_chunk = 0
+        self._failure: BaseException | None = None
+        self._was_reported = False
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="envlogger-video", daemon=True)
+        self._thread.start()
+        super().__init__(metadata=metadata, scheduler=scheduler)
+
+    @override
+    def _record_step(self, data: StepData, is_new_episode: bool) -> None:
+        self._raise_failure()
+        frames = [camera.frame_of(data) for camera in self._cameras]
+        step = data
+        for camera in self._cameras:
+            step = camera.put(step, (b"", 0))
+        self._check(step)  # What cannot be stored is refused here.
+        step = copy.deepcopy(step)
+        packets = [
+            camera.encode(frame, begins=is_new_episode)
+            for camera, frame in zip(self._cameras, frames)
+        ]
+        self._jobs.put(lambda: self._hand_over(step, packets, is_new_episode))
+
+    def _hand_over(
+        self, step: StepData, packets: Sequence[Future[_Packet]], is_new_episode: bool
+    ) -> None:
+        found = [packet.result() for packet in packets]
+        for camera, packet in zip(self._cameras, found):
+            step = camera.put(step, packet)
+        # So what is damaged, or has to be read for a frame, is little more than a group.
+        if self._bytes_of_chunk > _CHUNK_BYTES and any(not since for _, since in found):
+            with contextlib.suppress(AttributeError):
+                self._backend.push()  # type: ignore[attr-defined]
+            self._bytes_of_chunk = 0
+        self._bytes_of_chunk += sum(len(packet) for packet, _ in found)
+        self._backend.record_step(step, is_new_episode)
+
+    @override
+    def _set_episode_metadata(self, data: Any) -> None:
+        metadata = copy.deepcopy(data)
+        self._finish(lambda: self._backend.set_episode_metadata(metadata))
+
+    @override
+    def _discard_episode(self) -> None:
+        self._jobs.put(self._backend.discard_episode)
+
+    @override
+    def flush(self) -> None:
+        """Encodes and writes all steps, and makes finished episodes visible.
+
+        Raises:
+          StorageError: Not all could be written.
+        """
+        super().flush()
+        self._finish(self._backend.flush)
+
+    @override
+    def close(self) -> None:
+        """Encodes and writes what waits, and ends the recording; further calls do nothing.
+
+        Raises:
+          StorageError: Not all could be written, and no call has reported it yet.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._is_of_parent:
+            return
+        self._jobs.put(None)
+        self._thread.join()
+        self._close_cameras()
+        try:
+            self._backend.close()
+        finally:
+            if self._failure is not None and not self._was_reported:
+                self._raise_failure()
+
+    def _close_cameras(self) -> None:
+        for camera in self._cameras:
+            camera.close()
+        self._waiting.close()
+
+    def _finish(self, job: Callable[[], None]) -> None:
+        """Waits until all jobs are done, and this one; raises what it raises."""
+        self._raise_failure()
+        done: Future[None] = Future()
+
+        def last() -> None:
+            try:
+                job()
+            except BaseException as error:
+                done.set_exception(error)
+                raise
+            done.set_result(None)
+
+        self._jobs.put(last)
+        while not done.done():
+            if not self._thread.is_alive():
+                break
+            with contextlib.suppress(TimeoutError):
+                done.exception(0.1)
+        if done.done() and self._failure is None:
+            done.result()
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            self._was_reported = True
+            if isinstance(self._failure, StorageError | ImportError):
+                raise self._failure
+            raise StorageError(
+                f"recording video stops here: {self._failure}; what was recorded before is readable"
+            ) from self._failure
+
+    def _run(self) -> None:
+        for job in iter(self._jobs.get, None):
+            try:
+                job()
+            except BaseException as error:
+                self._failure = error
+                self._waiting.give_up()
+                return
+
+
+class _Camera:
+    """A field of observations, and the thread that encodes it."""
+
+    def __init__(
+        self, path: tuple[str, ...], video: Video, shape: tuple[int, ...], waiting: _Waiting
+    ) -> None:
+        self._path, self._video, self._shape, self._waiting = path, video, shape, waiting
+        self._encoder = FrameEncoder(video, shape)
+        self._since_key, self._is_worse = 0, False
+        self._thread = ThreadPoolExecutor(1, f"envlogger-{'-'.join(path) or OBSERVATION}")
+
+    def frame_of(self, data: StepData) -> np.ndarray:
+        """Returns the frame of a step.
+
+        Raises:
+          UnsupportedValueError: There is none of the right size.
+        """
+        frame = value_at(data.timestep.observation, self._path)
+        if (
+            not isinstance(frame, np.ndarray)
+            or frame.shape != self._shape
+            or frame.dtype != np.uint8
+        ):
+            found = f"{frame.dtype} of shape {frame.shape}" if hasattr(frame, "shape") else frame
+            raise UnsupportedValueError(
+                f"observation {'/'.join(self._path)}: got {found!r}, expected a frame of uint8 of "
+                f"shape {self._shape}; a camera that has none can repeat its last one"
+            )
+        return frame
+
+    def put(self, step: StepData, packet: _Packet) -> StepData:
+        """Returns a step with a packet in the place of the frame."""
+        stored = {PACKET: packet[0], SINCE_KEY: packet[1]}
+        observation = replaced(step.timestep.observation, self._path, stored)
+        return step._replace(timestep=step.timestep._replace(observation=observation))
+
+    def encode(self, frame: np.ndarray, *, begins: bool) -> Future[_Packet]:
+        """Has a frame encoded, of which a copy is made."""
+        return self._thread.submit(self._encoded, self._waiting.put(frame), begins)
+
+    def _encoded(self, place: int | np.ndarray, begins: bool) -> _Packet:
+        frame = self._waiting.take(place, self._shape)
+        try:
+            at_key = self._since_key + 1 >= self._video.gop
+            is_worse = self._waiting.is_behind if at_key else self._is_worse
+            if begins or is_worse is not self._is_worse:
+                self._encoder.close()
+                video = self._video.worse() if is_worse else self._video
+                self._encoder, self._is_worse = FrameEncoder(video, self._shape), is_worse
+            packet, is_key = self._encoder.encode(frame)
+        finally:
+            self._waiting.done(frame.nbytes)
+        self._since_key = 0 if is_key else self._since_key + 1
+        return packet, self._since_key
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._thread.shutdown(cancel_futures=True)
+        self._encoder.close()
+
+
+class _Waiting:
+    """The frames that wait for their encoders: in memory, then on the disk or outside."""
+
+    def __init__(self, max_bytes: int, may_spill: bool) -> None:
+        if not max_bytes > 0:
+            raise ValueError(f"max_pending_bytes must be positive, got {max_bytes}")
+        self._max_bytes, self._may_spill = max_bytes, may_spill
+        self._bytes, self._is_over = 0, False
+        self._has_room = threading.Condition()
+        self._file: BinaryIO | None = None
+        self._end = self._num_spilled = 0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether quality has to fall."""
+        return not self._may_spill and self._bytes * 2 > self._max_bytes
+
+    def put(self, frame: np.ndarray) -> int | np.ndarray:
+        """Copies a frame; returns the copy, or where it is in the file."""
+        with self._has_room:
+            while self._bytes + frame.nbytes > self._max_bytes and self._bytes:
+                if self._may_spill:
+                    with contextlib.suppress(OSError):  # Of a full disk: then it has to wait.
+                        return self._spilled(frame)
+                if self._is_over:
+                    break
+                self._has_room.wait(0.1)
+            self._bytes += frame.nbytes
+        return frame.copy()
+
+    def _spilled(self, frame: np.ndarray) -> int:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+        place, content = self._end, np.ascontiguousarray(frame).tobytes()
+        if os.pwrite(self._file.fileno(), content, place) < frame.nbytes:
+            raise OSError("the disk is full")
+        self._end += frame.nbytes
+        self._num_spilled += 1
+        return place
+
+    def take(self, place: int | np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Returns a frame, which counts as one in memory from now on."""
+        if isinstance(place, np.ndarray):
+            return place
+        assert self._file is not None
+        size = int(np.prod(shape))
+        content = os.pread(self._file.fileno(), size, place)
+        with self._has_room:
+            self._bytes += size
+            self._num_spilled -= 1
+            if not self._num_spilled:
+                self._file.truncate(0)
+                self._end = 0
+        return np.frombuffer(content, np.uint8).reshape(shape)
+
+    def done(self, num_bytes: int) -> None:
+        """Makes room for another frame."""
+        with self._has_room:
+            self._bytes -= num_bytes
+            self._has_room.notify_all()
+
+    def give_up(self) -> None:
+        """Lets whoever waits go on, as nothing is recorded any more."""
+        with self._has_room:
+            self._is_over = True
+            self._has_room.notify_all()
+
+    def close(self) -> None:
+        """Deletes the file."""
+        if self._file is not None:
+            self._file.close()

@@ -1,0 +1,189 @@
+"""Frames to packets of video and back, a frame at a time: no packet waits for another frame.
+
+Each frame becomes one packet at once, in order, and each group of pictures decodes alone: its key
+packet has all that a decoder needs. So packets can be kept in any records, one to a step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.errors import DamagedDataError
+
+__all__ = ["FrameDecoder", "FrameEncoder", "Video"]
+
+# By codec: the encoder, the decoder, and the quality and the preset to take if none is said.
+_CODECS: Mapping[str, tuple[str, str, int, str]] = {
+    "h264": ("libx264", "h264", 23, "superfast"),
+    "av1": ("libsvtav1", "libdav1d", 30, "12"),
+}
+_LOSSLESS, _FASTEST = "ultrafast", {"h264": "ultrafast", "av1": "13"}
+_WORSE = 8  # How much quality is given up for time.
+
+
+@dataclasses.dataclass(frozen=True)
+class Video:
+    """How the frames of a camera become video.
+
+    Attributes:
+      codec: "h264" or "av1".
+      quality: The constant rate factor of the encoder: less is better, and larger. By default 23 of
+        H.264, and 30 of AV1.
+      lossless: Whether the pixels stay the same, in H.264 of RGB: about half of their bytes.
+      fps: How many frames a second has, for what plays the video.
+      gop: How many frames a group of pictures has: a frame is decoded from the first of its group.
+      preset: How hard the encoder tries, by its own names: "superfast", or "12" of AV1, by default.
+
+    Raises:
+      ValueError: There is no such codec, or a number is out of range.
+    """
+
+    codec: Literal["h264", "av1"] = "h264"
+    quality: int | None = None
+    lossless: bool = False
+    fps: int = 30
+    gop: int = 30
+    preset: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.codec not in _CODECS:
+            raise ValueError(f"codec: got {self.codec!r}, expected one of {', '.join(_CODECS)}")
+        if self.lossless and (self.codec != "h264" or self.quality is not None):
+            raise ValueError("lossless: only h264 is, and it has no quality")
+        for name, least, most in (("quality", 0, 63), ("fps", 1, 1000), ("gop", 1, 10_000)):
+            number = getattr(self, name)
+            if number is not None and not least <= number <= most:
+                raise ValueError(f"{name}: got {number}, expected {least} to {most}")
+
+    def worse(self) -> Video:
+        """Returns what takes less time, at a lower quality; the same if that is lossless."""
+        if self.lossless:
+            return self
+        quality = min(self._quality + _WORSE, 63 if self.codec == "av1" else 51)
+        return dataclasses.replace(self, quality=quality, preset=_FASTEST[self.codec])
+
+    @property
+    def _quality(self) -> int:
+        return _CODECS[self.codec][2] if self.quality is None else self.quality
+
+    def encoder(self, shape: tuple[int, ...]) -> tuple[str, str, dict[str, str]]:
+        """Returns the name of the encoder, the format of its pixels, and its options.
+
+        Args:
+          shape: Of a frame: `(height, width, 3)`, RGB.
+        """
+        name, _, _, preset = _CODECS[self.codec]
+        preset = preset if self.preset is None else self.preset
+        if self.lossless:
+            options = {"preset": self.preset or _LOSSLESS, "qp": "0", "tune": "zerolatency"}
+            return "libx264rgb", "rgb24", options
+        options = {"preset": preset, "crf": str(self._quality)}
+        if self.codec == "av1":
+            options["svtav1-params"] = f"pred-struct=1:lp=1:keyint={self.gop}"
+            return name, "yuv420p", options
+        is_odd = shape[0] % 2 or shape[1] % 2
+        return name, "yuv444p" if is_odd else "yuv420p", {**options, "tune": "zerolatency"}
+
+    def described(self, shape: tuple[int, ...]) -> dict[str, Any]:
+        """Returns all that there is to know of the video, in the types of JSON."""
+        name, pix_fmt, options = self.encoder(shape)
+        return {
+            "codec": self.codec,
+            "shape": list(shape),
+            "pix_fmt": "gbrp" if self.lossless else pix_fmt,
+            "fps": self.fps,
+            "gop": self.gop,
+            "lossless": self.lossless,
+            "encoder": f"{name} {import_extra('av').__version__}",
+            "options": options,
+        }
+
+
+class FrameEncoder:
+    """Encodes the frames of one camera; the first one, and every `gop`th, begins a group.
+
+    Args:
+      video: How.
+      shape: Of a frame: `(height, width, 3)`, uint8, RGB.
+
+    Raises:
+      ImportError: PyAV is not installed.
+      ValueError: It cannot encode such frames.
+
+    >>> encoder = FrameEncoder(Video(lossless=True), (16, 16, 3))
+    >>> frame = np.full((16, 16, 3), 7, np.uint8)
+    >>> packets = [encoder.encode(frame)[0] for _ in range(2)]
+    >>> [bool((image == 7).all()) for image in FrameDecoder("h264").decode(packets)]
+    [True, True]
+    """
+
+    def __init__(self, video: Video, shape: tuple[int, ...]) -> None:
+        if len(shape) != 3 or shape[2] != 3:
+            raise ValueError(f"frames of shape {shape}, expected (height, width, 3)")
+        os.environ.setdefault("SVT_LOG", "1")  # It tells a lot on the standard error.
+        self._av = import_extra("av")
+        self._shape, self._number = tuple(shape), 0
+        name, pix_fmt, options = video.encoder(shape)
+        context = self._av.CodecContext.create(name, "w")
+        context.height, context.width, context.pix_fmt = shape[0], shape[1], pix_fmt
+        context.time_base, context.framerate = Fraction(1, video.fps), Fraction(video.fps)
+        # More threads would keep frames back.
+        context.gop_size, context.max_b_frames, context.thread_count = video.gop, 0, 1
+        context.options = options
+        self._context = context
+
+    def encode(self, frame: np.ndarray) -> tuple[bytes, bool]:
+        """Encodes the next frame.
+
+        Returns:
+          The packet, and whether decoding can begin with it.
+
+        Raises:
+          RuntimeError: The encoder fails.
+        """
+        image = self._av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), "rgb24")
+        image.pts = self._number
+        packets = self._context.encode(image)
+        self._number += 1
+        if len(packets) != 1:
+            raise RuntimeError(f"the encoder gave {len(packets)} packets for a frame, expected 1")
+        return bytes(packets[0]), bool(packets[0].is_keyframe)
+
+    def close(self) -> None:
+        """Ends the encoder, which has nothing left."""
+        self._context.encode(None)
+
+
+class FrameDecoder:
+    """Decodes packets of `FrameEncoder`, from the first one of a group on.
+
+    Args:
+      codec: "h264" or "av1".
+    """
+
+    def __init__(self, codec: str) -> None:
+        if codec not in _CODECS:
+            raise DamagedDataError(f"video in {codec!r}, expected one of {', '.join(_CODECS)}")
+        self._av = import_extra("av")
+        self._context = self._av.CodecContext.create(_CODECS[codec][1], "r")
+        self._context.thread_count = 1
+
+    def decode(self, packets: Any) -> Iterator[np.ndarray]:
+        """Yields a frame for each packet: uint8 of shape `(height, width, 3)`, RGB.
+
+        Raises:
+          DamagedDataError: A packet cannot be decoded.
+        """
+        for packet in packets:
+            try:
+                [frame] = self._context.decode(self._av.Packet(packet))
+            except (self._av.FFmpegError, ValueError) as error:
+                raise DamagedDataError(f"a packet of video cannot be decoded: {error}") from error
+            yield frame.to_ndarray(format="rgb24")

@@ -1,0 +1,202 @@
+"""Cameras that are recorded as video: the frames come back, whatever happens meanwhile."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import camera_arm
+import dm_env
+import numpy as np
+import pytest
+from camera_arm import SHAPE, VIDEO, Arm, record
+
+import envlogger
+from envlogger import StepData, Video
+from envlogger.backends.in_memory_backend import InMemoryBackendWriter
+from envlogger.backends.video_backend_writer import VideoBackendWriter
+from envlogger.errors import StorageError, UnsupportedTypeError, UnsupportedValueError
+from rlds_ecosystem.video_codec import FrameDecoder, FrameEncoder
+
+pytest.importorskip("av")
+
+
+def test_frames_come_back_in_every_way_of_reading(tmp_path):
+    record(tmp_path / "log")
+    with envlogger.Reader(tmp_path / "log") as log:
+        whole = log.columns(1)["observation"]
+        assert whole["top"].shape == (40, *SHAPE)
+        assert whole["robot"]["joints"].shape == (40, 7)
+        for row in (0, 9, 10, 27, 39):
+            top, wrist = Arm().frames(row)
+            observation = log.steps[40 + row].timestep.observation
+            np.testing.assert_array_equal(observation["top"], top)
+            assert np.abs(observation["robot"]["wrist"].astype(int) - wrist).mean() < 12
+            np.testing.assert_array_equal(whole["top"][row], top)
+            np.testing.assert_array_equal(
+                whole["robot"]["wrist"][row], observation["robot"]["wrist"]
+            )
+        some = log.episodes[1][13:17]
+        for row, step in enumerate(some, 13):
+            np.testing.assert_array_equal(step.timestep.observation["top"], Arm().frames(row)[0])
+        rlds = log.columns(0, rlds=True)["observation"]
+        np.testing.assert_array_equal(rlds["top"], whole["top"])
+        both = log.recorded_columns(0, 2)["observation"]
+        np.testing.assert_array_equal(both["top"][40:], whole["top"])
+        again = pickle.loads(pickle.dumps(log.backend))
+        np.testing.assert_array_equal(again.steps[5].timestep.observation["top"], whole["top"][5])
+        assert log.observation_spec()["top"].shape == SHAPE
+        said = log.metadata()["video"]["observation/top"]
+        assert (said["codec"], said["lossless"], said["fps"]) == ("h264", True, 30)
+    with envlogger.Reader(tmp_path / "log", video="packets") as log:
+        packets = log.columns(0)["observation"]["top"]
+        assert packets["since_key"].tolist() == [*range(10)] * 4
+        frames = list(FrameDecoder("h264").decode(packets["packet"][20:]))
+        np.testing.assert_array_equal(frames, whole["top"][20:])
+
+
+def test_wrong_frames_are_refused_and_leave_no_trace(tmp_path):
+    for name in ("nothing", "robot/joints"):
+        with pytest.raises(ValueError, match=f"no camera '{name}'"):
+            record(tmp_path / "none", video={name: Video()})
+    with pytest.raises(ValueError, match="lossless"):
+        Video(codec="av1", lossless=True)
+    with pytest.raises(ValueError, match="codec"):
+        Video(codec="h266")
+    made = []
+
+    def make(metadata):
+        made.append(InMemoryBackendWriter(metadata=metadata))
+        return made[0]
+
+    with VideoBackendWriter(make, {"": Video()}, {"": SHAPE}) as writer:
+        frame = np.zeros(SHAPE, np.uint8)
+
+        def step(observation, action=None):
+            return StepData(dm_env.restart(observation), action)
+
+        writer.record_step(step(frame), True)
+        for wrong in (frame[:10], frame.astype(np.float32), None):
+            with pytest.raises(UnsupportedValueError, match=r"expected a frame of uint8"):
+                writer.record_step(step(wrong), False)
+        with pytest.raises(UnsupportedTypeError):
+            writer.record_step(step(frame, action=object()), False)
+        writer.record_step(step(frame), False)
+        frame[...] = 9  # It was copied.
+        writer.record_step(step(frame), True)
+        writer.discard_episode()
+        writer.record_step(step(frame), True)
+        writer.set_episode_metadata({"a": 1})
+        writer.flush()
+        stored = [each.timestep.observation for each in made[0].steps]
+    assert [each["since_key"] for each in stored] == [0, 1, 0]
+    frames = list(FrameDecoder("h264").decode(each["packet"] for each in stored[:2]))
+    assert not np.any(frames)
+
+
+@pytest.mark.parametrize("when_behind", ["disk", "quality"])
+def test_no_step_is_lost_where_the_encoder_is_slow(tmp_path, when_behind, monkeypatch):
+    gate = threading.Event()
+    encode = FrameEncoder.encode
+
+    def slow(self, frame):
+        gate.wait(0.02)
+        return encode(self, frame)
+
+    monkeypatch.setattr(FrameEncoder, "encode", slow)
+    video = {"top": Video(quality=5, gop=5)}
+    arguments = {"when_behind": when_behind, "max_pending_bytes": 3 * int(np.prod(SHAPE))}
+    record(tmp_path / "log", 1, video=video, **arguments)
+    with envlogger.Reader(tmp_path / "log") as log:
+        [episode] = log.episodes
+        errors = [
+            np.abs(step.timestep.observation["top"].astype(int) - Arm().frames(row)[0]).mean()
+            for row, step in enumerate(episode)
+        ]
+    assert len(errors) == 40
+    assert max(errors) < 15
+    if when_behind == "quality":
+        assert errors[-1] > errors[0]
+
+
+def test_a_failure_is_reported_by_the_next_call(tmp_path):
+    class Full(InMemoryBackendWriter):
+        def _record_step(self, data, is_new_episode):
+            raise StorageError("the disk is full")
+
+    writer = VideoBackendWriter(Full, {"": Video()}, {"": SHAPE})
+    writer.record_step(StepData(dm_env.restart(np.zeros(SHAPE, np.uint8)), None), True)
+    with pytest.raises(StorageError, match="the disk is full"):
+        writer.flush()
+    with pytest.raises(StorageError, match="the disk is full"):
+        writer.record_step(StepData(dm_env.restart(np.zeros(SHAPE, np.uint8)), None), True)
+    writer.close()
+
+
+def test_logs_are_of_one_kind(tmp_path):
+    record(tmp_path / "log", 1)
+    for video in (None, {"top": Video(codec="av1")}):
+        with pytest.raises(StorageError, match="record to another directory"):
+            record(tmp_path / "log", 1, video=video)
+    with pytest.warns(UserWarning, match="kept as it is"):  # It has another quality.
+        record(tmp_path / "log", 1, video={**VIDEO, "robot/wrist": Video(quality=30)})
+    with envlogger.Reader(tmp_path / "log") as log:
+        assert len(log.episodes) == 2
+        assert log.columns(1)["observation"]["robot"]["wrist"].shape == (40, *SHAPE)
+
+
+def test_av1_and_odd_sizes():
+    frames = [np.full((33, 47, 3), 5 * number, np.uint8) for number in range(7)]
+    for video, size in ((Video(gop=3), (33, 47)), (Video(codec="av1", gop=3), (32, 46))):
+        given = [np.ascontiguousarray(frame[: size[0], : size[1]]) for frame in frames]
+        if video.codec == "av1":  # It takes none that is smaller.
+            given = [np.tile(frame, (4, 4, 1)) for frame in given]
+        encoder = FrameEncoder(video, given[0].shape)
+        packets = [encoder.encode(frame) for frame in given]
+        encoder.close()
+        assert [is_key for _, is_key in packets] == [True, False, False] * 2 + [True]
+        decoded = list(FrameDecoder(video.codec).decode(packet for packet, _ in packets[3:]))
+        for frame, expected in zip(decoded, given[3:]):
+            assert frame.shape == expected.shape
+            assert np.abs(frame.astype(int) - expected).max() < 12
+
+
+SCRIPT = """
+    import sys, time
+    import numpy as np
+    import envlogger
+    sys.path.insert(0, {folder!r})
+    from camera_arm import VIDEO, Arm
+    arguments = dict(data_directory={log!r}, video=VIDEO, flush_interval=0.05)
+    with envlogger.EnvLogger(Arm(), **arguments) as env:
+        number = 0
+        while True:
+            timestep = env.reset()
+            while not timestep.last():
+                timestep = env.step(np.full(2, number, np.float32))
+                number += 1
+                if number % 10 == 0:
+                    print(number, flush=True)
+                time.sleep(0.002)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wait", [3, 17, 42])
+def test_what_was_recorded_survives_a_kill(tmp_path, wait):
+    log = os.fspath(tmp_path / "log")
+    script = textwrap.dedent(SCRIPT.format(folder=os.path.dirname(camera_arm.__file__), log=log))
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+        for _ in range(wait):
+            process.stdout.readline()
+        os.kill(process.pid, signal.SIGKILL)
+    envlogger.recover(log, in_place=True)
+    with envlogger.Reader(log) as reader:
+        assert len(reader.steps) >= max(10 * wait - 150, 1)
+        for number in range(len(reader.episodes)):
+            frames = reader.columns(number)["observation"]["top"]
+            for row, frame in enumerate(frames):
+                np.testing.assert_array_equal(frame, Arm().frames(row)[0])
