@@ -86,7 +86,7 @@ def taken_from(memory: np.ndarray) -> Iterator[Callable[[], int]]:
 
     >>> with taken_from(memory := np.zeros(128, np.uint8)) as size:
     ...     empty([2], np.uint8)[:] = 7
-    >>> size(), memory.sum()
+    >>> size(), int(memory.sum())
     (64, 14)
     """
     token = _given.set(given := _Given(memory))
