@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -143,15 +144,24 @@ def named_leaves(structure: Any) -> Iterator[tuple[str, Any]]:
     >>> list(named_leaves({"observation": {"x": [1], "y": (2, 3)}}))
     [('observation/x', [1]), ('observation/y/0', 2), ('observation/y/1', 3)]
     """
-    if not isinstance(structure, Mapping | tuple):
-        yield "", structure
-        return
+    if not _is_inner(type(structure)):  # type: ignore[arg-type]
+        return iter([("", structure)])
+    found: list[tuple[str, Any]] = []
+    _add_leaves(structure, "", found)
+    return iter(found)
+
+
+def _add_leaves(structure: Any, above: str, found: list[tuple[str, Any]]) -> None:
     for key, child in structure.items() if isinstance(structure, Mapping) else enumerate(structure):
-        if isinstance(child, Mapping | tuple):
-            for path, leaf in named_leaves(child):
-                yield f"{key}/{path}" if path else str(key), leaf
+        if _is_inner(type(child)):  # type: ignore[arg-type]
+            _add_leaves(child, f"{above}{key}/", found)
         else:
-            yield str(key), child
+            found.append((f"{above}{key}", child))
+
+
+@functools.lru_cache(256)  # To ask an abstract class takes longer than all the rest.
+def _is_inner(kind: type) -> bool:
+    return issubclass(kind, Mapping | tuple)
 
 
 def map_named_leaves(function: Callable[[str, Any], Any], structure: Any, path: str = "") -> Any:

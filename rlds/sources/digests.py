@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,6 +15,8 @@ from tfds_files.columns import RaggedColumn, stack
 __all__ = ["as_array", "content_of", "digest_of", "digest_of_columns", "text_of"]
 
 _SIZE = 16
+# To copy so few bytes takes less time than to make a view of them.
+_FEW_BYTES = 4096
 
 
 def digest_of(steps: Mapping[str, Any]) -> bytes:
@@ -52,16 +55,31 @@ def content_of(fields: Mapping[str, Any]) -> Iterator[Any]:
       fields: Values or columns, by the paths of their fields.
     """
     for path in sorted(fields):
-        values = as_array(fields[path])
-        is_text = values.dtype.kind in "USO"
-        yield f"{path} {'texts' if is_text else values.dtype.str} {values.shape}".encode()
-        if is_text:
+        values = fields[path]
+        if type(values) is not np.ndarray:
+            values = as_array(values)
+        head = _head(path, values.dtype) + _shape(values.shape)
+        if values.dtype.kind in "USO":
+            yield head
             for value in map(text_of, values.reshape(-1).tolist()):
                 value = value if isinstance(value, bytes) else repr(value).encode()
                 yield b"%d " % len(value)
                 yield value
+        elif values.nbytes > _FEW_BYTES and values.flags.c_contiguous:
+            yield head
+            yield values.data
         else:
-            yield values.data if values.flags.c_contiguous and values.size else values.tobytes()
+            yield head + values.tobytes()
+
+
+@functools.lru_cache(4096)
+def _head(path: str, dtype: np.dtype) -> bytes:
+    return f"{path} {'texts' if dtype.kind in 'USO' else dtype.str} ".encode()
+
+
+@functools.lru_cache(4096)
+def _shape(shape: tuple[int, ...]) -> bytes:
+    return str(shape).encode()
 
 
 def text_of(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,9 +33,12 @@ __all__ = ["RowMaker"]
 # Longer texts are no names of tasks: they are left out, so that the table stays small.
 _LONGEST_TEXT = 500
 # So many bytes of numbers are in memory at once, about.
-_BYTES_AT_ONCE = 64 << 20
+_BYTES_AT_ONCE = 16 << 20
 # Of these the last step has placeholders, where the observation after the last action is known.
 _OF_TRANSITIONS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
+_NO_NUMBERS = np.empty(0)
+# So many small episodes are read before they are looked at; they may have so many bytes together.
+_MOST_AHEAD, _BYTES_AHEAD = 64, 1 << 20
 _STATISTICS = ("min", "max", "mean")
 
 
@@ -68,6 +72,11 @@ class RowMaker:
             if path not in rlds.STEP_FLAGS and (kind := _type_of_statistics(field, arrow)):
                 name = _free_name(path, rlds.STEPS, columns)
                 columns[name], self._numbers[name] = kind, path
+        self._of_transitions = [
+            place
+            for place, path in enumerate(self._numbers.values())
+            if root_of(path) in _OF_TRANSITIONS
+        ]
         self.schema = arrow.schema([*columns.items()])
         self._instructions = [path for path in (*episode, *steps) if is_instruction(path)]
         has_clips = any(root_of(path) == VIDEO for path in episode)
@@ -89,14 +98,18 @@ class RowMaker:
           A `pyarrow.Table` with a row for each. What is wrong with a damaged one is its `error`.
         """
         arrow = import_extra("pyarrow")
-        tables, batch, size = [], _Batch(), 0
-        if isinstance(part, range):
-            first = part.start
-        for index, episode in enumerate(self._episodes(split, part), first):
-            size += self._add(batch, split, index, episode)
-            if size > _BYTES_AT_ONCE:
+        tables, batch, number = [], _Batch(), 1
+        index = part.start if isinstance(part, range) else first
+        episodes = self._episodes(split, part)
+        # Several small ones are read before they are looked at: one thing at a time is faster.
+        while group := list(itertools.islice(episodes, number)):
+            size = sum([self._add(batch, split, index + n, each) for n, each in enumerate(group)])
+            index += len(group)
+            number = min(2 * number, _MOST_AHEAD, _BYTES_AHEAD * len(group) // (size + 1) + 1)
+            group.clear()
+            if batch.num_bytes > _BYTES_AT_ONCE:
                 tables.append(self._finished(batch))
-                batch, size = _Batch(), 0
+                batch = _Batch()
         return arrow.concat_tables([*tables, self._finished(batch)])
 
     def _episodes(self, split: str, part: range | str) -> Iterator[SourceEpisode | DamagedEpisode]:
@@ -114,11 +127,11 @@ class RowMaker:
     def _add(
         self, batch: _Batch, split: str, index: int, episode: SourceEpisode | DamagedEpisode
     ) -> int:
-        """Adds an episode to a batch; returns how many bytes of it are kept."""
+        """Adds an episode to a batch; returns how many bytes its steps have."""
         row: dict[str, Any] = {"split": split, "index": index, "key": episode.key}
         if isinstance(episode, DamagedEpisode):
             row["error"] = str(episode.error)
-            batch.add(row, {})
+            batch.add(row, [_NO_NUMBERS] * len(self._numbers))
             return 0
         episode = as_converted(episode)
         steps = dict(leaves_at(episode.steps, None))
@@ -140,15 +153,12 @@ class RowMaker:
             "digest": digest_of_columns(steps),
             **{name: _value_of(metadata.get(path)) for name, path in self._values.items()},
         }
-        numbers = {}
-        for name, path in self._numbers.items():
-            column = steps.get(path)
-            if isinstance(column, np.ndarray) and column.dtype != object:
-                is_of_transitions = root_of(path) in _OF_TRANSITIONS
-                cut = is_of_transitions and episode.final_observation_known
-                numbers[name] = column[:-1] if cut else column
-        batch.add(row, numbers)
-        return sum(column.nbytes for column in numbers.values())
+        columns = [_numbers_in(steps.get(path)) for path in self._numbers.values()]
+        if episode.final_observation_known:
+            for place in self._of_transitions:
+                columns[place] = columns[place][:-1]
+        batch.add(row, columns)
+        return int(row["bytes"])
 
     def _instruction(self, values: Mapping[str, Any], steps: Mapping[str, Any]) -> str | None:
         for path in self._instructions:
@@ -163,10 +173,12 @@ class RowMaker:
     def _finished(self, batch: _Batch) -> Any:
         arrow = import_extra("pyarrow")
         columns = []
+        statistics = dict(zip(self._numbers, batch.statistics(len(self._numbers))))
         for field in self.schema:
             if field.name in self._numbers:
-                found = [numbers.get(field.name) for numbers in batch.numbers]
-                columns.append(_statistics_of(found, field.type, arrow))
+                made, is_empty = statistics[field.name]
+                parts = [arrow.array(p, mask=is_empty).cast(field.type[0].type) for p in made]
+                columns.append(arrow.StructArray.from_arrays(parts, fields=[*field.type]))
             else:
                 values = [row.get(field.name) for row in batch.rows]
                 columns.append(arrow.array(values, field.type))
@@ -178,11 +190,39 @@ class _Batch:
 
     def __init__(self) -> None:
         self.rows: list[Mapping[str, Any]] = []
-        self.numbers: list[Mapping[str, np.ndarray]] = []
+        # Of each episode all numbers, field by field, and how many there are of each.
+        self._values: list[np.ndarray] = []
+        self._sizes: list[list[int]] = []
+        self.num_bytes = 0
 
-    def add(self, row: Mapping[str, Any], numbers: Mapping[str, np.ndarray]) -> None:
+    def add(self, row: Mapping[str, Any], columns: Sequence[np.ndarray]) -> None:
         self.rows.append(row)
-        self.numbers.append(numbers)
+        self._sizes.append([column.size for column in columns])
+        flat = [column if column.ndim == 1 else column.reshape(-1) for column in columns]
+        self._values.append(np.concatenate([_NO_NUMBERS, *flat], dtype=np.float64))
+        self.num_bytes += self._values[-1].nbytes
+
+    def statistics(self, num_fields: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yields the least, the largest and the mean value of each field, and where there is none.
+
+        Those that are NaN do not count.
+        """
+        values = np.concatenate([_NO_NUMBERS, *self._values])
+        sizes = np.array(self._sizes, np.int64).reshape(-1)
+        is_empty = sizes == 0
+        begins, counts = (np.cumsum(sizes) - sizes)[~is_empty], sizes[~is_empty]
+        made = np.zeros((len(_STATISTICS), len(sizes)))
+        if len(begins):
+            made[0][~is_empty] = np.fmin.reduceat(values, begins)
+            made[1][~is_empty] = np.fmax.reduceat(values, begins)
+            is_unknown = np.isnan(values)
+            if is_unknown.any():
+                values[is_unknown] = 0
+                counts -= np.add.reduceat(is_unknown, begins, dtype=np.int64)
+            with np.errstate(invalid="ignore", divide="ignore"):  # Of infinities, too.
+                made[2][~is_empty] = np.add.reduceat(values, begins) / counts
+        for place in range(num_fields):
+            yield made[:, place::num_fields], is_empty[place::num_fields]
 
 
 def _fixed_columns(arrow: Any) -> dict[str, Any]:
@@ -233,27 +273,10 @@ def _type_of_statistics(field: Any, arrow: Any) -> Any:
     return arrow.struct([(name, kind) for name in _STATISTICS])
 
 
-def _statistics_of(columns: Sequence[np.ndarray | None], kind: Any, arrow: Any) -> Any:
-    """The smallest, the largest and the mean value of each column; those that are NaN count not."""
-    sizes = np.array([0 if column is None else column.size for column in columns], np.int64)
-    is_empty = sizes == 0
-    made = [np.zeros(len(columns)) for _ in _STATISTICS]
-    if not is_empty.all():
-        found = [column.reshape(-1) for column in columns if column is not None and column.size]
-        values = np.concatenate(found)
-        if values.dtype == bool:
-            values = values.view(np.uint8)
-        begins = (np.cumsum(sizes) - sizes)[~is_empty]
-        is_known = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), bool)
-        with np.errstate(invalid="ignore", divide="ignore"):  # Of infinities, too.
-            sums = np.add.reduceat(np.where(is_known, values, 0), begins, dtype=np.float64)
-            means = sums / np.add.reduceat(is_known, begins, dtype=np.int64)
-        for whole, part in zip(
-            made, (np.fmin.reduceat(values, begins), np.fmax.reduceat(values, begins), means)
-        ):
-            whole[~is_empty] = part
-    arrays = [arrow.array(whole, mask=is_empty).cast(kind[0].type) for whole in made]
-    return arrow.StructArray.from_arrays(arrays, fields=[*kind])
+def _numbers_in(column: Any) -> np.ndarray:
+    """The column, if it is an array of numbers; an empty one otherwise."""
+    is_of_numbers = type(column) is np.ndarray and column.dtype.kind in "biuf"
+    return column if is_of_numbers else _NO_NUMBERS
 
 
 def _value_of(value: Any) -> Any:
@@ -272,6 +295,8 @@ def _value_of(value: Any) -> Any:
 
 
 def _size_of(column: Any) -> int:
+    if type(column) is np.ndarray and column.dtype.kind != "O":
+        return column.nbytes
     values = column if isinstance(column, np.ndarray) else as_array(column)
     if values.dtype != object:
         return int(values.nbytes)

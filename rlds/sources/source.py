@@ -203,8 +203,8 @@ class StoredEpisode:
 
 def outline_of(steps: Columns, final_observation_known: bool) -> Outline:
     """Returns the outline of an episode, by the columns of its flags or of any other fields."""
-    columns = [column for _, column in leaves_at(steps, None)]
-    num_steps = len(columns[0]) if columns else 0
+    columns = (c for name in steps for _, c in leaves_at({name: steps[name]}, None))
+    num_steps = next((len(column) for column in columns), 0)
     is_terminal = False
     if num_steps and not final_observation_known:
         if rlds.IS_TERMINAL in steps:
