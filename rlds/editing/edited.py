@@ -17,6 +17,7 @@ from rlds.sources.episode_fields import as_converted
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import (
     ALL_ROWS,
+    FACTS,
     Origin,
     Outline,
     Place,
@@ -27,6 +28,7 @@ from rlds.sources.source import (
     files_of,
 )
 from rlds.video import FIRST, FRAMES, VIDEO
+from rlds_ecosystem.fields import as_fields
 from rlds_ecosystem.nests import leaves_at, nest, root_of
 
 __all__ = ["EditedSource", "Part", "Rows", "fields_of", "source_of"]
@@ -95,7 +97,7 @@ class EditedSource(RandomAccessSource):
         self._metadata = dict(metadata)
         self._ends = np.cumsum([len(part.episodes) for part in parts])
         first = source_of(parts[0].episodes)
-        for name in ("description", "homepage", "citation", "license"):
+        for name in FACTS:
             setattr(self, name, facts.get(name, getattr(first, name)))
         self.images_as_png = first.images_as_png
         changed = [change.fields for change in (*parts[0].changes, *changes)][-1:]
@@ -257,7 +259,8 @@ def source_of(episodes: Episodes) -> RandomAccessSource:
 
 def fields_of(episodes: Episodes) -> dict[str, Any]:
     """Returns the fields of steps, without the flags, and of episodes, by path."""
-    return flat_fields(episodes.source.step_fields(), episodes.source.episode_fields())
+    source = episodes.source
+    return flat_fields(as_fields(source.step_fields()), as_fields(source.episode_fields()))
 
 
 def _needs(

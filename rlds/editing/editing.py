@@ -16,7 +16,7 @@ from rlds.editing.drafts import Draft, state_of
 from rlds.editing.edited import fields_of, source_of
 from rlds.editing.operations import Describe, Operation, as_recipe
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Exported, export_class, prepare, write_export
+from rlds.sources.exporting import LINEAGE, Export, Exported, export_class, prepare, write_export
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.rates import rate_in
 from rlds.sources.source import StoredSource
@@ -107,7 +107,7 @@ class Edit:
             for operation in operations
             if isinstance(operation, Describe)
         }
-        draft.metadata = {**_without_layout(draft), lineage.KEY: self._lineage}
+        draft.metadata = {**_without_layout(draft), LINEAGE: self._lineage}
         self.view = draft.view()
         self.num_episodes = {name: self.view.num_episodes(name) for name in self.view.splits}
         self.licenses = {

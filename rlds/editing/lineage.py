@@ -18,13 +18,13 @@ from typing import Any
 import rlds
 from rlds.editing.edited import EditedSource, Part, source_of
 from rlds.sources.episodes import Episodes
+from rlds.sources.exporting import LINEAGE
 from rlds.sources.opening import open as open_episodes
 from rlds_ecosystem import stores
 from rlds_ecosystem.replacing import FOLDER
 from rlds_ecosystem.whole_files import write_at_once
 
 __all__ = [
-    "KEY",
     "digest_of_episodes",
     "lineage_of",
     "made",
@@ -32,9 +32,6 @@ __all__ = [
     "origins",
     "write_lineage",
 ]
-
-KEY = "lineage"
-"""The name in the metadata of a dataset."""
 
 _EPISODES = "episodes"
 _VERSION = 1
@@ -72,7 +69,7 @@ def _about(name: str, part: Part, digest: str | None) -> dict[str, Any]:
         "format": part.episodes.format,
         "digest": digest or _digest_of_files(source.inputs()),
         "license": source.license,
-        KEY: lineage_of(name, part.episodes),
+        LINEAGE: lineage_of(name, part.episodes),
     }
 
 
@@ -134,7 +131,7 @@ def lineage_of(
     if file.exists():
         found = json.loads(file.read_text())
     else:
-        found = (episodes or open_episodes(path, "all")).metadata.get(KEY)
+        found = (episodes or open_episodes(path, "all")).metadata.get(LINEAGE)
         found = json.loads(found) if isinstance(found, str) else found
     return dict(found) if isinstance(found, Mapping) else None
 
@@ -174,7 +171,7 @@ def origin_of(lineage: Mapping[str, Any], split: str, index: int) -> list[tuple[
         else:
             break
         found.append((str(origin["name"]), split, index))
-        known = origin[KEY]
+        known = origin[LINEAGE]
     return found
 
 

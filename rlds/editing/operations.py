@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from rlds.editing.changes import Added, Dropped, Filled, Renamed
 from rlds.editing.drafts import Draft
-from rlds.sources.source import SourceEpisode
+from rlds.sources.source import FACTS, SourceEpisode
 from rlds_ecosystem.names import what_there_is
 
 __all__ = [
@@ -37,8 +37,6 @@ __all__ = [
     "as_recipe",
     "from_recipe",
 ]
-
-_FACTS = ("description", "homepage", "citation", "license")
 
 
 class Operation(abc.ABC):
@@ -156,7 +154,7 @@ class Describe(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
-        if self.name in _FACTS:
+        if self.name in FACTS:
             draft.facts[self.name] = str(self.value)
         else:
             draft.metadata[self.name] = self.value

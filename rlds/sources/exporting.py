@@ -32,6 +32,7 @@ from rlds.sources.options import Option, options_of
 from rlds.sources.registry import Format, formats
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import (
+    FACTS,
     Origin,
     Outline,
     Place,
@@ -47,6 +48,7 @@ from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.whole_files import made_at_once
 
 __all__ = [
+    "LINEAGE",
     "PNGS",
     "Export",
     "Exported",
@@ -73,6 +75,9 @@ _FACTS = ("key", "truncated", "complete", "final_observation_known")
 _INEXACT = ("changed", "lost", "renumbered")
 # How files are called that no format has a folder for.
 _SUFFIXES_OF_FILES = (".bag", ".h5", ".hdf5", ".json", ".mcap", ".npz", ".parquet", ".tar", ".zip")
+LINEAGE = "lineage"
+"""What the metadata of a dataset calls that of which edits it was made."""
+
 # Why a field whose images are files is none of files when it is read back.
 PNGS = "the pixels of PNG files; the files are not kept"
 
@@ -210,6 +215,31 @@ class Export(abc.ABC):
         if not isinstance(source, RandomAccessSource):
             return True
         return source.stored_at(*self.episodes.place(index)) is not None
+
+    def recorded(self) -> Mapping[str, Any]:
+        """Returns what is said of the files of this format that the episodes came from.
+
+        Nothing if an edit has made others of them, or says something else of them: such files are
+        not all that there is then.
+        """
+        source = self.episodes.source
+        found = self.episodes.metadata.get(self.format)
+        if not isinstance(found, Mapping):
+            return {}
+        if isinstance(source, RandomAccessSource):
+            places = [
+                source.stored_at(*self.episodes.place(index)) for index in range(len(self.episodes))
+            ]
+            said = {**self._said_of(source), LINEAGE: None}
+            for other in {place.source if place else None for place in places}:
+                if other is None or {LINEAGE: None, **self._said_of(other)} != said:
+                    return {}
+        return found
+
+    def _said_of(self, source: Source) -> dict[str, Any]:
+        """What is said of data as a whole, without what files of this format say."""
+        said = {**source.metadata(), **{name: getattr(source, name) for name in FACTS}}
+        return {name: value for name, value in said.items() if name != self.format}
 
     def finish(self, path: str | os.PathLike[str]) -> None:
         """Does what has to be done beside it, once it is at its place."""

@@ -10,7 +10,7 @@ from typing_extensions import override
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources import reading
 from rlds.sources.sidecar import StoredSidecar
-from rlds.sources.source import ALL_ROWS, RandomAccessSource, Source, SourceEpisode
+from rlds.sources.source import ALL_ROWS, FACTS, RandomAccessSource, Source, SourceEpisode
 from rlds_ecosystem.nests import at, nest
 
 __all__ = ["RestoredSource", "with_sidecar"]
@@ -37,8 +37,8 @@ class RestoredSource(RandomAccessSource):
         self.source, self._kept = source, kept
         said = kept.sidecar.metadata
         with source_errors(kept.place):
-            self.description, self.homepage = str(said["description"]), str(said["homepage"])
-            self.citation, self.license = str(said["citation"]), str(said["license"])
+            for name in FACTS:
+                setattr(self, name, str(said[name]))
             self._metadata = dict(said["metadata"])
 
     @property

@@ -26,7 +26,7 @@ from rlds.raw_files.untrusted import check_link, is_there, source_errors
 from rlds.sources.digests import as_array
 from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, ORIGIN, TRUNCATED, fields_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import Origin, Outline, SourceEpisode, require_files
+from rlds.sources.source import FACTS, Origin, Outline, SourceEpisode, require_files
 from rlds.sources.stored_features import as_features
 from rlds.sources.texts import as_texts
 from rlds_ecosystem import stores
@@ -124,13 +124,7 @@ class Sidecar:
         for path, field in fields.items():
             if not isinstance(field, Field):
                 raise ValueError(f"{path}: {field} cannot be exported")
-        said = {
-            "metadata": source.metadata(),
-            "description": source.description,
-            "homepage": source.homepage,
-            "citation": source.citation,
-            "license": source.license,
-        }
+        said = {"metadata": source.metadata(), **{name: getattr(source, name) for name in FACTS}}
         steps = {path: field for path, field in steps.items() if path not in rlds.STEP_FLAGS}
         steps |= {path: dataclasses.replace(steps[path], encoding="") for path in arrays}
         of_episode = dict(episode_places or {})

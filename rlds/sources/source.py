@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL_ROWS",
+    "FACTS",
     "DamagedEpisode",
     "Origin",
     "Outline",
@@ -55,6 +56,9 @@ Columns: TypeAlias = Mapping[str, Any]
 
 ALL_ROWS = slice(None)
 """The rows of all steps of an episode."""
+
+FACTS = ("description", "homepage", "citation", "license")
+"""The attributes of a `Source` that say something of its data, in words."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from rlds.sources import reading
 from rlds.sources.source import (
     ALL_ROWS,
+    FACTS,
     Outline,
     Place,
     RandomAccessSource,
@@ -36,7 +37,7 @@ class WrappedSource(RandomAccessSource):
     def __init__(self, source: RandomAccessSource) -> None:
         self.source = source
         for name in (
-            *("description", "homepage", "citation", "license"),
+            *FACTS,
             *("finite_fields", "inputs_may_grow", "images_as_png", "reads_rows"),
         ):
             setattr(self, name, getattr(source, name))

@@ -33,6 +33,7 @@ from rlds.formats.bags.videos import clip_of, is_keyframe
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import (
     ALL_ROWS,
+    FACTS,
     Origin,
     RandomAccessSource,
     SourceEpisode,
@@ -80,7 +81,7 @@ class BagSource(RandomAccessSource):
             sidecar = sidecar_in(self._recordings[0]) if self.family == "mcap" else None
             if sidecar is not None:
                 self._stored = StoredEpisodes(self._recordings, sidecar)
-                for name in ("description", "homepage", "citation", "license"):
+                for name in FACTS:
                     setattr(self, name, str(sidecar.metadata.get(name, "")))
                 return
         self.description = f"Steps of {len(self._recordings)} recordings of a robot."

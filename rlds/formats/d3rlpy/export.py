@@ -10,7 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.formats.d3rlpy.source import FIELDS, LAST, METADATA_KEY, SUFFIXES, TERMINATED, VERSION
+from rlds.formats.d3rlpy.source import FIELDS, LAST, SUFFIXES, TERMINATED, VERSION
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import (
     Export,
@@ -60,7 +60,7 @@ class D3rlpyExport(Export):
         super().__init__(episodes)
         self._fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
         self._sidecar: Sidecar | None = None
-        columns = episodes.metadata.get(METADATA_KEY, {}).get("columns", {})
+        columns = self.recorded().get("columns", {})
         self._is_recorded = bool(columns) and any(is_in(path, LAST) for path in self._episode_paths)
         if self._is_recorded:
             self.unchecked = {"key"}  # Its number in the file.

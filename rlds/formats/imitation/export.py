@@ -16,7 +16,6 @@ from rlds.formats.imitation.source import (
     FIELDS,
     INFO_FILE,
     INFOS,
-    METADATA_KEY,
     SIDECAR,
     STATE_FILE,
     TERMINAL,
@@ -71,7 +70,7 @@ class ImitationExport(Export):
     ) -> None:
         super().__init__(episodes)
         fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
-        self._said = episodes.metadata.get(METADATA_KEY, {})
+        self._said = self.recorded()
         columns = [*self._said.get("info", {}).get("features", {})]
         paths = {name: FIELDS[name] for name in columns if name in FIELDS}
         self._sidecar: Sidecar | None = None

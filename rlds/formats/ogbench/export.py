@@ -18,7 +18,6 @@ from rlds.formats.ogbench.source import (
     ACTIONS,
     FIELDS,
     LAST_ACTION,
-    METADATA_KEY,
     OBSERVATIONS,
     TERMINALS,
 )
@@ -73,7 +72,7 @@ class OGBenchExport(Export):
         self._fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
         self._sidecar: Sidecar | None = None
         self._dtypes: dict[str, np.dtype] = {}
-        recorded = episodes.metadata.get(METADATA_KEY, {}).get("arrays", {})
+        recorded = self.recorded().get("arrays", {})
         fields = [FIELDS.get(name, name) for name in recorded if name != TERMINALS]
         self._is_recorded = bool(recorded) and {*fields} <= self._fields.keys()
         if self._is_recorded:

@@ -141,14 +141,12 @@ class ZarrFiles:
         return sorted({n.partition("/")[0] for n in inside if "/" in n and not n.startswith(".")})
 
     def inputs(self) -> list[str | os.PathLike[str]]:
-        """Returns all files."""
-        return list(_files_below(os.fspath(self.path))) if self._is_folder else [self.path]
+        """Returns all files of zarr; in hidden folders is what is known of the episodes."""
+        return list(self._files_below("")) if self._is_folder else [self.path]
 
-
-def _files_below(directory: str) -> Iterator[str]:
-    for entry in stores.list_directory(directory):
-        path = os.path.join(directory, entry.name)
-        if entry.is_dir:
-            yield from _files_below(path)
-        else:
-            yield path
+    def _files_below(self, group: str) -> Iterator[str]:
+        for entry in stores.list_directory(self.path / group):
+            if not entry.is_dir and (group or entry.name.startswith(".z")):
+                yield os.path.join(self.path, group, entry.name)
+        for folder in self._folders_in(group):
+            yield from self._files_below(os.path.join(group, folder))

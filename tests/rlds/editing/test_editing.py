@@ -300,3 +300,26 @@ def test_every_format_that_is_written(name, tmp_path):
         names = {"steps/speed", "key", "lerobot/row", "steps/index", "steps/episode_index"}
         assert list(differences(episode, found, names)) == []
     assert editing.origin_of(editing.lineage_of(path), "train", 0)[0][2] == 1
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_values_become_others_in_every_format(name, tmp_path):
+    """What the files of the format have no place for is beside them then, after each edit."""
+    hostile_sources.FORMATS[name].write(tmp_path)
+    path = tmp_path / hostile_sources.OPENED.get(name, ("", None))[0]
+    options = hostile_sources.OPTIONS.get(name, {})
+    operations = [Trim(0, 2, where="steps > 2")]
+    if not name.startswith("lerobot"):
+        operations += [Set("steps/discount", 0.5), Set("truncated", True)]
+    view = editing.prepare_edit(path, operations, options=options).view
+    expected = [as_converted(episode) for episode in rlds.sources.Episodes(view, "all")]
+    assert {len(episode) for episode in expected} <= {1, 2}
+    rlds.edit(path, *operations, options=options)
+    for kept in (expected, expected[1:]):
+        found = [as_converted(episode) for episode in rlds.sources.open(path, "all")]
+        for episode, again in zip(kept, found, strict=True):
+            names = {"key", "lerobot/row", "steps/index", "steps/episode_index"}
+            names.add("video/observation/images/top/clip")  # It is cut anew.
+            assert list(differences(episode, again, names)) == []
+        if kept is expected:  # Which makes the table of episodes.
+            rlds.edit(path, Delete(where="index = 0 and digest is not null"))
