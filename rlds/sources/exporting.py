@@ -308,7 +308,11 @@ class Export(abc.ABC):
         yield from self._each(copies)
 
     def stored_digest(self, place: Place) -> int:
-        """Returns a digest of an episode as it is stored; a copy has the same."""
+        """Returns a digest of an episode as it is stored; a copy has the same.
+
+        Raises:
+          SourceError: It is damaged.
+        """
         raise NotImplementedError
 
     def _prepared(self, index: int) -> SourceEpisode:
@@ -560,7 +564,7 @@ def write_export(
         is_checked = verify and writer.is_exact
         inexact = {place.field for place in placements if place.how in _INEXACT}
         inexact |= {*writer.unchecked}
-        if is_checked:
+        if is_checked or skip_damaged:  # What is damaged has no digest, and is not copied.
             writer._digest = lambda episode: (
                 writer.stored_digest(episode)
                 if isinstance(episode, Place)

@@ -115,8 +115,7 @@ class EnvLoggerExport(Export):
             log.close()
 
     def _copies(self, place: Place) -> bool:
-        is_log = self._log is not None and isinstance(place.source, EnvLoggerSource)
-        return is_log and not self.skip_damaged
+        return self._log is not None and isinstance(place.source, EnvLoggerSource)
 
     @override
     def stored_digest(self, place: Place) -> int:

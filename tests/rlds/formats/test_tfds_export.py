@@ -5,6 +5,7 @@ import tensorflow_datasets as tfds
 from toy_source import ToySource
 
 import rlds
+import tfds_files
 from rlds.editing import Delete, Describe, Set, Split
 from rlds.sources.exporting import differences, export
 
@@ -57,7 +58,8 @@ def test_what_changes_is_written_anew(dataset):
     assert list(differences(old[16], new[16], {"seed"})) == []
 
 
-def test_damaged_examples_are_seen(dataset):
+def test_damaged_examples_are_seen(dataset, monkeypatch):
+    before = examples(dataset)
     [file, *_] = sorted(dataset.glob("*-train*"))
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
@@ -65,3 +67,11 @@ def test_damaged_examples_are_seen(dataset):
     with pytest.raises(rlds.sources.SourceError, match=file.name):
         rlds.edit(dataset, Delete(episodes=[0]))
     assert file.read_bytes() == content
+    # Others are copied as they are: nothing of them is decoded.
+    monkeypatch.setattr(tfds_files.DatasetWriter, "add", None)
+    with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
+        made = rlds.edit(dataset, Delete(episodes=[0]), skip_damaged=True)
+    after = examples(dataset)
+    assert made.num_episodes == 18
+    assert after["train"] == [x for x in before["train"][1:] if x in after["train"]]
+    assert (len(after["train"]), after["test"]) == (12, before["test"])

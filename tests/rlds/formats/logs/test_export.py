@@ -7,6 +7,7 @@ import pytest
 import envlogger
 import rlds
 from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
+from envlogger.backends.riegeli_files.assembler import LogAssembler
 from envlogger.errors import EnvLoggerError
 from rlds.editing import Delete, Set, Trim
 from rlds.sources.exporting import differences, export
@@ -109,7 +110,8 @@ def test_what_a_log_cannot_hold_is_beside_it(log, tmp_path):
         assert reader.episode_metadata()[3]["seed"] == 3
 
 
-def test_damage_leaves_the_log(log):
+def test_damage_leaves_the_log(log, monkeypatch):
+    episodes, metadata = read(log)
     [*_, file] = sorted(log.glob("*/steps.riegeli"))
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 255
@@ -119,3 +121,13 @@ def test_damage_leaves_the_log(log):
         rlds.edit(log, Delete(episodes=[1]))
     assert sorted(log.parent.rglob("*")) == names
     assert file.read_bytes() == content
+    # What is sound is copied as it is stored: nothing is recorded anew.
+    monkeypatch.setattr(LogAssembler, "add", None)
+    with pytest.warns(UserWarning, match="damaged and left out, the first: "):
+        made = rlds.edit(log, Delete(episodes=[1]), skip_damaged=True)
+    assert 5 <= made.num_episodes < 9
+    kept, metadata_kept = read(log)
+    numbers = [number for number in range(10) if episodes[number] in kept]
+    assert len(numbers) == made.num_episodes
+    assert kept == [episodes[number] for number in numbers]
+    assert metadata_kept == [metadata[number] for number in numbers]
