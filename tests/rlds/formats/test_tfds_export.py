@@ -70,7 +70,7 @@ def test_damaged_examples_are_seen(dataset, monkeypatch):
     # Others are copied as they are: nothing of them is decoded.
     monkeypatch.setattr(tfds_files.DatasetWriter, "add", None)
     with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
-        made = rlds.edit(dataset, Delete(episodes=[0]), skip_damaged=True)
+        made = rlds.edit(dataset, Delete(episodes=[0]), skip_damaged=True, verify=False)
     after = examples(dataset)
     assert made.num_episodes == 18
     assert after["train"] == [x for x in before["train"][1:] if x in after["train"]]
