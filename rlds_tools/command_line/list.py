@@ -9,7 +9,6 @@ from rlds_tools.results import Result
 
 EXAMPLES = """\b
 Examples:
-  rlds list ~/tensorflow_datasets
   rlds list data --where 'steps > 50 and success'
   rlds list --formats
 """
