@@ -25,16 +25,24 @@ def as_markdown() -> str:
     for name, command in commands.items():
         if command:
             own = [row for row in rows[name] if row not in common]
-            parts += _section(command, f"rlds {name}", own)
+            parts += _section(command, f"rlds {name}", own, common)
     return "\n".join(parts)
 
 
-def _section(command: click.Command, name: str, rows: list[str]) -> list[str]:
+def _section(command: click.Command, name: str, rows: list[str], common: list[str]) -> list[str]:
     usage = command.get_usage(click.Context(command, info_name=name)).removeprefix("Usage: ")
     text = inspect.cleandoc(command.help or "").replace("\b\n", "")
     examples = re.findall(r"^ *(rlds .*)$", command.epilog or "", flags=re.MULTILINE)
     lines = [f"## {name}", "", text, "", "```text", usage, "```", "", *_table(rows)]
-    return [*lines, "```sh", *examples, "```", ""] if examples else lines
+    lines += ["```sh", *examples, "```", ""] if examples else []
+    below = command.commands if isinstance(command, click.Group) else {}
+    for word, other in below.items():
+        known = [row for row in _rows(other) if row not in common]
+        lines += [
+            f"#{line}" if line[:1] == "#" else line
+            for line in _section(other, f"{name} {word}", known, common)
+        ]
+    return lines
 
 
 def _rows(command: click.Command) -> list[str]:

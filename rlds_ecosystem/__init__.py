@@ -35,6 +35,7 @@ _EXTRA_OF = {
     "gymnasium": "gymnasium",
     "h5py": "hdf5",
     "imagecodecs": "zarr",
+    "krippendorff": "agreement",
     "lz4": "ros",
     "mcap": "ros",
     "msgspec": "creator",

@@ -12,7 +12,16 @@ from rlds import editing
 from rlds_ecosystem import import_extra
 from rlds_tools.results import Block, Result, count
 
-__all__ = ["Edit", "Lineage", "edit", "inspect_lineage", "operations_of", "read_recipe"]
+__all__ = [
+    "Edit",
+    "Lineage",
+    "edit",
+    "inspect_lineage",
+    "numbers_of",
+    "operations_of",
+    "read_recipe",
+    "span_of",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,9 +150,9 @@ def operations_of(given: Mapping[str, Any]) -> list[editing.Operation]:
     found += [editing.Delete(condition) for condition in given["delete"]]
     found += [editing.Keep(condition) for condition in given["keep"]]
     if given["episodes"]:
-        found.append(editing.Delete(episodes=_numbers(given["episodes"])))
+        found.append(editing.Delete(episodes=numbers_of(given["episodes"], "--delete-episodes")))
     if given["trim"]:
-        begin, end = _span(given["trim"])
+        begin, end = span_of(given["trim"], "--trim")
         found.append(editing.Trim(begin, end, where))
     for text in given["set_fields"]:
         name, value = _pair(text, "set")
@@ -183,26 +192,43 @@ def _value(text: str) -> Any:
         return text
 
 
-def _numbers(text: str) -> list[int]:
-    """Numbers of episodes such as `3,7,10:15`."""
+def numbers_of(text: str, what: str) -> list[int]:
+    """Returns numbers of episodes, of a text such as `3,7,10:15`.
+
+    Args:
+      text: The text.
+      what: What errors call it.
+
+    Raises:
+      ValueError: It has none.
+    """
     numbers: list[int] = []
     try:
         for word in text.split(","):
             begin, sign, end = word.partition(":")
             numbers += range(int(begin), int(end)) if sign else [int(begin)]
     except ValueError:
-        raise ValueError(f"--delete-episodes: got {text!r}, expected numbers: 3,7,10:15") from None
+        raise ValueError(f"{what}: got {text!r}, expected numbers: 3,7,10:15") from None
     return numbers
 
 
-def _span(text: str) -> tuple[int, int | None]:
+def span_of(text: str, what: str) -> tuple[int, int | None]:
+    """Returns the first step and the one after the last, of a text such as `10:` or `3:6`.
+
+    Args:
+      text: The text.
+      what: What errors call it.
+
+    Raises:
+      ValueError: It is none.
+    """
     begin, sign, end = text.partition(":")
     try:
         if not sign:
             raise ValueError
         return int(begin or 0), int(end) if end else None
     except ValueError:
-        raise ValueError(f"--trim: got {text!r}, expected BEGIN:END, such as 10: or :200") from None
+        raise ValueError(f"{what}: got {text!r}, expected BEGIN:END, such as 10: or :200") from None
 
 
 def _part(text: str) -> tuple[str, str | float | None]:

@@ -69,6 +69,15 @@ class Labels:
         """The keys of the episodes."""
         return [row["key"] for row in self._known]
 
+    @property
+    def lengths(self) -> list[int]:
+        """How many steps the episodes have; 0 for damaged ones."""
+        return [row["steps"] or 0 for row in self._known]
+
+    def rows(self) -> list[Label]:
+        """Returns all rows, also those that hold no more, or are of episodes that are not here."""
+        return list(label_rows.rows(self._folders))
+
     def layers(self) -> dict[str, str]:
         """Returns the types of the layers, by their names."""
         return label_rows.types(self._folders)
@@ -114,8 +123,7 @@ class Labels:
         """
         value = getattr(value, "item", lambda: value)()  # Of NumPy's scalars.
         value = float(value) if value.__class__ is int else value
-        usual = {bool: "flag", str: "choice"}.get(value.__class__, "number")
-        kind = self.layers().get(layer, type or usual)
+        kind = self.layers().get(layer, type or label_rows.type_of(value))
         if type not in (None, kind):
             raise ValueError(f"type: got {type!r}, and the layer {layer!r} is one of type {kind}")
         named: dict[str, Any] = {

@@ -37,6 +37,10 @@ __all__ = [
     "folders_of_new",
     "has_labels",
     "joined",
+    "now",
+    "rows",
+    "type_of",
+    "types",
 ]
 
 COLUMN = "label"
@@ -44,6 +48,12 @@ COLUMN = "label"
 
 TYPES: Mapping[str, type] = {"flag": bool, "choice": str, "text": str, "number": float}
 """The types of labels, with those of their values."""
+
+
+def type_of(value: Any) -> str:
+    """Returns the type that a layer has by default, from its first value."""
+    return {bool: "flag", str: "choice"}.get(value.__class__, "number")
+
 
 _FOLDER = "labels"
 _LAYER = re.compile("[a-z][a-z0-9_]{0,63}")  # Names a file, and a field in SQL.

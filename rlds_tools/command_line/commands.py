@@ -30,6 +30,7 @@ COMMANDS = (
     "report",
     "convert",
     "edit",
+    "label",
     "record",
     "create",
     "view",

@@ -77,9 +77,10 @@ OUTPUTS = {
 }
 COMMANDS = {
     "README.md": 4,
-    "docs/cli.md": 21,
+    "docs/cli.md": 23,
     "docs/editing.md": 9,
     "docs/index.md": 1,
+    "docs/labels.md": 6,
     "docs/recover.md": 2,
     "docs/report.md": 1,
     "docs/robotics_oxe.md": 2,

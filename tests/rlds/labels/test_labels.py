@@ -1,4 +1,5 @@
 import json
+import shutil
 import subprocess
 import sys
 
@@ -265,3 +266,148 @@ def test_several_processes_add_labels_at_the_same_time(dataset):
     writers = [subprocess.Popen([sys.executable, "-c", code, str(dataset), name]) for name in "abc"]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     assert len(list(rlds.labels.open(dataset))) == 180
+
+
+SUFFIXES = [".csv", ".jsonl", ".parquet", ".json"]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_files_of_labels(dataset, tmp_path, suffix):
+    labels = labelled_dataset(dataset)
+    labels.add("note", 3, 'à "quoted",\nlong one', 0, 4, by="b", type="text")
+    labels.add("note", 4, "true", by="b")
+    labels.add("ok", 0, False, by="b")
+    labels.add("quality", 0, "fair", by="bob")
+    before = places(labels)
+    file = tmp_path / f"labels{suffix}"
+    assert rlds.labels.write(labels, file) == sum(map(len, before))
+    assert rlds.labels.read(file, labels) == []  # They are there.
+    # In a copy that has lost its labels; and where a field has another name, found by the keys.
+    renamed = tmp_path / "renamed"
+    rlds.edit(dataset, editing.Rename("observation", "state"), to=renamed, to_format="zarr")
+    copy = shutil.copytree(dataset, tmp_path / "copy", ignore=lambda *_: [".rlds"])
+    shutil.rmtree(renamed / ".rlds")
+    for folder, is_same in (copy, True), (renamed, False):
+        other = rlds.labels.open(folder)
+        found = rlds.labels.read(file, other)
+        other.add_rows(found)
+        assert [sorted(of) for of in places(other)] == [sorted(of) for of in before]
+        assert ({row.id for row in found} == {row.id for row in labels}) is is_same
+        assert {row.at for row in found} == {row.at for row in labels}
+        assert rlds.labels.read(file, other) == []
+    # What was changed in the file is a new label, and those of episodes that are not here are told.
+    if suffix != ".parquet":
+        text = file.read_text()
+        assert text.count("fair") == 1
+        file.write_text(text.replace("fair", "poor"))
+        (changed,) = rlds.labels.read(file, labels)
+        assert (changed.value, changed.annotator) == ("poor", "bob")
+        labels.add_rows([changed])
+        assert {row.value for row in labels.of(0)} == {"good", "poor", False}
+    cut = editing.Trim(1, where="index = 2"), editing.Delete(episodes=[4])
+    rlds.edit(dataset, *cut, to=tmp_path / "cut", to_format="zarr")
+    shutil.rmtree(tmp_path / "cut" / ".rlds")
+    other = rlds.labels.open(tmp_path / "cut")
+    with pytest.raises(
+        ValueError, match=r"(?=.*'4.npz' is not here).*3 rows.*'2.npz' has 4 steps here, not 5"
+    ):
+        rlds.labels.read(file, other)
+    assert list(other) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("x.txt", "", r"x.txt': expected a name with \.csv"),
+        ("x.json", "{", "x.json.*no file of labels"),
+        (
+            "x.json",
+            '[{"data": {}, "annotations": [{"result": [{"id": "a"}]}]}]',
+            "no file of labels",
+        ),
+        ("x.jsonl", "[]\n", "no file of labels"),
+        ("x.parquet", "PAR1", "no file of labels"),
+        ("x.csv", "layer,key,value\nquality,0.npz,good\n", r"x\.csv: row 1: there is no annotator"),
+        (
+            "x.csv",
+            "layer,key,value,annotator\nscore,0.npz,x,a\n",
+            "row 1: value: got 'x', expected a n",
+        ),
+        ("x.csv", "layer,key,value,annotator,begin,end\nnew,0.npz,1,a,1.5,2\n", "row 1: got '1.5'"),
+        ("x.csv", "layer,key,value,annotator\nnew,0,1,a\n", "row 1: episode '0' is not here"),
+        ("x.csv", "layer,key,value,annotator,begin,end\nnew,0.npz,1,a,1,9\n", "has 3 steps"),
+    ],
+)
+def test_wrong_files_of_labels_are_refused(dataset, tmp_path, name, content, what):
+    labels = labelled_dataset(dataset)
+    before = list(labels)
+    file = tmp_path / name
+    file.write_text(content)
+    with pytest.raises((ValueError, SourceError), match=what):
+        labels.add_rows(rlds.labels.read(file, labels))
+    assert list(labels) == before
+
+
+def test_tables_of_others_and_regions_of_label_studio(dataset, tmp_path):
+    labels = rlds.labels.open(dataset)
+    (tmp_path / "x.csv").write_text(
+        "\ufeffkey,layer,value,annotator,begin,end\n"
+        "0.npz,grade,1,ann,,\n1.npz,grade,2.5,ann,,\n2.npz,slip,True,ann,1.0,3.0\n"
+    )
+    labels.add_rows(rlds.labels.read(tmp_path / "x.csv", labels))
+    region = {
+        "id": "r1",
+        "type": "timelinelabels",
+        "from_name": "phase",
+        "to_name": "video",
+        "value": {"ranges": [{"start": 1, "end": 2}], "timelinelabels": ["reach", "left"]},
+    }
+    task = {
+        "data": {"video": "2.mp4", "key": "2.npz"},
+        "annotations": [
+            {"completed_by": {"id": 7, "email": "eve@lab"}, "result": [region]},
+            {"completed_by": 8, "was_cancelled": True, "result": [region]},
+        ],
+    }
+    (tmp_path / "x.json").write_text(json.dumps([task]))
+    labels.add_rows(rlds.labels.read(tmp_path / "x.json", labels))
+    assert places(labels)[:3] == [
+        [("grade", 1.0, None, None, "ann")],
+        [("grade", 2.5, None, None, "ann")],
+        [("phase", "left", 0, 2, "eve@lab"), ("slip", True, 1, 3, "ann")],
+    ]
+
+
+def test_agreement_of_annotators(dataset):
+    krippendorff = pytest.importorskip("krippendorff")
+    labels = labelled_dataset(dataset)
+    labels.add("quality", 2, "good", by="bob")  # Of one alone: it does not count.
+    labels.add("quality", 3, "bad", by="ann")
+    labels.add("quality", 3, "bad", by="bob")
+    labels.add("quality", 3, "good", by="eve")
+    found = rlds.labels.agreement(labels, "quality")
+    nan = np.nan
+    matrix = [[0, 0, nan, 1], [0, 1, 0, 1], [nan, nan, nan, 0]]
+    assert found.alpha == pytest.approx(krippendorff.alpha(matrix, level_of_measurement="nominal"))
+    assert (found.units, found.equal) == (3, pytest.approx(1 / 3))
+    assert list(found.pairs) == [("ann", "bob"), ("ann", "eve"), ("bob", "eve")]
+    pair = found.pairs["ann", "bob"]
+    assert (pair.units, pair.equal) == (3, pytest.approx(2 / 3))
+    # Steps 1, 2 and 2, 3 of five: to say nothing of the others is to say something.
+    labels.add("slip", 2, True, 2, 4, by="bob")
+    found = rlds.labels.agreement(labels, "slip")
+    matrix = [[0, 1, 1, 0, 0], [0, 0, 1, 1, 0]]
+    assert found.alpha == pytest.approx(krippendorff.alpha(matrix, level_of_measurement="nominal"))
+    assert (found.units, found.equal) == (5, 0.6)
+    assert rlds.labels.agreement(labels, "score") == rlds.labels.Agreement(None, 0, None)
+    for episode, (one, other) in enumerate([(1, 1), (2, 3), (9, 8)]):
+        labels.add("score", episode, one, by="ann")
+        labels.add("score", episode, other, by="bob")
+    alpha = krippendorff.alpha([[1, 2, 9], [1, 3, 8]], level_of_measurement="interval")
+    assert rlds.labels.agreement(labels, "score").alpha == pytest.approx(alpha)
+    for by in ("ann", "bob"):
+        labels.add("seen", 0, True, by=by)
+    found = rlds.labels.agreement(labels, "seen")
+    assert (found.alpha, found.equal, found.units) == (None, 1.0, 1)
+    with pytest.raises(KeyError, match="did you mean 'score'"):
+        rlds.labels.agreement(labels, "scores")

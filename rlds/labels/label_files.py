@@ -1,0 +1,272 @@
+"""Files of labels: to look at them elsewhere, to change them there, and to bring them back."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from rlds.labels.labels import Labels
+from rlds.sources.label_carrying import moved
+from rlds.sources.label_rows import Label, now, type_of
+from rlds.sources.rates import rate_in
+from rlds.sources.source import SourceError
+from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem.whole_files import write_at_once
+
+__all__ = ["as_labels", "as_text", "read", "write"]
+
+_COLUMNS = ("layer", "type", "value", "key", "steps", "begin", "end", "annotator", "at", "tool")
+_NAMES = (*_COLUMNS, "id", "episode")
+# What makes a label another one.
+_SAID = ("layer", "value", "begin", "end", "annotator")
+_SHOWN = 5
+
+
+def write(labels: Labels, path: str | os.PathLike[str]) -> int:
+    """Writes the labels that hold to a file, and returns how many these are.
+
+    Args:
+      labels: The labels.
+      path: The file. One that ends with .csv, .jsonl (JSON lines) or .parquet has a row for each
+        label; .json has the tasks of Label Studio, one for each episode.
+
+    Raises:
+      ValueError: The name ends otherwise.
+    """
+    kind, content = _kind_of(path), io.BytesIO()
+    lengths = dict(zip(labels.digests, labels.lengths))
+    found = [{**vars(row), "steps": lengths[row.episode]} for row in labels]
+    rows = [{name: row[name] for name in _NAMES} for row in found]
+    if kind == ".jsonl":
+        content.write("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows).encode())
+    elif kind == ".json":
+        content.write(json.dumps(_tasks(labels), ensure_ascii=False, indent=1).encode())
+    else:
+        texts = [{**row, "value": as_text(row["value"])} for row in rows]
+        if kind == ".parquet":
+            table = import_extra("pyarrow").table({n: [t[n] for t in texts] for n in _NAMES})
+            import_extra("pyarrow.parquet").write_table(table, content)
+        else:
+            stream = io.TextIOWrapper(content, "utf-8", newline="", write_through=True)
+            writer = csv.DictWriter(stream, _NAMES)
+            writer.writeheader()
+            writer.writerows(texts)
+            stream.detach()
+    write_at_once(path, content.getvalue())
+    return len(rows)
+
+
+def read(path: str | os.PathLike[str], labels: Labels) -> list[Label]:
+    """Reads what `write` writes, for `labels.add_rows`; without labels that are there already.
+
+    Only `layer`, `value`, `annotator`, and `episode` or `key` have to be there.
+
+    Args:
+      path: The file.
+      labels: The labels of the data that it is for.
+
+    Raises:
+      SourceError: It is no such file.
+      ValueError: The name ends otherwise, a row is no label, or of no episode here; says which.
+    """
+    kind, content = _kind_of(path), stores.as_path(path).read_bytes()
+    try:
+        if kind == ".parquet":
+            table = import_extra("pyarrow.parquet").read_table(io.BytesIO(content))
+            rows: Any = table.to_pylist()
+        elif kind == ".csv":
+            rows = list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")))
+        elif kind == ".jsonl":
+            rows = [json.loads(line) for line in content.splitlines() if line.strip()]
+        else:
+            rows = list(_regions(json.loads(content)))
+        rows = [{**row} for row in rows]
+    except (ValueError, TypeError, LookupError, AttributeError, csv.Error) as error:
+        raise SourceError(f"no file of labels: {error!r}", file=path) from error
+    return as_labels(rows, labels, where=f"{os.fspath(path)}: ", is_text=kind != ".jsonl")
+
+
+def as_labels(
+    rows: Iterable[Mapping[str, Any]], labels: Labels, *, where: str = "", is_text: bool = True
+) -> list[Label]:
+    """Returns rows as labels, without those that are there already; see `read`.
+
+    An episode is found by its digest, in `episode`; or by its `key`, if one alone has that, and if
+    it has as many `steps` as the row says. Rows that were changed elsewhere are new labels.
+
+    Args:
+      rows: The rows.
+      labels: The labels of the data that they are for.
+      where: What errors begin with.
+      is_text: Whether values are texts, whatever they mean. In a new layer without a `type`, they
+        are numbers or flags if they look like it.
+
+    Raises:
+      ValueError: A row is no label, or of no episode here; says which.
+    """
+    layers, known = labels.layers(), {row.id: row for row in labels.rows()}
+    numbers = {digest: number for number, digest in enumerate(labels.digests) if digest}
+    digests, keys, lengths = labels.digests, labels.keys, labels.lengths
+    of_key: dict[str, list[int]] = {}
+    for number in numbers.values():
+        of_key.setdefault(keys[number], []).append(number)
+    found: list[Label] = []
+    missing: list[str] = []
+    for count, row in enumerate(rows, 1):
+        said = {name: value for name, value in row.items() if value not in (None, "")}
+        digest, key = str(said.get("episode", "")), str(said.get("key", ""))
+        try:
+            steps, alike = _step(said.get("steps")), of_key.get(key, [])
+            number = numbers.get(digest, alike[0] if len(alike) == 1 else -1)
+            length = lengths[number]
+            if number < 0 or (digest not in numbers and steps not in (None, length)):
+                why = f"has {length} steps here, not {steps}" if number >= 0 else "is not here"
+                missing.append(f"row {count}: episode {key or digest!r} {why}")
+                continue
+            label = _label(said, layers, digest or digests[number], is_text=is_text)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{where}row {count}: {error}") from None
+        if digest and digest not in numbers:
+            found += moved(label, digests[number], keys[number], length)
+        else:
+            found.append(dataclasses.replace(label, key=keys[number]))
+    if missing:
+        more = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        raise ValueError(
+            f"{where}{len(missing)} rows are of no episode here, nothing was added: "
+            f"{'; '.join(missing[:_SHOWN])}{more}"
+        )
+    new = []
+    for label in found:
+        old = known.get(label.id)
+        if old is not None:
+            if all(getattr(old, name) == getattr(label, name) for name in _SAID):
+                continue
+            label = dataclasses.replace(label, id=uuid.uuid4().hex, at=now())
+        known[label.id] = label
+        new.append(label)
+    return new
+
+
+def _label(
+    said: Mapping[str, Any], layers: dict[str, str], episode: str, *, is_text: bool
+) -> Label:
+    for name in ("layer", "value", "annotator"):
+        if name not in said:
+            raise ValueError(f"there is no {name}")
+    layer, value = str(said["layer"]), said["value"]
+    guess = _plain(value) if is_text and isinstance(value, str) else value
+    kind = layers.setdefault(layer, str(said.get("type") or type_of(guess)))
+    if kind in ("flag", "number") and isinstance(value, str):
+        value = _plain(value)
+    others = {name: str(said[name]) for name in ("at", "tool", "id", "key") if name in said}
+    return Label(
+        layer=layer,
+        type=kind,
+        episode=episode,
+        begin=_step(said.get("begin")),
+        end=_step(said.get("end")),
+        value=float(value) if type(value) is int else value,
+        annotator=str(said["annotator"]),
+        **others,
+    )
+
+
+def _kind_of(path: str | os.PathLike[str]) -> str:
+    name, kind = os.fspath(path), os.path.splitext(path)[1]
+    if kind not in (".csv", ".jsonl", ".parquet", ".json"):
+        raise ValueError(f"{name!r}: expected a name with .csv, .jsonl, .parquet or .json")
+    return str(kind)
+
+
+def _step(value: Any) -> int | None:
+    """The number of a step, which other programs may write as 3.0."""
+    if value is None or value != value:
+        return None
+    if float(value) != int(float(value)):
+        raise ValueError(f"got {value!r}, expected the number of a step")
+    return int(float(value))
+
+
+def _plain(text: str) -> bool | int | float | str:
+    """What a text says, if that is a flag or a number; or the text."""
+    try:
+        value = json.loads(text.lower())
+    except ValueError:
+        return text
+    return value if isinstance(value, bool | int | float) else text
+
+
+def as_text(value: Any) -> str:
+    """Returns the value of a label as text."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+# --- Label Studio: a task for each episode, in which frames are counted from 1, the last included.
+
+# By the type of a region, the name of its values there. Those of steps are timelinelabels.
+_REGIONS = {"flag": "choices", "choice": "choices", "number": "number", "text": "text"}
+_ABOUT = ("type", "annotator", "at", "tool")
+
+
+def _tasks(labels: Labels) -> list[Any]:
+    rate = rate_in(labels.episodes.metadata)
+    by_episode: dict[str, dict[str, list[Label]]] = {digest: {} for digest in labels.digests}
+    for row in labels:
+        by_episode[row.episode].setdefault(row.annotator, []).append(row)
+    return [
+        {
+            "data": {"key": key, "digest": digest, "steps": steps, "fps": rate},
+            "annotations": [
+                {"created_at": rows[-1].at, "result": [_region(row) for row in rows]}
+                for rows in by_episode[digest].values()
+            ],
+        }
+        for digest, key, steps in zip(labels.digests, labels.keys, labels.lengths)
+        if digest
+    ]
+
+
+def _region(row: Label) -> dict[str, Any]:
+    name = _REGIONS[row.type]
+    value: Any = {name: row.value if row.type == "number" else [as_text(row.value)]}
+    if row.begin is not None:
+        name = "timelinelabels"
+        value = {"ranges": [{"start": row.begin + 1, "end": row.end}], name: [as_text(row.value)]}
+    return {
+        "id": row.id,
+        "type": "textarea" if name == "text" else name,
+        "from_name": row.layer,
+        "to_name": "video",
+        "value": value,
+        "meta": {name: getattr(row, name) for name in _ABOUT},
+    }
+
+
+def _regions(tasks: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yields the rows of tasks."""
+    for task in tasks:
+        data = task["data"]
+        of_task = {name: data.get(name) for name in ("key", "steps")}
+        of_task["episode"] = data.get("digest")
+        for annotation in task["annotations"]:
+            by = annotation.get("completed_by") or ""
+            by = by.get("email") or by.get("id") if isinstance(by, Mapping) else by
+            for region in () if annotation.get("was_cancelled") else annotation["result"]:
+                about = {"annotator": str(by), "at": annotation.get("created_at")}
+                about |= {n: v for n, v in region.get("meta", {}).items() if n in _ABOUT}
+                row = {**of_task, **about, "layer": region["from_name"], "id": region["id"]}
+                value = region["value"]
+                name = next((n for n in ("timelinelabels", *_REGIONS.values()) if n in value), "")
+                if not name:
+                    raise ValueError(f"a region of the type {region.get('type')!r}")
+                values = value[name] if isinstance(value[name], list) else [value[name]]
+                for span in value.get("ranges", [None]):
+                    where = {"begin": span["start"] - 1, "end": span["end"]} if span else {}
+                    yield from ({**row, **where, "value": as_text(each)} for each in values)

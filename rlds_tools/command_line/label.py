@@ -1,0 +1,116 @@
+"""`rlds label`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from rlds_tools.command_line.printing import prints_result
+from rlds_tools.results import Result
+
+EXAMPLES = """\b
+Examples:
+  rlds label add my_robot quality 3,7,10:15 good --by ann
+  rlds label import my_robot labels.csv
+"""
+
+
+class _Group(click.Group):
+    """Shows labels, if the first word is none of its commands."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_help = not args or args[0] in ctx.help_option_names
+        if not is_help and args[0] not in self.commands:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+def _format_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--format", help="The format of PATH, if it cannot be recognized.")(
+        function
+    )
+
+
+@click.group(cls=_Group, epilog=EXAMPLES, subcommand_metavar="[COMMAND] PATH [ARGS]...")
+def command() -> None:
+    """Label episodes and steps, beside data that stays as it is.
+
+    Without a COMMAND: show the layers of labels that PATH has. Its values are counted, and the
+    episodes that have no label or of which annotators say different things.
+    """
+
+
+@command.command()
+@click.argument("path")
+@_format_option
+@prints_result
+def show(path: str, format: str | None) -> Result:
+    """Show the layers of labels, with what is in them."""
+    from rlds_tools import labelling
+
+    return labelling.show(path, format)
+
+
+@command.command()
+@click.argument("path")
+@click.argument("layer")
+@click.argument("episodes")
+@click.argument("value")
+@click.option("--by", required=True, metavar="NAME", help="Who says so.")
+@click.option("--steps", metavar="BEGIN:END", help="Of these steps, not of the whole episode.")
+@click.option(
+    "--type",
+    type=click.Choice(["flag", "choice", "text", "number"]),
+    help="The type of a new layer; by default what VALUE looks like.",
+)
+@_format_option
+@prints_result
+def add(path: str, layer: str, episodes: str, value: str, **options: Any) -> Result:
+    """Add a label to episodes, whose numbers are 3,7,10:15.
+
+    It replaces that of the same annotator in the same place.
+    """
+    from rlds_tools import labelling
+
+    return labelling.add(path, layer, episodes, value, **options)
+
+
+@command.command("export")
+@click.argument("path")
+@click.argument("file")
+@_format_option
+@prints_result
+def export_(path: str, file: str, format: str | None) -> Result:
+    """Write the labels to FILE: .csv, .jsonl, .parquet, or .json for Label Studio."""
+    from rlds_tools import labelling
+
+    return labelling.export_labels(path, file, format)
+
+
+@command.command("import")
+@click.argument("path")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@_format_option
+@prints_result
+def import_(path: str, file: str, format: str | None) -> Result:
+    """Add the labels of FILE that are not there yet, all or none.
+
+    Episodes are found by their digests, or by their keys if their lengths are equal.
+    """
+    from rlds_tools import labelling
+
+    return labelling.import_labels(path, file, format)
+
+
+@command.command()
+@click.argument("path")
+@click.option("--layer", help="The layer; default: all.")
+@_format_option
+@prints_result
+def agreement(path: str, layer: str | None, format: str | None) -> Result:
+    """Say how far annotators agree: Krippendorff's alpha, of all and of each two."""
+    from rlds_tools import labelling
+
+    return labelling.agreement(path, layer, format)

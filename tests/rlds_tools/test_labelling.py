@@ -1,0 +1,99 @@
+"""`rlds label`: layers are shown, labels added, written, read and compared."""
+
+import json
+import shutil
+
+import pytest
+
+import rlds.labels
+from rlds_tools.command_line import commands
+
+
+@pytest.fixture
+def data(log, tmp_path, monkeypatch):
+    """Three episodes of ten steps."""
+    monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
+    return str(shutil.copytree(log, tmp_path / "log"))
+
+
+def run(*words):
+    return commands.run(["label", *map(str, words)])
+
+
+def printed(capsys, *words):
+    capsys.readouterr()
+    assert run(*words, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_labels_are_added_shown_and_compared(data, capsys):
+    assert printed(capsys, data) == {"path": data, "episodes": 3, "layers": []}
+    assert printed(capsys, "add", data, "quality", "0,1:3", "good", "--by", "ann")["labels"] == 3
+    assert run("add", data, "quality", 1, "bad", "--by", "bob") == 0
+    assert run("add", data, "score", 0, "4", "--by", "ann") == 0
+    assert run("add", data, "score", 1, "5.5", "--by", "ann") == 0
+    assert run("add", data, "slip", 2, "true", "--steps", "7:", "--by", "ann") == 0
+    assert run("add", data, "note", 2, "7", "--by", "ann", "--type", "text") == 0
+    labels = rlds.labels.open(data)
+    assert labels.layers() == {
+        **{"note": "text", "quality": "choice", "score": "number", "slip": "flag"}
+    }
+    assert [(row.begin, row.end, row.tool) for row in labels if row.layer == "slip"] == [
+        (7, 10, "rlds label")
+    ]
+    layers = {layer["name"]: layer for layer in printed(capsys, data)["layers"]}
+    assert layers["quality"] == {
+        **{"name": "quality", "type": "choice", "labels": 4, "values": {"good": 3, "bad": 1}},
+        **{"numbers": None, "annotators": {"ann": 3, "bob": 1}},
+        **{"episodes": 3, "unlabelled": 0, "disagree": 1},
+    }
+    numbers = {"min": 4.0, "median": 4.75, "mean": 4.75, "max": 5.5}
+    assert (layers["score"]["numbers"], layers["score"]["unlabelled"]) == (numbers, 1)
+    assert run(data) == 0
+    shown = capsys.readouterr().out
+    assert "quality  choice       4         3           0         1  good 3, bad 1" in shown
+    pytest.importorskip("krippendorff")
+    found = printed(capsys, "agreement", data)["layers"]
+    assert found["quality"]["pairs"][0]["annotators"] == ["ann", "bob"]
+    assert (found["quality"]["equal"], found["slip"]["alpha"]) == (0.0, None)
+    assert run("agreement", data, "--layer", "quality") == 0
+    assert "quality  ann, bob    0.000     0%         1" in capsys.readouterr().out
+    assert run("agreement", data) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("-: not defined")
+
+
+def test_labels_go_to_files_and_come_back(data, tmp_path, capsys):
+    assert run("agreement", data) == 1
+    assert "no labels of its episodes" in capsys.readouterr().err
+    assert run("add", data, "quality", "0:2", "good", "--by", "ann") == 0
+    assert printed(capsys, "export", data, tmp_path / "x.csv")["labels"] == 2
+    copy = shutil.copytree(data, tmp_path / "copy", ignore=lambda *_: [".rlds"])
+    assert printed(capsys, "import", copy, tmp_path / "x.csv")["labels"] == 2
+    assert printed(capsys, "import", copy, tmp_path / "x.csv")["labels"] == 0
+    assert list(rlds.labels.open(copy)) == list(rlds.labels.open(data))
+    with open(tmp_path / "x.csv", "a") as file:
+        file.write("quality,choice,good,nowhere,10,,,ann,,,,\n")
+    other = shutil.copytree(data, tmp_path / "other", ignore=lambda *_: [".rlds"])
+    assert run("import", other, tmp_path / "x.csv") == 1
+    error = capsys.readouterr().err
+    assert "x.csv: 1 rows are of no episode here, nothing was added: row 3: " in error
+    assert list(rlds.labels.open(other)) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "what"),
+    [
+        (["add", "DATA", "quality", "3", "good", "--by", "ann"], 1, "no episode 3, there are 3"),
+        (["add", "DATA", "quality", "1", "good"], 2, "--by"),
+        (["add", "DATA", "quality", "x", "good", "--by", "a"], 1, "EPISODES: got 'x', expected n"),
+        (["add", "DATA", "q", "0:3", "a", "--by", "a", "--steps", "5"], 1, "--steps: got '5'"),
+        (["add", "DATA", "q", "0:3", "a", "--by", "a", "--steps", "5:11"], 1, "has 10 steps"),
+        (["export", "DATA", "labels.txt"], 1, "expected a name with .csv"),
+        (["DATA", "more"], 2, "unexpected extra argument"),
+        (["nowhere"], 1, "'nowhere' does not exist"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_added(data, words, code, what, capsys):
+    assert run(*[data if word == "DATA" else word for word in words]) == code
+    assert what in capsys.readouterr().err
+    assert list(rlds.labels.open(data)) == []
