@@ -36,6 +36,8 @@ _NUMBERS = ("sample_number", "episode_number", "step_number", "part_number")
 # Small batches are made many at a time, which costs less for each. Then their files are looked at,
 # which takes as long as to copy some rows.
 _BLOCK_ROWS, _BLOCK_ROWS_PER_FILE, _BLOCK_BYTES = 4096, 512, 8 << 20
+# To decode images takes so long that the first batch had better not wait for many.
+_BLOCK_IMAGES = 64
 # Rows are counted in 64 bits.
 _MAX_ROWS = 1 << 62
 
@@ -225,7 +227,11 @@ class Feed:
         if any(None in field.shape for field in fields):
             return 1  # Nobody knows how much memory their values take.
         files = sum(part.table.storage.num_files for part in self._parts)
-        wanted = max(_BLOCK_ROWS, _BLOCK_ROWS_PER_FILE * files) // (self.batch_size // self.world)
+        wanted = max(_BLOCK_ROWS, _BLOCK_ROWS_PER_FILE * files)
+        tables = [part.table for part in self._parts]
+        if any(table.storage.is_image(path) for table in tables for path in table.fields):
+            wanted = _BLOCK_IMAGES
+        wanted //= self.batch_size // self.world
         return max(min(wanted, _BLOCK_BYTES // self.batch_bytes), 1)
 
     @property

@@ -37,6 +37,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.source import SourceError
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.mapping import map_file
+from rlds_ecosystem.nests import leaves_at
 from tfds_files.indexing import index_shard, open_indexes
 from tfds_files.shard_index import NOT_DIRECT, ShardIndex
 
@@ -227,7 +228,7 @@ class MappedStorage(Storage):
             path: self._place(f"{rlds.STEPS}/{path}", field, self.outlines.num_steps)
             for path, field in fields.items()
         }
-        self._episode_fields = episodes.source.episode_fields()
+        self._episode_fields = dict(leaves_at(episodes.source.episode_fields(), None))
         self.others = CachedStorage(episodes, fields, decoders, max_bytes, outlines=self.outlines)
 
     @override

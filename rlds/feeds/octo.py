@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
+from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.policy_samples import NormalizedPolicySamples, padded
 from rlds.feeds.roles import ACTION, STATE
 from rlds.feeds.samples import Columns
@@ -90,6 +91,8 @@ class OctoSamples(NormalizedPolicySamples):
       goal_seed: Decides which goals are drawn from the step and those that follow; None for no
         goals.
       max_goal_distance: How many steps the goal is drawn from, at most.
+      keep_image_prob: How often a sample has the images of its goal instead of its instruction; the
+        other one is empty. Without an instruction it always has them. None for both.
       max_action_dim: How many elements the action gets, with zeros at the end.
       max_proprio_dim: Likewise, the state.
       image_size: The height and the width that images get, or these by camera. Give it also for
@@ -105,6 +108,7 @@ class OctoSamples(NormalizedPolicySamples):
     _: dataclasses.KW_ONLY
     action_horizon: int = 1
     max_goal_distance: int | None = None
+    keep_image_prob: float | None = None
     max_action_dim: int | None = None
     max_proprio_dim: int | None = None
 
@@ -116,6 +120,10 @@ class OctoSamples(NormalizedPolicySamples):
         times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
         last = ends if self.max_goal_distance is None else steps + self.max_goal_distance
         goals = self._drawn(numbers, epoch, steps, np.minimum(last, ends))
+        task = self._task(episodes, steps, goals, epoch)
+        if goals is not None and self.keep_image_prob is not None:
+            is_kept = uniform_of(numbers, key_of("task", self.goal_seed or 0, epoch))
+            goals = _one_of_both(task, is_kept < self.keep_image_prob, goals, ends - 1)
         # All actions of a sample, each once; then those of each observation.
         known = steps[:, np.newaxis] + np.arange(1 - self.window_size, self.action_horizon)
         actions = self._actions(episodes, np.clip(known, 0, ends[:, np.newaxis] - 1))
@@ -127,18 +135,38 @@ class OctoSamples(NormalizedPolicySamples):
         goal = (ends - 1 if goals is None else goals)[:, np.newaxis, np.newaxis]
         is_completed = goal + 2 <= times[:, :, np.newaxis] + np.arange(self.action_horizon)
         return {
-            **self._observation(episodes, np.maximum(times, 0), "observation"),
+            **self._observation(episodes, np.maximum(times, 0), "observation", epoch),
             "observation/timestep_pad_mask": times >= 0,
             "observation/task_completed": is_completed,
-            **self._task(episodes, steps, goals),
+            **task,
             "action": actions,
             "dataset_name": self._name(len(steps)),
             "action_pad_mask": ~(is_completed[..., np.newaxis] | is_padded),
         }
 
-    def _observation(self, episodes: np.ndarray, places: np.ndarray, prefix: str) -> Columns:
-        columns = super()._observation(episodes, places, prefix)
+    def _observation(
+        self, episodes: np.ndarray, places: np.ndarray, prefix: str, epoch: int
+    ) -> Columns:
+        columns = super()._observation(episodes, places, prefix, epoch)
         name = f"{prefix}/{PROPRIO}"
         if name in columns:
             columns[name] = padded(columns[name], self.max_proprio_dim, STATE)
         return columns
+
+
+def _one_of_both(
+    task: Columns, has_images: np.ndarray, goals: np.ndarray, last: np.ndarray
+) -> np.ndarray:
+    """Takes the images of the goals away, or else the instructions; returns the goals then."""
+    texts, masks = "task/language_instruction", "task/pad_mask_dict/"
+    images = [path for path in task if path.startswith("task/image_")]
+    if texts not in task or not images:
+        return goals
+    has_images = has_images | ~task[f"{masks}language_instruction"]
+    for path in [*images, texts]:
+        is_kept = ~has_images if path == texts else has_images
+        task[path][~is_kept] = b"" if path == texts else 0
+        task[f"{masks}{path.removeprefix('task/')}"] &= is_kept
+    goals = np.where(has_images, goals, last)
+    task["task/timestep"] = goals.astype(np.int32)
+    return goals

@@ -121,12 +121,12 @@ class OpenpiSamples(PolicySamples):
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
-        del numbers, epoch
+        del numbers
         last = self._counts[episodes][:, np.newaxis] - 1
         ahead = np.minimum(steps[:, np.newaxis] + np.arange(self.action_horizon), last)
         state = [path for path in self.roles.state if path is not None]
         images = [path for path in self.roles.images.values() if path is not None]
-        taken = self._taken(episodes, steps, [*images, *state])
+        taken = self._drawn_fields(episodes, steps, [*images, *state], epoch)
         actions = self._taken(episodes, ahead, self.roles.action)
         columns = {"actions": joined(self.roles.action, actions, ahead.shape)}
         for camera, image in self._images(taken, steps):
@@ -136,7 +136,7 @@ class OpenpiSamples(PolicySamples):
             if name in columns:
                 raise ValueError(f"two fields would be {name!r}")
             columns[name] = taken[path]
-        for texts in self._instructions(episodes, steps):
+        for texts in self._instructions(episodes, steps, epoch):
             columns["prompt"] = texts
         return columns
 

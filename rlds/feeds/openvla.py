@@ -84,6 +84,8 @@ class OpenVLASamples(NormalizedPolicySamples):
       window_size: How many observations a sample has.
       future_action_window_size: How many actions of the future it has.
       absolute_action_mask: Which elements of the action are absolute; none by default.
+      only_whole: Whether to leave out the last steps, which `future_action_window_size` actions do
+        not follow, and not to look at goals for the actions, as OpenVLA-OFT does.
       statistics: Those that the action and the state are normalized by: `Roles.statistics_of`; None
         leaves them as they are.
       kind: "normal", "bounds", or "bounds_q99", which OpenVLA trains with.
@@ -101,15 +103,22 @@ class OpenVLASamples(NormalizedPolicySamples):
     _: dataclasses.KW_ONLY
     future_action_window_size: int = 0
     absolute_action_mask: Sequence[bool] | None = None
+    only_whole: bool = False
+
+    @override
+    def counts(self) -> np.ndarray:
+        counts = super().counts()
+        left_out = self.future_action_window_size if self.only_whole else 0
+        return np.maximum(counts - left_out, 0)
 
     @override
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
-        last = self._counts[episodes] - 1
+        last = super().counts()[episodes] - 1
         times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
         goals = self._drawn(numbers, epoch, np.minimum(steps + 1, last), last + 1)
-        until = (last if goals is None else goals)[:, np.newaxis]
+        until = (last if goals is None or self.only_whole else goals)[:, np.newaxis]
         known = steps[:, np.newaxis] + np.arange(
             1 - self.window_size, 1 + self.future_action_window_size
         )
@@ -123,9 +132,9 @@ class OpenVLASamples(NormalizedPolicySamples):
             )
         actions[(known > until)[:, :, np.newaxis] & ~is_absolute] = 0.0
         columns = {
-            **self._observation(episodes, np.maximum(times, 0), "observation"),
+            **self._observation(episodes, np.maximum(times, 0), "observation", epoch),
             "observation/pad_mask": times >= 0,
-            **self._task(episodes, steps, goals),
+            **self._task(episodes, steps, goals, epoch),
             "action": actions,
             "dataset_name": self._name(len(steps)),
         }

@@ -1,13 +1,15 @@
 """What the samples of Octo, OpenVLA and openpi have in common."""
 
+import copy
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from typing_extensions import override
 
 from rlds import normalization
+from rlds.feeds import arrays
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.resizing import resize
 from rlds.feeds.roles import ACTION, STATE, Roles, joined
@@ -34,6 +36,7 @@ class PolicySamples(Samples):
         cameras that the dataset does not have: their images are black.
       include_last_action: Whether the last step of each episode has an action, as these projects
         take it. If not, an episode whose final observation is known ends before that.
+      draw_seed: Decides which of several fields is drawn, see `Roles`.
 
     Raises:
       KeyError: There is no such field, or there are no statistics of the action or the state.
@@ -45,6 +48,7 @@ class PolicySamples(Samples):
     _: dataclasses.KW_ONLY
     image_size: Size | Mapping[str, Size] | None = None
     include_last_action: bool = True
+    draw_seed: int = 0
 
     def __post_init__(self) -> None:
         for path in self.roles.fields:
@@ -74,7 +78,9 @@ class PolicySamples(Samples):
         outlines = self.table.outlines
         return outlines.num_steps if self.include_last_action else outlines.num_real_steps()
 
-    def _images(self, taken: Columns, places: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    def _images(
+        self, taken: Mapping[Any, np.ndarray], places: np.ndarray
+    ) -> Iterator[tuple[str, np.ndarray]]:
         """Yields the images of each camera in their new size; padding is black."""
         for camera, path in self.roles.images.items():
             size = self.image_size
@@ -91,10 +97,46 @@ class PolicySamples(Samples):
             else:
                 yield camera, resize(taken[path], size)
 
-    def _instructions(self, episodes: np.ndarray, steps: np.ndarray) -> Iterator[np.ndarray]:
+    def _instructions(
+        self, episodes: np.ndarray, steps: np.ndarray, epoch: int
+    ) -> Iterator[np.ndarray]:
         """Yields the instructions, if the dataset has a field of them."""
         if self.roles.language is not None:
-            yield from self._taken(episodes, steps, [self.roles.language]).values()
+            yield from self._drawn_fields(episodes, steps, [self.roles.language], epoch).values()
+
+    def _drawn_fields(
+        self, episodes: np.ndarray, steps: np.ndarray, fields: Sequence[Any], epoch: int
+    ) -> dict[Any, np.ndarray]:
+        """Rows of fields, see `_taken`; of several that are one, of that which is drawn."""
+        found = self._taken(episodes, steps, [path for path in fields if isinstance(path, str)])
+        columns: dict[Any, np.ndarray] = dict(found)
+        for paths in fields:
+            if isinstance(paths, str):
+                continue
+            drawn = uniform_of(episodes, key_of("field", self.draw_seed, epoch, *paths))
+            which = (drawn * len(paths)).astype(np.int64)
+            for number, path in enumerate(paths):
+                rows = np.flatnonzero(which == number)
+                if len(rows) or (paths not in columns and number == len(paths) - 1):
+                    some = self._taken(episodes[rows], steps[rows], [path])[path]
+                    if paths not in columns:
+                        columns[paths] = arrays.empty((len(steps), *some.shape[1:]), some.dtype)
+                    columns[paths][rows] = some
+        return columns
+
+    def keep_episodes(self, keep: Callable[[Columns], Any]) -> np.ndarray:
+        """Returns whether to keep each episode, by its actions, state and instructions.
+
+        Args:
+          keep: Takes the fields of all samples of an episode but the images, by their paths.
+        """
+        small = copy.copy(self)
+        small.roles = dataclasses.replace(self.roles, images={})
+        ends = np.cumsum(small.counts())
+        kept = np.zeros(len(ends), np.bool_)
+        for episode, (begin, end) in enumerate(zip([0, *ends.tolist()], ends.tolist())):
+            kept[episode] = end > begin and bool(keep(small.batch_columns(np.arange(begin, end))))
+        return kept
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -132,12 +174,13 @@ class NormalizedPolicySamples(PolicySamples):
         taken = self._taken(episodes, places, self.roles.action)
         return self._vector(self.roles.action, taken, places, ACTION)
 
-    def _observation(self, episodes: np.ndarray, places: np.ndarray, prefix: str) -> Columns:
+    def _observation(
+        self, episodes: np.ndarray, places: np.ndarray, prefix: str, epoch: int
+    ) -> Columns:
         """The images, the state and the time of steps, and the masks of what is no padding."""
         images, state = self.roles.images, self.roles.state
-        taken = self._taken(
-            episodes, places, [path for path in (*images.values(), *state) if path is not None]
-        )
+        fields = [path for path in (*images.values(), *state) if path is not None]
+        taken = self._drawn_fields(episodes, places, fields, epoch)
         columns = {f"image_{camera}": image for camera, image in self._images(taken, places)}
         if state:
             columns[PROPRIO] = self._vector(state, taken, places, STATE)
@@ -149,14 +192,16 @@ class NormalizedPolicySamples(PolicySamples):
         }
         return {f"{prefix}/{name}": column for name, column in columns.items()} | masks
 
-    def _task(self, episodes: np.ndarray, steps: np.ndarray, goals: np.ndarray | None) -> Columns:
+    def _task(
+        self, episodes: np.ndarray, steps: np.ndarray, goals: np.ndarray | None, epoch: int
+    ) -> Columns:
         """The instruction and the goal."""
         task = {}
-        for texts in self._instructions(episodes, steps):
+        for texts in self._instructions(episodes, steps, epoch):
             task["task/language_instruction"] = texts
             is_there = np.array([len(text) > 0 for text in texts], np.bool_)
             task["task/pad_mask_dict/language_instruction"] = is_there
-        return task if goals is None else task | self._observation(episodes, goals, "task")
+        return task if goals is None else task | self._observation(episodes, goals, "task", epoch)
 
     def _drawn(
         self, numbers: np.ndarray, epoch: int, low: np.ndarray, high: np.ndarray

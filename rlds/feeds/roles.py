@@ -31,11 +31,12 @@ class Roles:
 
     Attributes:
       images: The field of each camera, by the name of the camera. None for a camera that this
-        dataset does not have, but others that are mixed with it do.
+        dataset does not have, but others that are mixed with it do. Several fields: one of them is
+        drawn for each episode and epoch.
       state: The field of the state of the robot, or several that are joined to one vector. None
         among them is an element that is zero.
       action: The field of the action, or several that are joined to one vector.
-      language: The field of the instruction.
+      language: The field of the instruction; several, of which one is drawn, likewise.
 
     Raises:
       ValueError: There is no action.
@@ -45,15 +46,18 @@ class Roles:
     ('action',)
     """
 
-    images: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    images: Mapping[str, str | Sequence[str] | None] = dataclasses.field(default_factory=dict)
     state: str | Sequence[str | None] = ()
     action: str | Sequence[str] = (rlds_types.ACTION,)
-    language: str | None = None
+    language: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         for name in (STATE, ACTION):
             given = getattr(self, name)
             object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
+        images = {camera: _one_or_several(paths) for camera, paths in self.images.items()}
+        object.__setattr__(self, "images", images)
+        object.__setattr__(self, "language", _one_or_several(self.language))
         if not self.action:
             raise ValueError("Roles: there is no action.")
 
@@ -83,8 +87,9 @@ class Roles:
     @property
     def fields(self) -> list[str]:
         """The paths of all fields, each once."""
-        paths = [*self.images.values(), *self.state, *self.action, self.language]
-        return list(dict.fromkeys(path for path in paths if path is not None))
+        found = [*self.images.values(), *self.state, *self.action, self.language]
+        several = [(paths,) if isinstance(paths, str) else paths or () for paths in found]
+        return list(dict.fromkeys(path for paths in several for path in paths))
 
     def statistics_of(
         self,
@@ -121,6 +126,12 @@ class Roles:
         return compute_statistics(
             episodes(), list(vectors), masks=masks, include_last_action=include_last_action
         )
+
+
+def _one_or_several(paths: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
+    if paths is None or isinstance(paths, str):
+        return paths
+    return paths[0] if len(paths) == 1 else tuple(paths)
 
 
 def joined(

@@ -23,7 +23,7 @@ from typing_extensions import override
 
 import rlds
 from rlds import normalization
-from rlds.feeds._core import locate
+from rlds.feeds._core import locate, permute
 from rlds.feeds.arrays import as_numbers, joined, paths_of, zero_out
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.storage import Rows, hash_of
@@ -43,6 +43,7 @@ __all__ = [
     "Samples",
     "Segments",
     "Steps",
+    "SubsampledSamples",
     "Transitions",
     "WeightedSamples",
     "Windows",
@@ -54,6 +55,8 @@ Batch: TypeAlias = dict[str, Any]
 _PADDINGS = ("edge", "zeros")
 _OF_TRANSITIONS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 _STRATEGIES = ("uniform", "last", "geometric")
+# How many samples a filter gets at once.
+_FILTERED_BLOCK = 4096
 
 
 class Samples(abc.ABC):
@@ -285,7 +288,30 @@ class Samples(abc.ABC):
           keep: Takes a batch, and returns a mask: a bool for each of its samples.
           fields: Paths of the fields of steps that the function needs, so that others are not read.
         """
-        return FilteredSamples(self, keep, fields)
+        return FilteredSamples(self, _kept_of(self, keep, fields))
+
+    def choose(self, numbers: Sequence[int] | np.ndarray) -> FilteredSamples:
+        """Keeps some of the samples, by their numbers, in the order of the samples.
+
+        Raises:
+          IndexError: There is no such sample.
+          TypeError: They are no integers.
+        """
+        kept = np.unique(as_numbers(numbers))
+        self._check(kept)
+        return FilteredSamples(self, kept)
+
+    def at_most(self, length: int, *, seed: int) -> SubsampledSamples:
+        """Keeps as many samples of each episode at most; others in each epoch.
+
+        Args:
+          length: How many.
+          seed: Decides which.
+
+        Raises:
+          ValueError: The length is not positive.
+        """
+        return SubsampledSamples(self, length, seed)
 
     def on(self, table: Table) -> Samples:
         """Returns the same samples of another table of the same episodes."""
@@ -881,25 +907,11 @@ def _of_each(
 
 
 class FilteredSamples(_DerivedSamples):
-    """Some of the samples; see `Samples.filter`."""
+    """Some of the samples; see `Samples.filter` and `Samples.choose`."""
 
-    # How many samples the function gets at once.
-    _BLOCK = 4096
-
-    def __init__(
-        self, samples: Samples, keep: Callable[[Batch], Any], fields: Iterable[str] | None
-    ) -> None:
+    def __init__(self, samples: Samples, kept: np.ndarray) -> None:
         super().__init__(samples)
-        looked_at = samples if fields is None else samples.on(samples.table.select(fields))
-        kept = []
-        for begin in range(0, len(samples), self._BLOCK):
-            numbers = np.arange(begin, min(begin + self._BLOCK, len(samples)))
-            mask = np.asarray(keep(looked_at.batch(numbers)))
-            if mask.dtype != bool or mask.shape != numbers.shape:
-                what = f"{mask.dtype} of shape {mask.shape}, expected bool of shape {numbers.shape}"
-                raise ValueError(f"the filter returned {what}")
-            kept.append(numbers[mask])
-        self._kept = np.concatenate(kept) if kept else np.zeros(0, np.int64)
+        self._kept = kept
 
     @override
     def describe(self) -> str:
@@ -929,6 +941,61 @@ class FilteredSamples(_DerivedSamples):
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
         return self._samples.columns(self._kept[numbers], episodes, steps, epoch)
+
+
+class SubsampledSamples(_DerivedSamples):
+    """As many samples of an episode at most; see `Samples.at_most`."""
+
+    def __init__(self, samples: Samples, length: int, seed: int) -> None:
+        if length < 1:
+            raise ValueError(f"length must be positive, got {length}")
+        if samples.weights is not None:
+            raise ValueError("at_most: call it before weighted(...)")
+        super().__init__(samples)
+        self._length, self._seed = length, seed
+
+    def __len__(self) -> int:
+        return Samples.__len__(self)
+
+    @override
+    def describe(self) -> str:
+        return f"{self._samples.describe()}.at_most({self._length}, seed={self._seed})"
+
+    @override
+    def counts(self) -> np.ndarray:
+        return np.minimum(self._samples.counts(), self._length)
+
+    @override
+    def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return Samples.locate(self, numbers)
+
+    @override
+    def columns(
+        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
+    ) -> Columns:
+        counts, ends = self._samples._counts, self._samples._ends
+        drawn = steps.copy()
+        for episode in np.unique(episodes[counts[episodes] > self._length]).tolist():
+            rows, size = episodes == episode, int(counts[episode])
+            drawn[rows] = permute(steps[rows], size, key_of("some", self._seed, epoch, episode))
+        numbers = ends[episodes] - counts[episodes] + drawn
+        return self._samples.columns(numbers, *self._samples.locate(numbers), epoch)
+
+
+def _kept_of(
+    samples: Samples, keep: Callable[[Batch], Any], fields: Iterable[str] | None
+) -> np.ndarray:
+    """The numbers of the samples that a function keeps."""
+    looked_at = samples if fields is None else samples.on(samples.table.select(fields))
+    kept = []
+    for begin in range(0, len(samples), _FILTERED_BLOCK):
+        numbers = np.arange(begin, min(begin + _FILTERED_BLOCK, len(samples)))
+        mask = np.asarray(keep(looked_at.batch(numbers)))
+        if mask.dtype != bool or mask.shape != numbers.shape:
+            what = f"{mask.dtype} of shape {mask.shape}, expected bool of shape {numbers.shape}"
+            raise ValueError(f"the filter returned {what}")
+        kept.append(numbers[mask])
+    return np.concatenate(kept) if kept else np.zeros(0, np.int64)
 
 
 def _below(fields: Mapping[str, Any], name: str) -> list[str]:

@@ -1,0 +1,196 @@
+"""Random changes of images, as dlimp makes them for Octo and OpenVLA."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds.feeds.permutation import RowRandom
+from rlds.feeds.samples import Batch
+
+__all__ = ["augment", "augment_batch", "change_images", "drop_images"]
+
+_DRAWS = 4
+_ORDER = "augment_order"
+_IMAGE = "image_"
+
+
+def augment(image: np.ndarray, options: Mapping[str, Any], draws: np.ndarray) -> np.ndarray:
+    """Changes an image at random.
+
+    Args:
+      image: uint8 of shape `[..., height, width, 3]`: all are changed in the same way.
+      options: "augment_order" names the changes; under its name, each has its numbers, by their
+        names or in their order. See `CHANGES`.
+      draws: Random numbers from 0 on, below 1, of shape `[changes, 4]`.
+
+    Raises:
+      ValueError: There is no such change, or its numbers are missing.
+
+    >>> grey = np.full((2, 2, 3), 100, np.uint8)
+    >>> brighter = {"augment_order": ["random_brightness"], "random_brightness": [0.2]}
+    >>> augment(grey, brighter, np.ones((1, 4)))[0, 0].tolist()
+    [151, 151, 151]
+    """
+    if _ORDER not in options:
+        raise ValueError(f"the options of an augmentation have no {_ORDER!r}: {list(options)}")
+    values = image.astype(np.float32) / 255
+    for name, drawn in zip(options[_ORDER], draws, strict=True):
+        change = CHANGES.get(name)
+        if change is None:
+            raise ValueError(f"no augmentation {name!r}; there are {', '.join(CHANGES)}")
+        given = options.get(name, ())
+        try:
+            if isinstance(given, Mapping):
+                values = change(values, drawn, **given)
+            else:
+                values = change(values, drawn, *given)
+        except TypeError as error:
+            raise ValueError(f"{name}: {error}") from error
+        values = values.clip(0, 1)
+    changed: np.ndarray = (values * 255.5).clip(0, 255).astype(np.uint8)
+    return changed
+
+
+def augment_batch(batch: Batch, options: Mapping[str, Any], rng: RowRandom) -> None:
+    """Changes the images of "observation" and "task" at random, but for those that are padding.
+
+    All images of a camera in a row are changed in the same way.
+
+    Args:
+      batch: A batch of samples of Octo or OpenVLA, which is changed.
+      options: Those of all cameras, or by the names of the cameras; see `augment`.
+      rng: The random numbers of the rows.
+    """
+    names = sorted({key for part in ("observation", "task") for key in batch[part]})
+    for name in (name for name in names if name.startswith(_IMAGE)):
+        given = options if _ORDER in options else options.get(name.removeprefix(_IMAGE))
+        if not given:
+            continue
+        size = len(batch["action"])
+        draws = rng.random((size, len(given[_ORDER]), _DRAWS))
+        for part in (batch["observation"], batch["task"]):
+            images, mask = part.get(name), part["pad_mask_dict"].get(name)
+            for row in np.flatnonzero(mask.reshape(size, -1).any(1)) if images is not None else ():
+                images[row] = augment(images[row], given, draws[row])
+
+
+def drop_images(batch: Batch, share: float, keep: str | None, rng: RowRandom) -> None:
+    """Makes images black at random, and marks them as padding; one is left of each observation.
+
+    Args:
+      batch: A batch of samples of Octo or OpenVLA, which is changed.
+      share: How often to drop each camera.
+      keep: The key of images that are always left; one at random if None.
+      rng: The random numbers of the rows.
+
+    Raises:
+      KeyError: There is no such key.
+    """
+    for part in (batch["observation"], batch["task"]):
+        keys = [key for key in part if key.startswith(_IMAGE)]
+        if not keys:
+            continue
+        if keep is not None and keep not in keys:
+            raise KeyError(f"no images {keep!r} to keep; there are {', '.join(keys)}")
+        mask = np.stack([part["pad_mask_dict"][key] for key in keys], axis=-1)
+        draws = rng.random((len(mask), 2, len(keys)))
+        draws = draws.reshape(len(mask), *(1,) * (mask.ndim - 2), 2, len(keys))
+        kept = np.argmax(np.where(mask, draws[..., 0, :], -1), axis=-1)
+        if keep is not None:
+            kept = np.full_like(kept, keys.index(keep))
+        is_kept = mask & (
+            (np.arange(len(keys)) == kept[..., np.newaxis]) | (draws[..., 1, :] >= share)
+        )
+        for number, key in enumerate(keys):
+            part["pad_mask_dict"][key] = is_kept[..., number]
+            part[key][~is_kept[..., number]] = 0
+
+
+def change_images(
+    options: Mapping[str, Any], share: float, keep: str | None, batch: Batch, rng: RowRandom
+) -> Batch:
+    """Drops images of a batch, and changes the others: see `drop_images` and `augment_batch`."""
+    if share:
+        drop_images(batch, share, keep, rng)
+    if options:
+        augment_batch(batch, options, rng)
+    return batch
+
+
+def _between(bounds: Sequence[float], draw: float) -> float:
+    return bounds[0] + (bounds[1] - bounds[0]) * draw
+
+
+def _crop(
+    values: np.ndarray, draws: np.ndarray, scale: Sequence[float], ratio: Sequence[float]
+) -> np.ndarray:
+    """A part of the image, of a share of its area and a ratio of its sides, in the old size."""
+    logs = [math.log(bound) for bound in ratio]
+    area, shape = _between(scale, draws[0]), math.exp(_between(logs, draws[1]))
+    for axis, size, draw in ((-3, math.sqrt(area / shape), 2), (-2, math.sqrt(area * shape), 3)):
+        share = min(size, 1.0)
+        length = values.shape[axis]
+        begin = draws[draw] * (1 - share)
+        places = (begin + share * np.linspace(0, 1, length)) * (length - 1)
+        below = np.minimum(places.astype(np.int64), max(length - 2, 0))
+        above = np.minimum(below + 1, length - 1)
+        weights = (places - below).astype(np.float32)
+        weights = weights.reshape(-1, *(1,) * (-axis - 1))
+        first, second = values.take(below, axis), values.take(above, axis)
+        values = first + (second - first) * weights
+    return values
+
+
+def _brightness(values: np.ndarray, draws: np.ndarray, max_delta: float) -> np.ndarray:
+    return values + np.float32(_between((-max_delta, max_delta), draws[0]))
+
+
+def _contrast(values: np.ndarray, draws: np.ndarray, lower: float, upper: float) -> np.ndarray:
+    mean = values.mean(axis=(-3, -2), keepdims=True)
+    return mean + (values - mean) * np.float32(_between((lower, upper), draws[0]))
+
+
+def _saturation(values: np.ndarray, draws: np.ndarray, lower: float, upper: float) -> np.ndarray:
+    most = values.max(axis=-1, keepdims=True)
+    spread = np.maximum(most - values.min(axis=-1, keepdims=True), 1e-12)
+    # A colour of which one part is 0 has all the saturation that there is.
+    factor = np.minimum(np.float32(_between((lower, upper), draws[0])), most / spread)
+    return most - (most - values) * factor
+
+
+def _hue(values: np.ndarray, draws: np.ndarray, max_delta: float) -> np.ndarray:
+    most, least = values.max(axis=-1), values.min(axis=-1)
+    spread = most - least
+    red, green, blue = np.moveaxis(values, -1, 0)
+    safe = np.where(spread > 0, spread, 1)
+    hue = np.where(
+        most == red,
+        (green - blue) / safe,
+        np.where(most == green, 2 + (blue - red) / safe, 4 + (red - green) / safe),
+    )
+    hue = hue + np.float32(6 * _between((-max_delta, max_delta), draws[0]))
+    turned = (hue[..., np.newaxis] + np.array([5, 3, 1], np.float32)) % 6
+    share = np.minimum(turned, 4 - turned).clip(0, 1)
+    return most[..., np.newaxis] - spread[..., np.newaxis] * share
+
+
+def _flipped(axis: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    return lambda values, draws: np.flip(values, axis) if draws[0] < 0.5 else values
+
+
+CHANGES: Mapping[str, Callable[..., np.ndarray]] = {
+    "random_resized_crop": _crop,
+    "random_brightness": _brightness,
+    "random_contrast": _contrast,
+    "random_saturation": _saturation,
+    "random_hue": _hue,
+    "random_flip_left_right": _flipped(-2),
+    "random_flip_up_down": _flipped(-3),
+    "random_rot90": lambda values, draws: np.rot90(values, int(draws[0] * 4), (-3, -2)),
+}
+"""The changes, with what they take: `scale` and `ratio` of a crop, `max_delta` of the brightness
+and of the hue, `lower` and `upper` of the factor of the contrast and of the saturation."""

@@ -1,0 +1,9 @@
+"""What training scripts import of other projects, made of feeds: swap one import, keep the script.
+
+    from rlds.feeds.compat.openvla import RLDSBatchTransform, RLDSDataset
+    from rlds.feeds.compat.octo import make_interleaved_dataset, make_single_dataset
+    from rlds.feeds.compat.openpi import DroidRldsDataset
+
+The names, the arguments and the samples are theirs; there is no TensorFlow. Datasets may be in any
+format that `rlds.sources.open` reads.
+"""

@@ -1,0 +1,270 @@
+"""Samples in the order of training, with the methods that scripts call of a `tf.data.Dataset`."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlds.feeds._core import permute
+from rlds.feeds.feed import Feed
+from rlds.feeds.mixture import Mixture
+from rlds.feeds.openvla import rows_of
+from rlds.feeds.permutation import RowRandom, key_of
+from rlds.feeds.samples import Batch, Samples
+
+__all__ = ["Chain", "Rows", "shard_of"]
+
+# How many rows are made at a time where they are wanted one by one.
+_ROWS = 64
+
+
+def shard_of() -> tuple[int, int]:
+    """Returns which of the processes that read this is, and how many there are.
+
+    These are the ranks of `torch.distributed`, of torchrun, or of JAX; and of each the workers of
+    its `DataLoader`.
+    """
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    rank, world = 0, 1
+    if (
+        torch is not None
+        and torch.distributed.is_available()
+        and torch.distributed.is_initialized()
+    ):
+        rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    elif "WORLD_SIZE" in os.environ and "RANK" in os.environ:
+        rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    elif jax is not None:
+        rank, world = jax.process_index(), jax.process_count()
+    data = sys.modules.get("torch.utils.data")
+    worker = None if data is None else data.get_worker_info()
+    if worker is None:
+        return rank, world
+    return rank * worker.num_workers + worker.id, world * worker.num_workers
+
+
+class Rows(Iterator[Batch]):
+    """Goes through the samples of this process one by one, or by batches.
+
+    Args:
+      samples: The samples.
+      batch_size: How many make a batch; None for one by one.
+      start: What `state_dict` returned, to go on from.
+      limit: How many items there are at most, counted from the beginning.
+      **options: Those of `Feed`.
+    """
+
+    def __init__(
+        self,
+        samples: Samples | Mixture,
+        batch_size: int | None,
+        start: Mapping[str, Any] | None = None,
+        limit: int | None = None,
+        **options: Any,
+    ) -> None:
+        rank, world = shard_of()
+        self._is_single, self._limit = batch_size is None, limit
+        size = (batch_size or _ROWS) * world
+        self.feed = Feed(samples, size, rank=rank, world=world, **options)
+        self._given = first = skipped = 0
+        if start is not None:
+            self._given = int(start["items"])
+            first, skipped = divmod(self._given, _ROWS) if self._is_single else (self._given, 0)
+            first = self.feed.start_of({**start["feed"], "batch": first})
+            if self._is_single and start["feed"]["batch_size"] != size:
+                raise ValueError("the state is of a run with another number of processes")
+        self._batches = self.feed.iterate(first)
+        self._rows: Iterator[Batch] = iter(())
+        if skipped:
+            self._rows = itertools.islice(rows_of(next(self._batches)), skipped, None)
+
+    def __next__(self) -> Batch:
+        if self._given == self._limit:
+            raise StopIteration
+        row = next(self._batches) if not self._is_single else next(self._rows, None)
+        while row is None:
+            self._rows = rows_of(next(self._batches))
+            row = next(self._rows, None)
+        self._given += 1
+        return row
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what is needed to go on after the items that you got so far, in this process."""
+        return {"items": self._given, "feed": self.feed.state_dict(0)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Chain:
+    """Episodes, their samples, or batches of these.
+
+    As a `tf.data.Dataset` does, each method returns another one; unlike there, samples are shuffled
+    over the whole dataset, in an order that depends on the seed alone, and all of them are there
+    before any comes again.
+
+    Attributes:
+      samples: The samples, of one dataset or of several.
+      dataset_statistics: What the action and the state are normalized by, as the project has it.
+      transform: Changes each batch at random.
+      sample_weights: How often the datasets of a mixture come.
+      seed: Decides about the order, and all that is random.
+      is_flat: Whether the items are no longer episodes.
+      batch_size: How many samples a batch has.
+    """
+
+    samples: Samples | Mixture
+    dataset_statistics: dict[str, Any]
+    transform: Callable[[Batch, RowRandom], Batch] | None = None
+    sample_weights: Any = None
+    seed: int = 0
+    is_flat: bool = False
+    is_shuffled: bool = False
+    is_endless: bool = False
+    batch_size: int | None = None
+    limit: int | None = None
+
+    def repeat(self) -> Chain:
+        """Begins again at the end, and never ends."""
+        if self.limit is not None and self.is_flat:
+            raise NotImplementedError("take() of samples and then repeat(): take episodes instead")
+        return dataclasses.replace(self, is_endless=True)
+
+    def unbatch(self) -> Chain:
+        """Makes samples of the episodes."""
+        if self.is_flat:
+            raise ValueError("unbatch: these are samples already")
+        if self.limit is None:
+            return dataclasses.replace(self, is_flat=True)
+        assert isinstance(self.samples, Samples)
+        kept = np.isin(np.arange(len(self.samples.counts())), self._episodes(0)[: self.limit])
+        numbers = np.flatnonzero(np.repeat(kept, self.samples.counts()))
+        return dataclasses.replace(
+            self, is_flat=True, samples=self.samples.choose(numbers), limit=None
+        )
+
+    def flatten(self, num_parallel_calls: Any = None) -> Chain:
+        """Makes samples of the episodes."""
+        del num_parallel_calls  # How many threads there are changes no sample.
+        return self.unbatch()
+
+    def shuffle(self, buffer_size: int, seed: int | None = None) -> Chain:
+        """Shuffles all samples, or episodes.
+
+        Args:
+          buffer_size: Not needed: there is no buffer.
+          seed: Decides about the order.
+        """
+        del buffer_size
+        if self.batch_size is not None:
+            raise NotImplementedError("shuffle() after batch(): shuffle the samples before")
+        return dataclasses.replace(self, is_shuffled=True, seed=self.seed if seed is None else seed)
+
+    def batch(self, batch_size: int, drop_remainder: bool = False, **options: Any) -> Chain:
+        """Makes batches of so many samples in each process.
+
+        Args:
+          batch_size: How many.
+          drop_remainder: False. A last batch may be shorter.
+          **options: How tf.data does it, which changes no batch.
+        """
+        if drop_remainder and not self.is_endless:
+            raise NotImplementedError("batch(drop_remainder=True) of what ends")
+        if set(options) - {"num_parallel_calls", "deterministic", "name"}:
+            raise TypeError(f"batch: {options}")
+        if not self.is_flat or self.batch_size is not None or self.limit is not None:
+            raise NotImplementedError("batch() of what are no samples, or of some that were taken")
+        return dataclasses.replace(self, batch_size=batch_size)
+
+    def take(self, count: int) -> Chain:
+        """Keeps the first items only; all if there are to be -1."""
+        return dataclasses.replace(self, limit=None if count < 0 else count)
+
+    def prefetch(self, buffer_size: Any = None) -> Chain:
+        """Does nothing: a thread makes the next items in any case."""
+        del buffer_size
+        return self
+
+    def with_ram_budget(self, gb: int) -> Chain:
+        """Does nothing: no buffer has to be kept small."""
+        del gb
+        return self
+
+    def ignore_errors(self, log_warning: bool = False) -> Chain:
+        """Does nothing but keep errors: what cannot be read is never left out silently."""
+        del log_warning
+        return self
+
+    def cardinality(self) -> _Cardinality:
+        """Returns how many items there are in one pass; -1 if there is no end."""
+        if self.is_endless:
+            return _Cardinality(-1)
+        assert isinstance(self.samples, Samples)
+        if self.is_flat:
+            count = -(-len(self.samples) // (self.batch_size or 1))
+        else:
+            count = len(self._episodes(0))
+        return _Cardinality(count if self.limit is None else min(count, self.limit))
+
+    def iterator(
+        self, *, prefetch: Any = None, start: Mapping[str, Any] | None = None
+    ) -> Iterator[Batch]:
+        """Returns an iterator over the items of this process; that of samples has a `state_dict`.
+
+        Args:
+          prefetch: Not needed: a thread makes the next items in any case.
+          start: What the `state_dict` of an iterator returned, to go on from.
+        """
+        del prefetch
+        if not self.is_flat:
+            if start is not None:
+                raise NotImplementedError("episodes cannot be resumed: call unbatch() before")
+            return self._iterate_episodes()
+        options: dict[str, Any] = {}
+        if not isinstance(self.samples, Mixture):
+            options = {"epochs": None} if self.is_endless else {"epochs": 1, "remainder": "short"}
+        shuffle = "auto" if self.is_shuffled else None
+        options |= {"seed": self.seed, "shuffle": shuffle, "transform": self.transform}
+        return Rows(self.samples, self.batch_size, start, self.limit, **options)
+
+    def as_numpy_iterator(self) -> Iterator[Batch]:
+        """Returns an iterator over the items of this process."""
+        return self.iterator()
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.iterator()
+
+    def _episodes(self, epoch: int) -> np.ndarray:
+        """The episodes that have samples, in the order in which they come."""
+        assert isinstance(self.samples, Samples)
+        found = np.flatnonzero(self.samples.counts())
+        if not self.is_shuffled or not len(found):
+            return found
+        key = key_of("episodes", self.seed, epoch)
+        return found[permute(np.arange(len(found)), len(found), key)]
+
+    def _iterate_episodes(self) -> Iterator[Batch]:
+        assert isinstance(self.samples, Samples)
+        rank, world = shard_of()
+        ends = np.cumsum(self.samples.counts())
+        for epoch in itertools.count():
+            episodes = self._episodes(0 if self.limit is not None else epoch)[: self.limit]
+            for episode in episodes[rank::world].tolist():
+                begin = int(ends[episode] - self.samples.counts()[episode])
+                numbers = np.arange(begin, int(ends[episode]))
+                batch = self.samples.batch(numbers, epoch)
+                if self.transform is not None:
+                    positions = numbers + epoch * len(self.samples)
+                    batch = self.transform(batch, RowRandom(positions, key_of("rows", self.seed)))
+                yield batch
+            if not self.is_endless or not len(episodes):
+                return
+
+
+class _Cardinality(int):
+    def numpy(self) -> int:
+        return int(self)

@@ -1,0 +1,332 @@
+"""Datasets as Octo and OpenVLA describe them: `make_dataset_from_rlds` of both."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import functools
+import json
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from rlds.feeds.roles import ACTION, Roles
+from rlds.feeds.statistics_files import read_filed
+from rlds.feeds.table import Table
+from rlds.feeds.table import open as open_table
+from rlds.feeds.trajectories import Trajectory, map_episodes
+from rlds.robotics.registry import DatasetMeaning, find_meaning, meaning_of
+from rlds.robotics.standard import standard_columns
+from rlds.sources.episodes import Episodes
+from rlds.statistics import Statistics
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.nests import map_named_leaves, named_leaves, nest
+
+__all__ = [
+    "Loaded",
+    "Standardize",
+    "load",
+    "mixture",
+    "open_all",
+    "oxe_kwargs",
+    "part_of",
+    "to_arrays",
+]
+
+_OBSERVATION = "observation"
+_VIEWS = ("primary", "secondary", "wrist")
+_STANDARD_STATE = "proprio"
+
+
+@functools.cache
+def _mixtures() -> Mapping[str, Mapping[str, Any]]:
+    found: Mapping[str, Any] = json.loads(Path(__file__).with_name("mixtures.json").read_text())
+    return found
+
+
+def mixture(project: str, mix: Any) -> list[tuple[str, float]]:
+    """Returns the datasets of a mixture with their weights, each dataset once.
+
+    Args:
+      project: "octo" or "openvla".
+      mix: The name that the project has for it, or that of a dataset; or the weights of datasets,
+        by their names or as pairs.
+    """
+    if isinstance(mix, str):
+        mix = _mixtures()[project].get(mix, [(mix, 1.0)])
+    pairs = mix.items() if isinstance(mix, Mapping) else mix
+    found: dict[str, float] = {}
+    for name, weight in pairs:
+        found.setdefault(name, float(weight))
+    return list(found.items())
+
+
+@dataclasses.dataclass(frozen=True)
+class Standardize:
+    """Makes the action and the state of a dataset that `rlds.robotics` knows the standard ones.
+
+    The state is `observation/proprio`.
+
+    Attributes:
+      meaning: What the fields of the dataset mean.
+    """
+
+    meaning: DatasetMeaning
+
+    def __call__(self, trajectory: Trajectory) -> Trajectory:
+        """Returns the steps that the standard has a place for."""
+        made = standard_columns(trajectory, self.meaning)
+        leaves = dict(named_leaves({**trajectory, ACTION: made[ACTION]}))
+        if "state" in made:
+            leaves[f"{_OBSERVATION}/{_STANDARD_STATE}"] = made["state"]
+        for path in self.meaning.language[:1]:
+            leaves["language_instruction"] = leaves[path]
+        return nest({path: column[slice(*self.meaning.kept)] for path, column in leaves.items()})
+
+
+def oxe_kwargs(
+    name: str,
+    data_dir: Any,
+    views: Sequence[str],
+    *,
+    encodings: Sequence[str],
+    has_state: bool,
+    has_language: bool,
+    normalization: Any,
+) -> tuple[dict[str, Any], DatasetMeaning]:
+    """Returns what `load` takes of a dataset that `rlds.robotics` knows, and what it means.
+
+    Raises:
+      ValueError: It is not known, or the policy cannot be trained with it.
+    """
+    known = name.partition(":")[0]
+    if find_meaning(known) is None:
+        raise ValueError(
+            f"{known}: nothing is known of this dataset. Say what its fields mean with "
+            "rlds.robotics.register, or give dataset_kwargs={name: {...}}: standardize_fn, "
+            "image_obs_keys, language_key and what else make_dataset_from_rlds takes"
+        )
+    meaning = meaning_of(known)
+    if meaning.action_encoding not in encodings or not meaning.standard_action:
+        raise ValueError(
+            f"{name}: its actions are {meaning.action_encoding or 'not known'}, expected "
+            f"{' or '.join(encodings)}"
+        )
+    if absent := [view for view in views if view not in (*_VIEWS, *meaning.cameras)]:
+        raise ValueError(f"{name}: no cameras {absent}; there are {list(meaning.cameras)}")
+    paths = {view: meaning.cameras.get(view) for view in views}
+    kwargs: dict[str, Any] = {
+        "name": name,
+        "data_dir": str(data_dir),
+        "image_obs_keys": {
+            view: path and path.removeprefix(f"{_OBSERVATION}/") for view, path in paths.items()
+        },
+        "standardize_fn": Standardize(meaning),
+        "action_normalization_mask": list(meaning.action_mask),
+        "action_proprio_normalization_type": normalization,
+    }
+    if has_language and meaning.language:
+        kwargs["language_key"] = "language_instruction"
+    if has_state and meaning.standard_state:
+        kwargs["state_obs_keys"] = [_STANDARD_STATE]
+    return kwargs, meaning
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """A dataset, ready to make samples of.
+
+    Attributes:
+      name: Its name.
+      table: The episodes to train with, or to validate with.
+      roles: Which of its fields are what.
+      statistics: Those of all of its episodes.
+    """
+
+    name: str
+    table: Table
+    roles: Roles
+    statistics: Statistics
+
+
+def load(
+    name: str,
+    data_dir: Any,
+    *,
+    train: bool,
+    has_validation: bool = True,
+    standardize_fn: Any = None,
+    image_obs_keys: Mapping[str, str | None] | None = None,
+    depth_obs_keys: Mapping[str, str | None] | None = None,
+    state_obs_keys: Sequence[str | None] = (),
+    language_key: str | None = None,
+    dataset_statistics: Any = None,
+    action_normalization_mask: Sequence[bool] | None = None,
+    filter_functions: Sequence[Any] = (),
+) -> Loaded:
+    """Opens a dataset, standardizes its episodes, and computes its statistics.
+
+    Args:
+      name: The folder of the dataset, with `:version` if you like.
+      data_dir: The folder that it is in.
+      train: Whether to take the episodes to train with: the split "train", without the last 5 % if
+        there is no split "val". Otherwise, the others.
+      has_validation: Whether some are left out if there is no split "val".
+      standardize_fn: Takes a trajectory, see `rlds.feeds.map_episodes`, and returns one with an
+        "observation" and an "action". A function, or a ModuleSpec of Octo.
+      image_obs_keys: The images of the observation, by the names of the cameras; None for one that
+        there is not.
+      depth_obs_keys: None.
+      state_obs_keys: The parts of the observation that are the state; None for a zero.
+      language_key: The field of the instruction, or a pattern of several.
+      dataset_statistics: Those to normalize by, or the path of a file of them.
+      action_normalization_mask: Which elements of the action to normalize.
+      filter_functions: Take the trajectory as stored, and return whether to keep it.
+
+    Raises:
+      KeyError: There is no such field.
+      NotImplementedError: Depth images are wanted.
+      ValueError: A function failed, or there are no episodes.
+    """
+    if depth_obs_keys and any(depth_obs_keys.values()):
+        raise NotImplementedError("depth_obs_keys: depth images are not supported here")
+    whole = open_all(epath.Path(data_dir) / name.replace(":", "/"))
+    part = part_of(whole.episodes, train, has_validation)
+    filters = [_callable(given) for given in filter_functions]
+    if standardize_fn is not None or filters:
+        function = _callable(standardize_fn)
+        version = str([_name_of(each) for each in (function, *filters)])
+        whole = map_episodes(whole, _Prepare(function, tuple(filters)), version=version)
+    there = set(whole.storage.fields)
+    several = [path for path in sorted(there) if fnmatch.fnmatch(path, language_key or "")]
+    if language_key is not None and not several:
+        raise KeyError(f"{name}: no field {language_key!r}; there are {', '.join(sorted(there))}")
+    roles = Roles(
+        {camera: key and f"{_OBSERVATION}/{key}" for camera, key in (image_obs_keys or {}).items()},
+        [key and f"{_OBSERVATION}/{key}" for key in state_obs_keys],
+        language=several or None,
+    )
+    if missing := [path for path in roles.fields if path not in there]:
+        raise KeyError(
+            f"{name}: no field {missing[0]!r}; there are {', '.join(sorted(there))}. A "
+            "standardize_fn makes others of them"
+        )
+    has_steps = whole.outlines.num_steps > 0
+    masks = None if action_normalization_mask is None else {ACTION: action_normalization_mask}
+    if dataset_statistics is None:
+        statistics = roles.statistics_of(whole.filter_episodes(has_steps), masks=masks)
+    else:
+        statistics = _given_statistics(dataset_statistics, masks)
+    return Loaded(name, whole.filter_episodes(part[has_steps[part]]), roles, statistics)
+
+
+def open_all(path: Any) -> Table:
+    """Opens the episodes of all splits of a dataset, with the pixels of TensorFlow if possible."""
+    try:
+        import_extra("simplejpeg")
+    except ImportError:
+        warnings.warn(
+            "without simplejpeg, the pixels of JPEG files differ a little from TensorFlow's: "
+            "pip install simplejpeg",
+            stacklevel=3,
+        )
+        return open_table(path, "all")
+    return open_table(path, "all", jpeg="tf")
+
+
+def part_of(episodes: Episodes, train: bool, has_validation: bool) -> np.ndarray:
+    """The numbers of the episodes to train or to validate with, among those of all splits."""
+    splits = list(episodes.splits)
+    name = "train" if "train" in splits else splits[0]
+    if "val" in splits:
+        name = name if train else "val"
+    elif has_validation:
+        name = f"{name}[:95%]" if train else f"{name}[95%:]"
+    firsts, number = {}, 0
+    for split, begin, end in episodes.ranges:
+        firsts[split] = number - begin
+        number += end - begin
+    parts = [
+        firsts[split] + np.arange(begin, end)
+        for split, begin, end in Episodes(episodes.source, name).ranges
+    ]
+    return np.concatenate(parts)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Prepare:
+    """Leaves out what the filters do not keep, and standardizes the rest."""
+
+    standardize: Callable[[Trajectory], Any] | None
+    filters: tuple[Callable[[Trajectory], Any], ...]
+
+    def __call__(self, trajectory: Trajectory) -> Any:
+        if not all(bool(keep(trajectory)) for keep in self.filters):
+            return nest({path: column[:0] for path, column in named_leaves(trajectory)})
+        return trajectory if self.standardize is None else self.standardize(trajectory)
+
+
+def _name_of(function: Any) -> str:
+    """What a function is called, the same in all processes."""
+    if isinstance(function, functools.partial):
+        return f"{_name_of(function.func)}{function.args}{function.keywords}"
+    return str(getattr(function, "__qualname__", function))
+
+
+def _callable(given: Any) -> Any:
+    """A function; of a ModuleSpec of Octo, the one that it names."""
+    if not isinstance(given, Mapping):
+        return given
+    module = __import__(given["module"], fromlist=[given["name"]])
+    function = getattr(module, given["name"])
+    return functools.partial(function, *given["args"], **given["kwargs"])
+
+
+def _given_statistics(given: Any, masks: Mapping[str, Any] | None) -> Statistics:
+    if isinstance(given, str | os.PathLike):
+        text = epath.Path(given).read_text()
+    else:
+        text = json.dumps(map_named_leaves(lambda _, value: np.asarray(value).tolist(), given))
+    statistics = read_filed(text, None)
+    if masks is None:
+        return statistics
+    action = statistics[ACTION]
+    mask = np.array(masks[ACTION], np.bool_)
+    if mask.shape != action.mean.shape:
+        raise ValueError(f"action_normalization_mask has {mask.size} elements: {action.mean.shape}")
+    fields = {**{name: statistics[name] for name in statistics}}
+    fields[ACTION] = dataclasses.replace(action, mask=mask)
+    return dataclasses.replace(statistics, fields=fields)
+
+
+def keep_labelled(samples: Any, is_needed: bool) -> Any:
+    """Leaves out episodes without an instruction.
+
+    Raises:
+      ValueError: There are no instructions.
+    """
+    if not is_needed:
+        return samples
+    texts = "task/language_instruction"
+    if samples.roles.language is None:
+        raise ValueError(f"{samples.dataset_name}: skip_unlabeled=True, and no language_key")
+    kept = samples.keep_episodes(lambda columns: any(map(len, columns[texts])))
+    return samples.on(samples.table.filter_episodes(kept))
+
+
+def to_arrays(text: str, mask: Sequence[bool] | None = None) -> dict[str, Any]:
+    """Returns statistics as the projects have them in memory, of what they have in JSON.
+
+    Args:
+      text: The JSON.
+      mask: What is to be said of the elements of the action that are normalized.
+    """
+    found: dict[str, Any] = map_named_leaves(lambda _, value: np.array(value), json.loads(text))
+    if mask is not None:
+        found[ACTION]["mask"] = np.array(mask)
+    return found

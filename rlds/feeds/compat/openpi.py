@@ -1,0 +1,228 @@
+"""The dataset of openpi for DROID, for its scripts, without TensorFlow, for JAX and PyTorch.
+
+    from rlds.feeds.compat.openpi import DroidActionSpace, DroidRldsDataset, RLDSDataset
+
+Facts about openpi are those of its repository `Physical-Intelligence/openpi`, June 2026. What is
+different:
+
+* Samples are shuffled over the whole dataset, in an order that a seed decides, and every one comes
+  once before any comes again; without `shuffle`, in the order of the dataset.
+* `len` is how many samples there are. openpi always says 20,000,000.
+* Each process of JAX or torchrun gets other samples; `state_dict` goes on exactly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+from typing_extensions import override
+
+from rlds.feeds.compat.chains import Chain
+from rlds.feeds.compat.loading import open_all, part_of
+from rlds.feeds.mixture import Mixture
+from rlds.feeds.openpi import OpenpiSamples
+from rlds.feeds.roles import Roles
+from rlds.feeds.samples import Batch, Columns, Samples
+from rlds.feeds.table import Table
+from rlds.feeds.trajectories import Trajectory, map_episodes
+from rlds.sources.episodes import Episodes
+from rlds.sources.source import RandomAccessSource
+from rlds_ecosystem.nests import at, leaves_at
+
+__all__ = ["DroidActionSpace", "DroidRldsDataset", "RLDSDataset"]
+
+_EXTERIOR = ("observation/exterior_image_1_left", "observation/exterior_image_2_left")
+_TEXTS = ("language_instruction", "language_instruction_2", "language_instruction_3")
+_FOLDER, _FILE = "episode_metadata/recording_folderpath", "episode_metadata/file_path"
+_SUCCESS = "success"
+
+
+class DroidActionSpace(enum.Enum):
+    """What the actions are: where the joints have to be, or how fast they move there."""
+
+    JOINT_POSITION = enum.auto()
+    JOINT_VELOCITY = enum.auto()
+
+
+@dataclasses.dataclass
+class RLDSDataset:
+    """A dataset of a mixture.
+
+    Attributes:
+      name: Its folder.
+      version: The folder of its version in that; empty if there is none.
+      weight: How often its samples come.
+      filter_dict_path: A file, in JSON, that says which steps to keep: by
+        `"<recording_folderpath>--<file_path>"`, ranges such as `[[0, 100], [200, 300]]`.
+    """
+
+    name: str
+    version: str
+    weight: float
+    filter_dict_path: str | None = None
+
+
+class DroidRldsDataset:
+    """Batches of samples of DROID, without end.
+
+    A batch has `actions`, `observation` (`image`, `wrist_image`, `joint_position`,
+    `gripper_position`), `prompt` and `step_id`. For each episode and epoch one of the two cameras
+    is drawn, and one of the three instructions.
+
+    Args:
+      data_dir: The folder that has the datasets.
+      batch_size: How many samples a batch has in each process.
+      datasets: The datasets, `RLDSDataset` of here or of openpi; their weights add up to 1.
+      shuffle: Whether to shuffle.
+      action_chunk_size: How many actions a sample has.
+      action_space: What the actions are.
+      max_loaded_steps_per_episode: Not needed, as in openpi.
+      shuffle_buffer_size: Not needed: there is no buffer.
+      num_parallel_reads: Not needed.
+      num_parallel_calls: Not needed.
+      seed: Decides about all that is random.
+      standardize_fn: Makes a trajectory with the fields of DROID of those of another dataset: see
+        `rlds.feeds.map_episodes`. What it leaves out of the two cameras and the three instructions
+        is not drawn.
+
+    Raises:
+      KeyError: A field is missing.
+      ValueError: The weights do not add up to 1, or no samples are left.
+    """
+
+    def __init__(
+        self,
+        data_dir: Any,
+        batch_size: int,
+        datasets: Sequence[Any],
+        *,
+        shuffle: bool = True,
+        action_chunk_size: int = 16,
+        action_space: Any = DroidActionSpace.JOINT_POSITION,
+        max_loaded_steps_per_episode: int = 100,
+        shuffle_buffer_size: int = 250_000,
+        num_parallel_reads: int = -1,
+        num_parallel_calls: int = -1,
+        seed: int = 0,
+        standardize_fn: Callable[[Trajectory], Any] | None = None,
+    ) -> None:
+        del max_loaded_steps_per_episode, shuffle_buffer_size
+        del num_parallel_reads, num_parallel_calls
+        weights = [float(dataset.weight) for dataset in datasets]
+        if not math.isclose(sum(weights), 1.0):
+            raise ValueError(f"the weights of the datasets add up to {sum(weights)}, not to 1")
+        self.batch_size, self.shuffle = batch_size, shuffle
+        is_position = action_space.name == DroidActionSpace.JOINT_POSITION.name
+        action = f"action_dict/joint_{'position' if is_position else 'velocity'}"
+        parts: list[Samples] = [
+            _samples(
+                open_all(epath.Path(data_dir) / dataset.name / (dataset.version or "")),
+                dataset.filter_dict_path,
+                action,
+                action_chunk_size,
+                seed,
+                standardize_fn,
+            )
+            for dataset in datasets
+        ]
+        self._length = sum(map(len, parts))
+        samples = parts[0] if len(parts) == 1 else Mixture(parts, weights)
+        self.dataset = Chain(samples, {}, seed=seed, is_flat=True, is_shuffled=shuffle)
+        self.dataset = self.dataset.repeat().batch(batch_size)
+        self._start: Mapping[str, Any] | None = None
+        self._batches: Any = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        self._batches, self._start = self.dataset.iterator(start=self._start), None
+        yield from self._batches
+
+    def __len__(self) -> int:
+        return self._length
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what is needed to go on after the batches that were taken, in this process."""
+        batches: Any = self._batches or self.dataset.iterator(start=self._start)
+        found: dict[str, Any] = batches.state_dict()
+        return found
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where the state was taken, the next time that this is iterated over."""
+        self._start, self._batches = state, None
+
+
+class _DroidSamples(OpenpiSamples):
+    """The samples, with names for their steps."""
+
+    names: Sequence[str] = ()
+
+    @override
+    def columns(
+        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
+    ) -> Columns:
+        columns = super().columns(numbers, episodes, steps, epoch)
+        named = zip(episodes.tolist(), steps.tolist())
+        columns["step_id"] = np.empty(len(steps), object)
+        columns["step_id"][:] = [f"{self.names[e]}--{step}".encode() for e, step in named]
+        return columns
+
+
+def _samples(
+    table: Table,
+    filter_dict_path: Any,
+    action: str,
+    horizon: int,
+    seed: int,
+    standardize: Callable[[Trajectory], Any] | None,
+) -> Samples:
+    """The samples of the successful episodes that the filter keeps."""
+    part = part_of(table.episodes, True, has_validation=False)
+    names = np.array([source_key(table.episodes, n) for n in range(table.num_episodes)], object)
+    if _FILE in dict(leaves_at(table.episodes.spec, None)):
+        folders, files = (_metadata(table, path) for path in (_FOLDER, _FILE))
+        part = part[[_SUCCESS in files[number] for number in part.tolist()]]
+        names[:] = [f"{folder}--{file}" for folder, file in zip(folders, files)]
+    if standardize is not None:
+        table = map_episodes(table, standardize, version=repr(standardize).partition(" at ")[0])
+    there = table.storage.fields
+    cameras = [path for path in _EXTERIOR if path in there] or _EXTERIOR[:1]
+    roles = Roles(
+        {"image": cameras, "wrist_image": "observation/wrist_image_left"},
+        ("observation/joint_position", "observation/gripper_position"),
+        (action, "action_dict/gripper_position"),
+        [path for path in _TEXTS if path in there] or _TEXTS[0],
+    )
+    samples = _DroidSamples(
+        table.filter_episodes(part), roles, action_horizon=horizon, draw_seed=seed
+    )
+    samples.names = names[part]
+    if filter_dict_path is None:
+        return samples
+    ranges = json.loads(epath.Path(filter_dict_path).read_text())
+    counts = samples.counts()
+    kept = np.zeros(len(samples), np.bool_)
+    for name, begin, count in zip(samples.names, np.cumsum(counts) - counts, counts):
+        for first, end in ranges.get(name, ()):
+            kept[begin + first : begin + min(end, count)] = True
+    return samples.choose(np.flatnonzero(kept))
+
+
+def _metadata(table: Table, path: str) -> list[str]:
+    """A text that is said of each episode."""
+    column = table.storage.metadata_column(path)
+    if column is None:
+        episodes = map(table.episodes.peek, range(table.num_episodes))
+        column = np.array([at(episode.metadata, path) for episode in episodes], object)
+    return [text.decode() if isinstance(text, bytes) else str(text) for text in column]
+
+
+def source_key(episodes: Episodes, number: int) -> str:
+    """Returns what an episode is called, where its files say nothing else."""
+    source, place = episodes.source, episodes.place(number)
+    return source.key(*place) if isinstance(source, RandomAccessSource) else str(number)

@@ -1,0 +1,340 @@
+"""The datasets of OpenVLA and OpenVLA-OFT, for their scripts, without TensorFlow.
+
+    from rlds.feeds.compat.openvla import RLDSBatchTransform, RLDSDataset, save_dataset_statistics
+
+and for OpenVLA-OFT:
+
+    from rlds.feeds.compat.openvla import OFTDataset as RLDSDataset
+
+Facts about them are those of `openvla/openvla` and `moojink/openvla-oft`, 2025. What is different:
+
+* Samples are shuffled over the whole dataset, in an order that a seed decides, and every one comes
+  once before any comes again. `shuffle_buffer_size` changes nothing of it.
+* The ranks of torchrun, and the workers of a `DataLoader`, get other samples, as many as you like.
+* `state_dict` and `load_state_dict` go on exactly where training was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlds.feeds import openvla as _openvla
+from rlds.feeds.augmenting import change_images
+from rlds.feeds.compat import loading
+from rlds.feeds.compat.chains import Chain
+from rlds.feeds.mixture import Mixture
+from rlds.feeds.samples import Samples
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.nests import map_named_leaves
+
+_IterableDataset: Any = object
+with contextlib.suppress(ImportError):  # Without PyTorch, there is no DataLoader that asks for it.
+    _IterableDataset = importlib.import_module("torch.utils.data").IterableDataset
+
+__all__ = [
+    "EpisodicRLDSDataset",
+    "OFTDataset",
+    "RLDSBatchTransform",
+    "RLDSDataset",
+    "save_dataset_statistics",
+]
+
+_IGNORED = -100
+_AUGMENTATION = {
+    "random_resized_crop": {"scale": [0.9, 0.9], "ratio": [1.0, 1.0]},
+    "random_brightness": [0.2],
+    "random_contrast": [0.8, 1.2],
+    "random_saturation": [0.8, 1.2],
+    "random_hue": [0.05],
+    "augment_order": [
+        "random_resized_crop",
+        "random_brightness",
+        "random_contrast",
+        "random_saturation",
+        "random_hue",
+    ],
+}
+# The statistics that scripts divide by are those of datasets with this weight.
+_PRIMARY = 1.0
+
+
+@dataclasses.dataclass
+class RLDSBatchTransform:
+    """Makes what OpenVLA's model takes of a sample; see `prismatic.vla.datasets`.
+
+    Attributes:
+      action_tokenizer: Makes text of actions.
+      base_tokenizer: Makes numbers of text.
+      image_transform: Makes what the model takes of a PIL image.
+      prompt_builder_fn: Makes a prompt.
+      predict_stop_token: Whether the end is learned.
+      use_wrist_image: Whether to have the images of cameras at wrists (OpenVLA-OFT).
+      use_proprio: Whether to have the state (OpenVLA-OFT).
+    """
+
+    action_tokenizer: Any
+    base_tokenizer: Any
+    image_transform: Callable[[Any], Any]
+    prompt_builder_fn: Any
+    predict_stop_token: bool = True
+    use_wrist_image: bool = False
+    use_proprio: bool = False
+
+    def __call__(self, rlds_batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the image, the tokens and the labels of a sample."""
+        torch, image = import_extra("torch"), import_extra("PIL.Image").fromarray
+        observation, actions = rlds_batch["observation"], rlds_batch["action"]
+        tokens = [self.action_tokenizer(action) for action in actions]
+        text = rlds_batch["task"]["language_instruction"].decode().lower()
+        prompt = self.prompt_builder_fn("openvla")
+        prompt.add_turn("human", f"What action should the robot take to {text}?")
+        prompt.add_turn("gpt", "".join(tokens))
+        numbers = self.base_tokenizer(prompt.get_prompt(), add_special_tokens=True).input_ids
+        input_ids, labels = torch.tensor(numbers), torch.tensor(list(numbers))
+        # Only the actions and the end are learned.
+        learned = actions.shape[-1] if len(actions) == 1 else len("".join(tokens))
+        labels[: -(learned + 1)] = _IGNORED
+        if not self.predict_stop_token:
+            labels[-1] = _IGNORED
+        made = {
+            "pixel_values": self.image_transform(image(observation["image_primary"][0])),
+            "input_ids": input_ids,
+            "labels": labels,
+            "dataset_name": rlds_batch["dataset_name"],
+        }
+        if len(actions) > 1:
+            made["actions"] = actions
+        if self.use_wrist_image:
+            wrists = [key for key in observation if "wrist" in key]
+            seen = [self.image_transform(image(observation[key][0])) for key in wrists]
+            made["pixel_values_wrist"] = torch.cat(seen, dim=0)
+        if self.use_proprio and "proprio" in observation:
+            made["proprio"] = observation["proprio"]
+        return made
+
+
+class RLDSDataset(_IterableDataset):  # type: ignore[misc]
+    """Samples of a dataset, or of a mixture, without end, for a `DataLoader` of PyTorch.
+
+    Args:
+      data_root_dir: The folder that has a folder for each dataset.
+      data_mix: The name of a mixture of OpenVLA, or of a dataset; or the weights of datasets, by
+        their names.
+      batch_transform: Takes each sample.
+      resize_resolution: The height and the width of the images.
+      shuffle_buffer_size: Not needed to shuffle. Without `train`, there are so many samples.
+      train: Whether to take the episodes to train with.
+      image_aug: Whether to change images at random.
+      seed: Decides about all that is random.
+      dataset_kwargs: By the names of datasets, what OpenVLA's `make_dataset_from_rlds` takes of
+        them, for those that `rlds.robotics` does not know: `standardize_fn`, `image_obs_keys`,
+        `language_key` and so on.
+      goals: Whether a sample has the images of a goal. OpenVLA makes them, and does not use them:
+        without them, half of the images are decoded.
+
+    Attributes:
+      dataset: The samples, or the episodes.
+      dataset_length: How many samples it takes until each dataset of weight 1 came once.
+      dataset_statistics: What the action was normalized by, by the names of datasets.
+
+    Raises:
+      KeyError: A field is missing.
+      ValueError: A dataset is not known; says what to do.
+    """
+
+    _views: Sequence[str] = ("primary",)
+    _encodings: Sequence[str] = ("EEF_POS",)
+    _horizon = 1
+    _kind = "bounds_q99"
+    _is_oft = False
+
+    def __init__(
+        self,
+        data_root_dir: Any,
+        data_mix: Any,
+        batch_transform: Callable[[dict[str, Any]], Any],
+        resize_resolution: tuple[int, int],
+        shuffle_buffer_size: int = 256_000,
+        train: bool = True,
+        image_aug: bool = False,
+        *,
+        seed: int = 0,
+        dataset_kwargs: Mapping[str, Mapping[str, Any]] | None = None,
+        goals: bool = True,
+    ) -> None:
+        self.data_root_dir, self.data_mix = data_root_dir, data_mix
+        self.batch_transform = batch_transform
+        self._start: Mapping[str, Any] | None = None
+        self._rows: Any = None
+        parts, weights, counts = [], [], []
+        self.dataset_statistics: dict[str, Any] = {}
+        mixture = loading.mixture("openvla", data_mix)
+        for name, weight in mixture:
+            try:
+                kwargs = self._kwargs(name, (dataset_kwargs or {}).get(name))
+            except ValueError as error:
+                if len(mixture) == 1:
+                    raise
+                warnings.warn(f"left out: {error}", stacklevel=2)
+                continue
+            mask = kwargs.get("action_normalization_mask")
+            part, statistics = self._samples(kwargs, train, resize_resolution, seed, goals)
+            plain = json.loads(_openvla.statistics_to_json(statistics))
+            self.dataset_statistics[name] = loading.to_arrays(json.dumps(plain), mask)
+            parts.append(part)
+            weights.append(weight)
+            counts.append(int(plain["num_transitions"]))
+        change = None
+        if image_aug and train:
+            change = functools.partial(change_images, _AUGMENTATION, 0.0, None)
+        self.dataset, self.dataset_length = self._chain(
+            parts, weights, counts, Chain(parts[0], self.dataset_statistics, change, seed=seed)
+        )
+        if not train and self.dataset.is_flat:
+            self.dataset = self.dataset.take(shuffle_buffer_size)
+
+    def _kwargs(self, name: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+        if given is not None:
+            return {"name": name, "data_dir": str(self.data_root_dir), **given}
+        kwargs, meaning = loading.oxe_kwargs(
+            name,
+            self.data_root_dir,
+            self._views,
+            encodings=self._encodings,
+            has_state=self._is_oft,
+            has_language=True,
+            normalization=self._kind,
+        )
+        if self._is_oft:  # Which has no zeros in the state.
+            parts = tuple(part for part in meaning.standard_state if part != "0")
+            meaning = dataclasses.replace(meaning, standard_state=parts, state_encoding="")
+            kwargs["standardize_fn"] = loading.Standardize(meaning)
+        kwargs["absolute_action_mask"] = list(meaning.absolute_action_mask)
+        if "BIMANUAL" in meaning.action_encoding:
+            kwargs["action_normalization_mask"] = [True] * len(meaning.action_mask)
+        return kwargs
+
+    def _samples(
+        self, kwargs: dict[str, Any], train: bool, size: Any, seed: int, goals: bool
+    ) -> tuple[Samples, Any]:
+        kind = kwargs.pop("action_proprio_normalization_type", self._kind)
+        absolute = kwargs.pop("absolute_action_mask", None)
+        for unneeded in ("shuffle", "num_parallel_reads", "num_parallel_calls"):
+            kwargs.pop(unneeded, None)
+        loaded = loading.load(**kwargs, train=train, has_validation=not self._is_oft)
+        samples = _openvla.OpenVLASamples(
+            loaded.table,
+            loaded.roles,
+            loaded.name,
+            future_action_window_size=self._horizon - 1,
+            absolute_action_mask=absolute,
+            only_whole=self._is_oft,
+            statistics=loaded.statistics,
+            kind=str(getattr(kind, "value", kind)),
+            goal_seed=seed if goals else None,
+            image_size=tuple(size),
+            draw_seed=seed,
+        )
+        return loading.keep_labelled(samples, True), loaded.statistics
+
+    def _chain(
+        self, parts: list[Any], weights: list[float], counts: list[int], chain: Chain
+    ) -> tuple[Chain, int]:
+        shares = np.array(weights) * np.array(counts)
+        shares = shares / shares.sum()
+        needed = np.array(counts) / shares
+        primary = np.array(weights) == _PRIMARY
+        chain = dataclasses.replace(
+            chain,
+            samples=Mixture(parts, shares.tolist()),
+            sample_weights=shares,
+            is_flat=True,
+            is_shuffled=True,
+            is_endless=True,
+        )
+        return chain, int(needed[primary].max() if primary.any() else needed.max())
+
+    def __iter__(self) -> Iterator[Any]:
+        self._rows = self.dataset.iterator(start=self._start)
+        self._start = None
+        for row in self._rows:
+            yield self.batch_transform(row)
+
+    def __len__(self) -> int:
+        return self.dataset_length
+
+    def __getitem__(self, idx: int) -> Any:
+        raise NotImplementedError(f"no item {idx}: iterate over the samples")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what is needed to go on after the samples that were taken, in this process.
+
+        With workers, `torchdata.stateful_dataloader.StatefulDataLoader` calls it in each.
+        """
+        if self._rows is None:
+            self._rows = self.dataset.iterator(start=self._start)
+        found: dict[str, Any] = self._rows.state_dict()
+        return found
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where the state was taken, the next time that this is iterated over."""
+        self._start, self._rows = state, None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_rows": None}
+
+
+class EpisodicRLDSDataset(RLDSDataset):
+    """The episodes of one dataset, each as a list of its samples; see `RLDSDataset`."""
+
+    def _chain(
+        self, parts: list[Any], weights: list[float], counts: list[int], chain: Chain
+    ) -> tuple[Chain, int]:
+        del weights, counts
+        if len(parts) != 1:
+            raise ValueError(f"episodes are those of one dataset, not of {len(parts)}")
+        return chain, int(next(iter(self.dataset_statistics.values()))["num_trajectories"])
+
+    def __iter__(self) -> Iterator[Any]:
+        for episode in self.dataset:
+            yield [self.batch_transform(row) for row in _openvla.rows_of(episode)]
+
+
+class OFTDataset(RLDSDataset):
+    """What OpenVLA-OFT calls `RLDSDataset`: with action chunks, the state, and cameras at wrists.
+
+    How long the chunks are, and how they are normalized, `prismatic.vla.constants` says, which
+    looks at the command that trains.
+    """
+
+    _encodings = ("EEF_POS", "JOINT_POS_BIMANUAL")
+    _is_oft = True
+
+    def __init__(self, data_root_dir: Any, data_mix: Any, *args: Any, **kwargs: Any) -> None:
+        constants = importlib.import_module("prismatic.vla.constants")
+        self._horizon = int(constants.NUM_ACTIONS_CHUNK)
+        self._kind = str(constants.ACTION_PROPRIO_NORMALIZATION_TYPE.value)
+        is_bimanual = "aloha" in str(data_mix)
+        self._views = ("primary", *(("left_wrist", "right_wrist") if is_bimanual else ("wrist",)))
+        super().__init__(data_root_dir, data_mix, *args, **kwargs)
+
+
+def save_dataset_statistics(dataset_statistics: Mapping[str, Any], run_dir: Any) -> None:
+    """Writes `dataset_statistics.json`, which OpenVLA needs beside a checkpoint.
+
+    Args:
+      dataset_statistics: Those of `RLDSDataset`.
+      run_dir: The folder.
+    """
+    plain = map_named_leaves(lambda _, value: np.asarray(value).tolist(), dict(dataset_statistics))
+    (Path(run_dir) / "dataset_statistics.json").write_text(json.dumps(plain, indent=2))

@@ -1,0 +1,268 @@
+"""Tables whose episodes a function has made of those of another table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from typing_extensions import override
+
+from rlds.feeds.storage import (
+    CachedStorage,
+    EpisodeCache,
+    Outlines,
+    Rows,
+    Storage,
+    _CachedRows,
+    hash_of,
+    row_shape,
+)
+from rlds.feeds.table import Table
+from rlds.sources.source import SourceError, files_of
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import named_leaves, nest
+
+__all__ = ["Trajectory", "map_episodes"]
+
+Trajectory: TypeAlias = dict[str, Any]
+"""The columns of an episode: arrays with a leading axis for the steps, nested in dicts."""
+
+# What stands for an image that a function moves, and does not look at: its field and its step.
+_MARK = b"\0rlds image "
+_IMAGE_RANK = 2
+_METADATA = "traj_metadata"
+
+
+def map_episodes(
+    table: Table, function: Callable[[Trajectory], Mapping[str, Any]], *, version: str = ""
+) -> Table:
+    """Returns the table of what a function makes of the episodes.
+
+    The function takes all columns of an episode and returns others, as the standardize functions
+    of Octo and OpenVLA do. It may add, drop and rename fields, change values, and drop, choose or
+    repeat steps; all columns that it returns need the same length. Texts are `bytes` in arrays of
+    `object`. So are images: each is a name that stands for it, so that images are read when a
+    batch needs them, as before. So the function can move images, but not see them.
+
+    The function is called once for each episode at first, to know how long the new ones are.
+
+    Args:
+      table: The episodes.
+      function: Takes a nested dict of arrays, which it may change, and returns one.
+      version: What distinguishes this function from others, for the states of feeds: after the
+        function was changed, a state of before is no longer taken if you change this, too.
+
+    Raises:
+      ValueError: The function failed, or what it returned is no trajectory; says where.
+
+    >>> import envlogger, tempfile, rlds.feeds
+    >>> from envlogger.testing.catch_env import Catch
+    >>> directory = tempfile.mkdtemp()
+    >>> with envlogger.EnvLogger(Catch(), data_directory=directory) as env:
+    ...     timestep = env.reset()
+    ...     while not timestep.last():
+    ...         timestep = env.step(1)
+    >>> table = rlds.feeds.open(directory)
+    >>> short = map_episodes(table, lambda steps: {"twice": 2 * steps["action"][:3]})
+    >>> short, short.read(0)["twice"]
+    (Table(1 episodes, 3 steps: twice), array([2, 2, 2]))
+    """
+    storage = _TrajectoryStorage(table, function, version)
+    return Table(table.episodes, storage, storage.fields, table._given, table._chosen)
+
+
+def _again(
+    table: Table,
+    function: Callable[[Trajectory], Mapping[str, Any]],
+    version: str,
+    outlines: Outlines,
+    fingerprint: str,
+) -> Storage:
+    del fingerprint  # The table has looked at its own.
+    return _TrajectoryStorage(table, function, version, outlines)
+
+
+class _TrajectoryStorage(CachedStorage):
+    """What a function makes of the episodes of a table, by the numbers that its storage has."""
+
+    def __init__(
+        self,
+        table: Table,
+        function: Callable[[Trajectory], Mapping[str, Any]],
+        version: str,
+        outlines: Outlines | None = None,
+    ) -> None:
+        self.table, self.function, self.version = table, function, version
+        self._base: Storage = table.storage
+        self.opening = _again, (table, function, version)
+        # Images, and what is like them, are left where they are.
+        self._moved = {
+            path
+            for path, field in table.storage.fields.items()
+            if not field.is_text
+            and (table.storage.is_image(path) or len(field.shape) > _IMAGE_RANK)
+        }
+        self._given = [path for path in table.storage.fields if path not in self._moved]
+        self._made_of: dict[str, str] = {}
+        self.fields: dict[str, Field] = {}
+        self.decoders = {}
+        self._episodes = table.episodes
+        self.cache = EpisodeCache(cast(Any, self), table.cache_bytes)
+        self.why_cached = "a function makes them of whole episodes"
+        self.num_files = table.storage.num_files
+        self.outlines = self._counted() if outlines is None else outlines
+        if outlines is not None:
+            lengths = outlines.num_steps
+            for number in np.flatnonzero(lengths)[:1].tolist():
+                self._made(number, self._columns_given(number))
+
+    def _counted(self) -> Outlines:
+        """Makes all episodes once, to know how long they are."""
+        before, chosen = self._base.outlines, self.table._chosen
+        lengths = np.zeros_like(before.num_steps)
+        for places, columns in self.table.select(self._given).blocks(self._given):
+            end = 0
+            for place in places.tolist():
+                begin, end = end, end + int(self.table.outlines.num_steps[place])
+                number = place if chosen is None else int(chosen[place])
+                made = self._made(number, {p: c[begin:end] for p, c in columns.items()})
+                lengths[number] = len(next(iter(made.values()), ()))
+        if not self.fields:
+            raise ValueError(f"{self._name}: there are no steps in what it makes of all episodes")
+        is_whole = lengths == before.num_steps
+        transitions = np.where(is_whole, before.num_transitions, np.maximum(lengths - 1, 0))
+        return Outlines(lengths, transitions, before.final_observation_known & is_whole)
+
+    @property
+    def _name(self) -> str:
+        return str(getattr(self.function, "__qualname__", type(self.function).__name__))
+
+    def _columns_given(self, number: int) -> dict[str, np.ndarray]:
+        steps = np.arange(int(self._base.outlines.num_steps[number]))
+        episodes = np.full_like(steps, number)
+        try:
+            rows = self._base.rows(episodes, steps, self._given)
+            return {path: rows.take(path) for path in self._given}
+        finally:
+            self._base.check(episodes[:1])
+
+    def columns(
+        self, number: int, paths: list[str], *, decode_images: bool = False
+    ) -> dict[str, Any]:
+        """What the cache asks for: columns of an episode; of images, the steps that they are at."""
+        del decode_images
+        made = self._made(number, self._columns_given(number))
+        return nest({path: made[path] for path in paths})
+
+    def _made(self, number: int, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The columns that the function makes of those of an episode."""
+        length = int(self._base.outlines.num_steps[number])
+        for path in self._moved:
+            marks = [_MARK + f"{step} {path}".encode() for step in range(length)]
+            columns[path] = _objects(marks)
+        try:
+            returned = self.function(nest(columns))
+            leaves = {
+                path: _plain(value)
+                for path, value in named_leaves(returned)
+                if path.partition("/")[0] != _METADATA
+            }
+            lengths = {path: column.shape[0] for path, column in leaves.items()}
+            if len(set(lengths.values())) > 1:
+                raise ValueError(f"columns of different lengths: {lengths}")
+            return {path: self._checked(path, column) for path, column in leaves.items()}
+        except SourceError:
+            raise
+        except Exception as error:
+            where = f"{files_of(self._episodes.source, 1)}, episode {number}"
+            raise ValueError(f"{where}: {self._name}: {error!r}") from error
+
+    def _checked(self, path: str, column: np.ndarray) -> np.ndarray:
+        """A column as it is kept: the steps of images, and values of the same field everywhere."""
+        if not len(column):
+            return column
+        field, of = Field(column.dtype, column.shape[1:]), None
+        if column.dtype == object:
+            field = Field(bytes)
+            if column[0].startswith(_MARK):
+                steps, names = zip(*(mark[len(_MARK) :].split(b" ", 1) for mark in column))
+                if len(set(names)) > 1:
+                    raise ValueError(f"{path}: images of several fields: {set(names)}")
+                of = names[0].decode()
+                field, column = self._base.fields[of], np.array(steps, np.int64)
+        known = self.fields.setdefault(path, field)
+        if of is not None and self._made_of.setdefault(path, of) != of:
+            raise ValueError(f"{path}: images of {of}, before of {self._made_of[path]}")
+        if known != field:
+            raise ValueError(f"{path} is {field}, and was {known} in an episode before")
+        return column
+
+    @override
+    def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Any) -> Rows:
+        return _TrajectoryRows(self, episodes, steps, paths)
+
+    @override
+    def check(self, episodes: np.ndarray) -> None:
+        self._base.check(episodes)
+
+    @override
+    def metadata_column(self, name: str) -> np.ndarray | None:
+        return self._base.metadata_column(name)
+
+    @override
+    def is_random(self, path: str) -> bool:
+        """Whether an image is where it was, or all else fits into the cache."""
+        if path in self._made_of:
+            return self._base.is_random(self._made_of[path])
+        made = [field for path, field in self.fields.items() if path not in self._made_of]
+        shapes = [(row_shape(field), field.column_dtype.itemsize) for field in made]
+        width = sum(64 if shape is None else math.prod(shape) * size for shape, size in shapes)
+        return width * int(self.outlines.num_steps.sum()) <= self.cache.max_bytes
+
+    @override
+    def is_image(self, path: str) -> bool:
+        return path in self._made_of and self._base.is_image(self._made_of[path])
+
+    @override
+    def bytes_of_step(self, path: str) -> float:
+        return self._base.bytes_of_step(self._made_of.get(path, next(iter(self._given))))
+
+    @override
+    def fingerprint(self) -> str:
+        made = self.outlines.num_steps.tobytes()
+        return hash_of(self._base.fingerprint(), self._name, self.version, made)
+
+
+class _TrajectoryRows(_CachedRows):
+    _storage: _TrajectoryStorage
+
+    def take(self, path: str) -> np.ndarray:
+        source = self._storage._made_of.get(path)
+        if source is None:
+            return super().take(path)
+        columns = [self._column(index, path) for index in range(len(self._columns))]
+        begins = np.cumsum([0, *map(len, columns)])
+        steps = np.concatenate([*columns, np.zeros(0, np.int64)])
+        steps = steps[begins[self._which] + self._steps]
+        base = self._storage._base
+        return base.rows(self._numbers[self._which], steps, [source]).take(source)
+
+
+def _plain(value: Any) -> np.ndarray:
+    """A column as NumPy has it, with texts as `bytes`: also where TensorFlow made it."""
+    column = np.asarray(value)
+    if not column.ndim:
+        raise ValueError(f"{value!r} has no axis for the steps")
+    if column.dtype.kind in "SUO":
+        texts: dict[Any, bytes] = {}  # Those that are the same are kept once.
+        made = [texts.setdefault(t, t.encode() if isinstance(t, str) else bytes(t)) for t in column]
+        return _objects(made)
+    return np.ascontiguousarray(column)
+
+
+def _objects(values: list[bytes]) -> np.ndarray:
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column

@@ -1,0 +1,311 @@
+"""What Octo's scripts call, with feeds behind it."""
+
+import arm_datasets
+import numpy as np
+import policies
+import pytest
+import raw_oxe
+
+import rlds.feeds
+from rlds.feeds.compat.octo import (
+    make_interleaved_dataset,
+    make_oxe_dataset_kwargs_and_weights,
+    make_single_dataset,
+)
+from rlds.feeds.octo import OctoSamples
+from rlds.feeds.roles import Roles
+from rlds_ecosystem.nests import named_leaves
+
+SIZES = {"primary": (6, 8), "secondary": (6, 8), "wrist": (5, 11)}
+GOLDEN = {"image_obs_keys": {"primary": "exterior_image_1_left", "secondary": None}}
+GOLDEN["image_obs_keys"]["wrist"] = "wrist_image_left"
+
+
+@pytest.fixture(scope="module", name="directory")
+def fixture_directory(tmp_path_factory):
+    return arm_datasets.write_all(tmp_path_factory.mktemp("octo") / "data")
+
+
+def single(directory, form="rlds", train=True, frames=None, dataset=None, **traj):
+    given = {**arm_datasets.kwargs_of(form, directory), **(dataset or {})}
+    given.setdefault("proprio_obs_key", arm_datasets.FIELDS[form][2])
+    frames = {"resize_size": SIZES, **(frames or {})}
+    return make_single_dataset(
+        given, train=train, traj_transform_kwargs=traj, frame_transform_kwargs=frames
+    )
+
+
+def actions(chain):
+    """The actions of all items, of which none repeats."""
+    return policies.joined(list(chain.iterator()))["action"]
+
+
+def test_the_rows_of_octo(directory):
+    """Those that Octo itself made."""
+    mask = {**GOLDEN, "action_normalization_mask": [True, True, True, False]}
+    windows = {"window_size": 2, "action_horizon": 3, "max_action_dim": 6, "max_proprio_dim": 5}
+    chain = single(directory, dataset=mask, **windows)
+    policies.check_rows(directory, "octo", list(chain.as_numpy_iterator()))
+    statistics = chain.dataset_statistics
+    assert statistics["action"].pop("mask").tolist() == [True, True, True, False]
+    plain = dict(named_leaves(statistics))
+    for part, value in named_leaves(policies.read(directory, "octo")):
+        np.testing.assert_allclose(plain.pop(part), value, rtol=1e-6)
+    assert not plain
+
+
+@pytest.mark.parametrize("form", arm_datasets.FORMATS)
+def test_datasets_in_any_format(directory, form):
+    name, camera, state, language = arm_datasets.FIELDS[form]
+    chain = single(directory, form, dataset={"skip_norm": True}, window_size=2, action_horizon=3)
+    part = "train" if form == "rlds" else "train[:95%]"
+    samples = OctoSamples(
+        rlds.feeds.open(directory / name, part, jpeg="tf"),
+        Roles(
+            {"primary": f"observation/{camera}", "wrist": None},
+            f"observation/{state}",
+            language=language,
+        ),
+        name,
+        window_size=2,
+        action_horizon=3,
+        image_size=SIZES,
+    )
+    expected = dict(named_leaves(samples.batch(range(len(samples)))))
+    found = policies.joined(list(chain.iterator()))
+    assert found.keys() == expected.keys()
+    for path, column in expected.items():
+        np.testing.assert_array_equal(found[path], column, err_msg=path)
+    assert chain.cardinality().numpy() == samples.table.num_episodes
+    one = next(chain.unbatch().iterator())
+    assert one["action"].shape == (2, 3, samples.spec["action"][1][-1])
+
+
+def test_the_chain(directory):
+    chain = single(directory)
+    whole = actions(chain)
+    flat = chain.repeat().unbatch().shuffle(100)
+    batches = flat.batch(5).iterator()
+    epoch = policies.joined([next(batches) for _ in range(3)])
+    np.testing.assert_array_equal(np.sort(epoch["action"], 0), np.sort(whole, 0))
+    assert not np.array_equal(epoch["action"], whole)
+    state, coming = batches.state_dict(), next(batches)
+    again = flat.batch(5).iterator(start=state)
+    np.testing.assert_array_equal(next(again)["action"], coming["action"])
+    rows = flat.iterator()
+    taken = [next(rows)["action"] for _ in range(70)]  # More than are made at a time.
+    later = flat.iterator(start=rows.state_dict())
+    assert all(np.array_equal(next(rows)["action"], next(later)["action"]) for _ in range(5))
+    np.testing.assert_array_equal(taken[:5], next(flat.batch(5).iterator())["action"])
+    # What validation does.
+    finite = chain.unbatch().shuffle(9).batch(4)
+    assert [len(batch["action"]) for batch in finite.iterator(prefetch=0)] == [4, 4, 4, 3]
+    assert finite.cardinality().numpy() == 4
+    assert chain.repeat().cardinality().numpy() == -1
+    two = chain.take(2).repeat().iterator()
+    assert [len(next(two)["action"]) for _ in range(4)] == [5, 3, 5, 3]
+    assert len(list(chain.take(2).flatten())) == 8
+    shuffled = chain.shuffle(9).repeat().iterator()
+    lengths = [[len(next(shuffled)["action"]) for _ in range(4)] for _ in range(4)]
+    assert all(sorted(epoch) == [1, 3, 5, 6] for epoch in lengths)
+    assert len({tuple(epoch) for epoch in lengths}) > 1
+    with pytest.raises(NotImplementedError, match="shuffle the samples before"):
+        finite.shuffle(3)
+    with pytest.raises(ValueError, match="samples already"):
+        finite.unbatch()
+
+
+def test_ranks_get_other_samples(directory, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    chain = single(directory)
+    seen = []
+    for rank in "012":
+        monkeypatch.setenv("RANK", rank)
+        seen.append(list(chain.unbatch().shuffle(9).repeat().batch(5).take(1).iterator()))
+        episodes = [len(episode["action"]) for episode in chain.iterator()]
+        assert episodes == [[5, 6], [3], [1]][int(rank)]
+    monkeypatch.undo()
+    rows = np.concatenate([policies.joined(each)["action"] for each in seen])
+    np.testing.assert_array_equal(np.sort(rows, 0), np.sort(actions(chain), 0))
+
+
+def test_a_mixture(directory):
+    kwargs = [
+        {**arm_datasets.kwargs_of(form, directory), "standardize_fn": four}
+        for form in ("rlds", "lerobot")
+    ]
+    mixed = make_interleaved_dataset(
+        kwargs,
+        [3.0, 1.0],
+        train=True,
+        shuffle_buffer_size=1000,
+        frame_transform_kwargs={"resize_size": SIZES, "num_parallel_calls": 4},
+        batch_size=512,
+        traj_transform_threads=4,
+    )
+    names = next(mixed.iterator())["dataset_name"]
+    assert (names == b"arm").sum() == pytest.approx(384, abs=50)
+    assert mixed.dataset_statistics.keys() == {"arm", "arm_lerobot"}
+    assert mixed.sample_weights.tolist() == [0.75, 0.25]
+    with pytest.raises(ValueError, match="arm is there twice"):
+        make_interleaved_dataset([kwargs[0]] * 2, train=True, shuffle_buffer_size=1)
+    with pytest.raises(ValueError, match="1 datasets, and 2 sample_weights"):
+        make_interleaved_dataset(kwargs[:1], [1, 2], train=True, shuffle_buffer_size=1)
+
+
+def four(trajectory):
+    """The action of the one and of the other, in the same size."""
+    action = trajectory["action"]
+    padding = np.zeros((len(action), 4 - action.shape[1]), np.float32)
+    return {**trajectory, "action": np.concatenate([action, padding], axis=1)}
+
+
+def test_functions_for_trajectories(directory):
+    spec = {"module": __name__, "name": "four", "args": (), "kwargs": {}}
+    spec["module"] = "arm_datasets"
+    arm_datasets.shorter = shorter
+    spec["name"] = "shorter"
+    chain = single(directory, dataset={"standardize_fn": spec, "filter_functions": [is_long]})
+    assert [len(episode["action"]) for episode in chain.iterator()] == [4, 5]
+    del arm_datasets.shorter
+    # An episode that has no instruction; then one with a large action.
+    assert [len(e["action"]) for e in single(directory, skip_unlabeled=True).iterator()] == [
+        5,
+        1,
+        6,
+    ]
+    large = np.array([np.abs(e["action"]).max() for e in single(directory).iterator()])
+    kept = single(directory, max_action=float(np.sort(large)[2]))
+    assert len(list(kept.iterator())) == 3
+
+
+def shorter(trajectory):
+    return {
+        "action": trajectory["action"][1:],
+        "language_instruction": trajectory["language_instruction"][1:],
+        "observation": {name: c[1:] for name, c in trajectory["observation"].items()},
+    }
+
+
+def is_long(trajectory):
+    return len(trajectory["action"]) > 3
+
+
+def test_subsamples_change_with_the_epoch(directory):
+    chain = single(directory, subsample_length=3).repeat().unbatch().batch(10)
+    batches = chain.iterator()
+    epochs = [np.sort(next(batches)["observation"]["timestep"].ravel()) for _ in range(8)]
+    assert all(set(epoch.tolist()) <= set(range(6)) for epoch in epochs)
+    assert len({tuple(epoch.tolist()) for epoch in epochs}) > 1
+    assert (
+        len(
+            next(single(directory, train=False, subsample_length=3).unbatch().batch(99).iterator())[
+                "action"
+            ]
+        )
+        == 4
+    )
+
+
+def test_goals_or_instructions(directory):
+    augmentation = {
+        "goal_relabeling_strategy": "uniform",
+        "task_augment_strategy": "delete_task_conditioning",
+        "task_augment_kwargs": {"keep_image_prob": 0.5},
+    }
+    chain = single(directory, **augmentation, action_horizon=2).repeat().unbatch().batch(600)
+    batch = next(chain.iterator())
+    task, masks = batch["task"], batch["task"]["pad_mask_dict"]
+    has_text, has_image = masks["language_instruction"], masks["image_primary"]
+    np.testing.assert_array_equal(has_text, ~has_image)
+    np.testing.assert_array_equal(has_text, task["language_instruction"] != b"")
+    np.testing.assert_array_equal(has_image, task["image_primary"].any(axis=(1, 2, 3)))
+    # The episode of three steps has no instruction, so that it keeps the images.
+    assert 0.5 < has_image.mean() < 0.7
+    plain = next(
+        single(directory, **augmentation, train=False, action_horizon=2)
+        .unbatch()
+        .batch(600)
+        .iterator()
+    )
+    assert plain["task"]["pad_mask_dict"]["image_primary"].all()
+    # Without a goal, actions are real up to the end of the episode.
+    last = task["timestep"] + 1
+    step = batch["observation"]["timestep"][:, 0]
+    real = batch["action_pad_mask"][:, 0, :, 0]
+    np.testing.assert_array_equal(real[:, 1], step + 1 < last + 1)
+
+
+def test_images_are_changed_at_random(directory):
+    options = {"random_brightness": [0.2], "augment_order": ["random_brightness"]}
+    dropped = {"image_dropout_prob": 0.5, "image_augment_kwargs": {"primary": options}}
+    both = {**GOLDEN, "image_obs_keys": {**GOLDEN["image_obs_keys"]}}
+    plain = next(single(directory, dataset=both).unbatch().batch(15).iterator())["observation"]
+    chain = single(directory, dataset=both, frames=dropped).unbatch().batch(15)
+    found = next(chain.iterator())["observation"]
+    again = next(chain.iterator())["observation"]
+    masks = np.stack([found["pad_mask_dict"][f"image_{c}"][:, 0] for c in SIZES])
+    assert not masks[1].any()
+    assert (masks.sum(0) >= 1).all()
+    assert 0 < masks[0].sum() < 15
+    for camera, mask in zip(SIZES, masks, strict=True):
+        images, before = found[f"image_{camera}"], plain[f"image_{camera}"]
+        np.testing.assert_array_equal(images, again[f"image_{camera}"])
+        assert not images[~mask].any()
+        if camera != "primary":
+            np.testing.assert_array_equal(images[mask], before[mask])
+        elif mask.any():
+            assert (images[mask] != before[mask]).any(axis=(1, 2, 3, 4)).all()
+    kept = {"image_dropout_prob": 1.0, "image_dropout_keep_key": "image_wrist"}
+    found = next(single(directory, dataset=both, frames=kept).unbatch().batch(15).iterator())
+    assert found["observation"]["pad_mask_dict"]["image_wrist"].all()
+    assert not found["observation"]["image_primary"].any()
+    evaluated = single(directory, dataset=both, frames=dropped, train=False).unbatch()
+    assert next(evaluated.iterator())["observation"]["pad_mask_dict"]["image_primary"].all()
+
+
+def test_datasets_of_open_x(tmp_path):
+    raw_oxe.bridge_dataset(tmp_path / "bridge_dataset" / "1.0.0")
+    with pytest.warns(UserWarning, match="left out: cartpole: nothing is known"):
+        kwargs, weights = make_oxe_dataset_kwargs_and_weights(
+            [("bridge_dataset", 2.0), ("cartpole", 1.0), ("bridge_dataset", 3.0)],
+            tmp_path,
+            ("primary", "wrist"),
+            load_proprio=True,
+        )
+    assert weights == [2.0]
+    mixed = make_interleaved_dataset(
+        kwargs,
+        weights,
+        train=True,
+        shuffle_buffer_size=9,
+        batch_size=4,
+        frame_transform_kwargs={"resize_size": (8, 8)},
+    )
+    batch = next(mixed.iterator())
+    assert batch["observation"]["image_wrist"].shape == (4, 1, 8, 8, 3)
+    assert batch["observation"]["proprio"].shape == (4, 1, 8)
+    assert batch["action"].shape == (4, 1, 1, 7)
+    assert mixed.dataset_statistics["bridge_dataset"]["num_transitions"] == 11
+    names = [kwargs["name"] for kwargs in make_oxe_dataset_kwargs_and_weights("rtx", "x")[0]]
+    assert {"bridge_dataset", "viola", "toto"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"dataset": {"ignore_errors": True}}, "ignore_errors"),
+        ({"dataset": {"depth_obs_keys": {"primary": "depth"}}}, "depth images"),
+        ({"dataset": {"proprio_obs_key": "joint"}}, "no field 'observation/joint'; there are"),
+        ({"dataset": {"language_key": "text"}}, "no field 'text'; there are"),
+        ({"goal_relabeling_strategy": "last"}, "there is 'uniform'"),
+        ({"task_augment_strategy": "delete_and_rephrase"}, "there is 'delete_task_condi"),
+        ({"nothing": 3}, "nothing"),
+        ({"frames": {"nothing": 3}}, "nothing"),
+        ({"frames": {"image_augment_kwargs": {"primary": {"a": 1}}}}, "augment_order"),
+    ],
+)
+def test_what_is_refused(directory, options, error):
+    kinds = (NotImplementedError, KeyError, TypeError, ValueError)
+    with pytest.raises(kinds, match=error):
+        next(single(directory, **options).unbatch().iterator())

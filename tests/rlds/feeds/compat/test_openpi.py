@@ -1,0 +1,123 @@
+"""What openpi's scripts call, with feeds behind it."""
+
+import itertools
+import json
+
+import arm_datasets
+import numpy as np
+import policies
+import pytest
+
+from rlds.feeds.compat.openpi import DroidActionSpace, DroidRldsDataset, RLDSDataset
+
+ARM = RLDSDataset("arm", "1.0.0", 1.0)
+
+
+@pytest.fixture(scope="module", name="directory")
+def fixture_directory(tmp_path_factory):
+    return arm_datasets.write_all(tmp_path_factory.mktemp("openpi") / "data")
+
+
+def first(dataset, count):
+    return list(itertools.islice(dataset, count))
+
+
+def test_the_rows_of_openpi(directory):
+    """Those that openpi itself made, with the names of the steps."""
+    dataset = DroidRldsDataset(str(directory), 5, [ARM], action_chunk_size=4)
+    assert len(dataset) == 15
+    found = policies.joined(first(dataset, 3))
+    expected = dict(np.load(directory / "openpi.npz"))
+    order, places = np.argsort(found["step_id"].astype(bytes)), np.argsort(expected["step_id"])
+    assert found.keys() == expected.keys()
+    for path, column in expected.items():
+        assert found[path].dtype in (column.dtype, object), path
+        ours = found[path][order].astype(column.dtype)
+        np.testing.assert_array_equal(ours, column[places], err_msg=path)
+
+
+def test_filters_and_velocities(directory, tmp_path):
+    name = "/data/recordings/{0}--/data/success/{0}.h5"
+    ranges = {name.format(0): [[0, 2], [3, 9]], name.format(3): [[1, 3]]}
+    path = tmp_path / "ranges.json"
+    path.write_text(json.dumps(ranges))
+    dataset = DroidRldsDataset(
+        str(directory),
+        6,
+        [RLDSDataset("arm", "1.0.0", 1.0, str(path))],
+        action_space=DroidActionSpace.JOINT_VELOCITY,
+        shuffle=False,
+    )
+    assert len(dataset) == 6
+    (batch,) = first(dataset, 1)
+    steps = [step.decode().rpartition("--")[::2] for step in batch["step_id"]]
+    assert steps == [(name.format(0), n) for n in "0134"] + [(name.format(3), n) for n in "12"]
+    stored = policies.open_table(directory).read(0)["action_dict"]
+    np.testing.assert_array_equal(batch["actions"][2, 0, :3], stored["joint_velocity"][3])
+    np.testing.assert_array_equal(batch["actions"][0, 15, 3:], stored["gripper_position"][4])
+
+
+def test_what_failed_is_left_out(directory, tmp_path):
+    """Here, all that is not of the second recording."""
+    path = tmp_path / "none.json"
+    path.write_text("{}")
+    with pytest.raises(ValueError, match="there are no samples"):
+        iter(DroidRldsDataset(directory, 1, [RLDSDataset("arm", "", 1.0, path)])).__next__()
+    with pytest.raises(ValueError, match=r"add up to 1\.5, not to 1"):
+        DroidRldsDataset(directory, 1, [ARM, RLDSDataset("arm", "1.0.0", 0.5)])
+
+
+def as_droid(trajectory):
+    """A LeRobot dataset, in the form of DROID."""
+    action, state = trajectory["action"], trajectory["observation"]["state"]
+    image = trajectory["observation"]["images"]["wrist"]
+    return {
+        "action_dict": {"joint_position": action[:, :2], "gripper_position": action[:, 2:]},
+        "observation": {
+            "exterior_image_1_left": image,
+            "exterior_image_2_left": image[::-1],
+            "wrist_image_left": image,
+            "joint_position": state[:, :2],
+            "gripper_position": state[:, 2:],
+        },
+        "language_instruction": trajectory["language_instruction"],
+        "language_instruction_2": np.full(len(action), b"another", object),
+    }
+
+
+def test_another_format_with_cameras_and_instructions_at_random(directory):
+    dataset = DroidRldsDataset(
+        directory, 18, [RLDSDataset("arm_lerobot", "", 1.0)], standardize_fn=as_droid, shuffle=False
+    )
+    assert len(dataset) == 18
+    epochs = first(dataset, 12)
+    wrist = epochs[0]["observation"]["wrist_image"]
+    ends = np.cumsum([0, 7, 5, 6])
+    seen = set()
+    for epoch in epochs:
+        for begin, end in itertools.pairwise(ends):
+            image, rows = epoch["observation"]["image"][begin:end], wrist[begin:end]
+            is_second = not np.array_equal(image, rows)
+            np.testing.assert_array_equal(image, rows[::-1] if is_second else rows)
+            is_other = epoch["prompt"][begin:end] == b"another"
+            assert is_other.all() or not is_other.any()
+            seen.add((begin, is_second, bool(is_other[0])))
+    assert len(seen) == 12
+    with pytest.raises(KeyError, match="no field 'observation/exterior_image_1_left'"):
+        DroidRldsDataset(directory, 2, [RLDSDataset("arm_lerobot", "", 1.0)])
+
+
+def test_ranks_and_resuming(directory, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    rows = []
+    for rank in "012":
+        monkeypatch.setenv("RANK", rank)
+        dataset = DroidRldsDataset(directory, 5, [ARM])
+        iterator = iter(dataset)
+        rows += next(iterator)["step_id"].tolist()
+        state, coming = dataset.state_dict(), next(iterator)
+        dataset.load_state_dict(json.loads(json.dumps(state)))
+        assert dataset.state_dict() == state
+        again = next(iter(dataset))
+        np.testing.assert_array_equal(again["actions"], coming["actions"])
+    assert len(set(rows)) == 15
