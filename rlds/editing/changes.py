@@ -10,13 +10,13 @@ import abc
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.sources.episode_fields import COMPLETE, TRUNCATED
+from rlds.sources.episode_fields import COMPLETE, IMAGE_FILE, TRUNCATED
 from rlds.sources.source import SourceEpisode
 from rlds.sources.texts import is_instruction
 from rlds.video import VIDEO
@@ -50,9 +50,15 @@ class Change(abc.ABC):
 
     Attributes:
       fields: The fields after it, by path.
+      changes_values: Whether fields that there were, and are, may have other values.
     """
 
     fields: Mapping[str, Any]
+    changes_values: ClassVar[bool] = True
+
+    def names(self, names: Mapping[str, str]) -> dict[str, str]:
+        """Returns how fields after it are called in what is stored, by how those before it are."""
+        return {path: stored for path, stored in names.items() if path in self.fields}
 
     def needs(self, wanted: set[str]) -> set[str] | None:
         """Returns which fields before it those after it are made of; None for all."""
@@ -85,6 +91,8 @@ class Renamed(Change):
       ValueError: There is no such field, or one at the new path.
     """
 
+    changes_values = False
+
     def __init__(self, fields: Mapping[str, Any], old: str, new: str) -> None:
         self._old = path_in(fields, old)
         self._new = STEPS + new.removeprefix(STEPS) if self._old.startswith(STEPS) else new
@@ -94,6 +102,10 @@ class Renamed(Change):
             _check_is_free(renamed, name, "rename")
             renamed[name] = field
         self.fields = renamed
+
+    @override
+    def names(self, names: Mapping[str, str]) -> dict[str, str]:
+        return {_moved(path, self._old, self._new): stored for path, stored in names.items()}
 
     @override
     def needs(self, wanted: set[str]) -> set[str]:
@@ -114,6 +126,8 @@ class Dropped(Change):
     Raises:
       ValueError: There is no such field.
     """
+
+    changes_values = False
 
     def __init__(self, fields: Mapping[str, Any], path: str) -> None:
         self._places = _places_of(path_in(fields, path))
@@ -183,6 +197,8 @@ class Added(Change):
     Raises:
       ValueError: There is a field at the path.
     """
+
+    changes_values = False
 
     def __init__(
         self,
@@ -272,10 +288,11 @@ def path_in(fields: Iterable[str], name: str) -> str:
 
 
 def _places_of(path: str) -> Sequence[str]:
-    """Where fields of a path are: what is that of a camera in the steps has a clip elsewhere."""
+    """Where fields of a path are: a camera has a clip elsewhere, or names of its files."""
     if not path.startswith(STEPS):
         return (path,)
-    return path, f"{VIDEO}/{path.removeprefix(STEPS)}"
+    name = path.removeprefix(STEPS)
+    return path, f"{VIDEO}/{name}", f"{STEPS}{IMAGE_FILE}/{name}"
 
 
 def _moved(path: str, old: str, new: str) -> str:

@@ -190,12 +190,19 @@ class EditedSource(RandomAccessSource):
         return reading.outline(source_of(part.episodes), *place)
 
     @override
-    def stored_at(self, split: str, index: int) -> Place | None:
+    def stored_names(self) -> Mapping[str, str]:
+        names = source_of(self._parts[0].episodes).stored_names()
+        for change in (*self._parts[0].changes, *self._changes):
+            names = change.names(names)
+        return names
+
+    @override
+    def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
         row = self._row(split, index)
-        if self.touched(np.array([row]))[0]:
+        if self.touched(np.array([row]), in_part=in_part)[0]:
             return None
         part, place = self._place(row)
-        return source_of(part.episodes).stored_at(*place)
+        return source_of(part.episodes).stored_at(*place, in_part=in_part)
 
     @override
     def bases(self) -> Sequence[Source]:
@@ -208,13 +215,18 @@ class EditedSource(RandomAccessSource):
         base, first = source_of(part.episodes).base_at(*place)
         return base, first + int(self._rows.begin[row])
 
-    def touched(self, rows: np.ndarray) -> np.ndarray:
-        """Returns which episodes are others than those that are stored, by their numbers."""
+    def touched(self, rows: np.ndarray, *, in_part: bool = False) -> np.ndarray:
+        """Returns which episodes are others than those that are stored, by their numbers.
+
+        Args:
+          rows: The numbers.
+          in_part: See `stored_at`.
+        """
         numbers = self.parts_of(rows)
         touched: np.ndarray = self._rows.fixed[rows] | (self._rows.begin[rows] > 0)
         touched |= self._rows.end[rows] >= 0
         for change in self._changes:
-            touched |= change.touches(rows)
+            touched |= change.touches(rows) & (not in_part or change.changes_values)
         for number, part in enumerate(self._parts):
             for change in part.changes:
                 touched |= (numbers == number) & change.touches(rows)

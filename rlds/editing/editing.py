@@ -107,7 +107,7 @@ class Edit:
             for operation in operations
             if isinstance(operation, Describe)
         }
-        draft.metadata = {**_without_layout(draft), LINEAGE: self._lineage}
+        draft.metadata = {**_without_layout(draft, format), LINEAGE: self._lineage}
         self.view = draft.view()
         self.num_episodes = {name: self.view.num_episodes(name) for name in self.view.splits}
         self.licenses = {
@@ -329,12 +329,14 @@ def _target_of(made: Edit, path: str | os.PathLike[str]) -> Path:
     raise ValueError(f"{what}: say where to write it (--to)")
 
 
-def _without_layout(draft: Draft) -> dict[str, Any]:
+def _without_layout(draft: Draft, format: str) -> dict[str, Any]:
     """The metadata of a dataset, without how its files are laid out if its fields are others now.
 
-    Formats keep that under their names.
+    Formats keep that under their names. Some know what to do with it.
     """
     first = next(iter(draft.parts.values())).episodes
+    if first.format == format and export_class(format).keeps_layout:
+        return draft.metadata
     said = draft.metadata.get(first.format)
     if not isinstance(said, Mapping) or fields_of(first).keys() == draft.fields.keys():
         return draft.metadata

@@ -15,6 +15,7 @@ from rlds_ecosystem.fields import Field, Fields
 __all__ = [
     "COMPLETE",
     "EPISODE_FIELDS",
+    "IMAGE_FILE",
     "ORIGIN",
     "RESERVED",
     "TRUNCATED",
@@ -25,6 +26,8 @@ __all__ = [
 TRUNCATED = "truncated"
 COMPLETE = "complete"
 ORIGIN = "source"
+# Below it, steps have the names of their image files, where data has such names.
+IMAGE_FILE = "image_file"
 
 EPISODE_FIELDS: Mapping[str, Field | Fields] = {
     rlds.metadata.EPISODE_ID: Field(str),

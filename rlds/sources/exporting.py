@@ -120,6 +120,8 @@ class Export(abc.ABC):
       suffixes: With which of them the name of the file ends that it makes; none for a folder.
       keeps_splits: Whether what it writes has the splits that the episodes are in.
       episodes: The episodes.
+      keeps_layout: Whether it knows what to do with the metadata of data in its own format whose
+        fields are others now.
       is_exact: Whether reading back what was written gives the same episodes, but for the fields
         that change or are lost. If not, they are only counted.
       unchecked: Paths of fields that reading back may give in another form: a video in another
@@ -134,6 +136,7 @@ class Export(abc.ABC):
     format: ClassVar[str]
     suffixes: tuple[str, ...] = ()
     keeps_splits: ClassVar[bool] = False
+    keeps_layout: ClassVar[bool] = False
     is_exact: bool = True
     unchecked: Collection[str] = ()
 
@@ -210,11 +213,14 @@ class Export(abc.ABC):
         return episode
 
     def is_stored(self, index: int) -> bool:
-        """Whether an episode is in files as it is given here, see `stored_at` of its source."""
+        """Whether the values of an episode are in files as they are given here.
+
+        Some may be under other names, left out or added, see `stored_at` of its source.
+        """
         source = self.episodes.source
         if not isinstance(source, RandomAccessSource):
             return True
-        return source.stored_at(*self.episodes.place(index)) is not None
+        return source.stored_at(*self.episodes.place(index), in_part=True) is not None
 
     def recorded(self) -> Mapping[str, Any]:
         """Returns what is said of the files of this format that the episodes came from.

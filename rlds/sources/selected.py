@@ -85,8 +85,12 @@ class SelectedSource(WrappedSource):
         return reading.read(self.source, split, int(self.chosen[split][index]), fields, rows)
 
     @override
-    def stored_at(self, split: str, index: int) -> Place | None:
-        return self.source.stored_at(split, int(self.chosen[split][index]))
+    def stored_names(self) -> Mapping[str, str]:
+        return self.source.stored_names()
+
+    @override
+    def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
+        return self.source.stored_at(split, int(self.chosen[split][index]), in_part=in_part)
 
     @override
     def base_at(self, split: str, index: int) -> tuple[Place, int]:

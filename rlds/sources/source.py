@@ -462,10 +462,23 @@ class RandomAccessSource(Source):
             paths = [*self.step_flags, *paths] or self.step_paths()[:1]
         return self.read(split, index, [f"{rlds.STEPS}/{path}" for path in paths]).outline
 
-    def stored_at(self, split: str, index: int) -> Place | None:
+    def stored_names(self) -> Mapping[str, str]:
+        """Returns the paths that fields have where they are stored, by their paths here.
+
+        What is not stored is left out.
+        """
+        steps = (f"{rlds.STEPS}/{path}" for path in self.step_paths())
+        return {path: path for path in (*steps, *self.episode_paths())}
+
+    def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
         """Returns where an episode is stored as it is here; None if it is made of what is stored.
 
         Exports copy what is stored in their own format.
+
+        Args:
+          split: The split.
+          index: The episode.
+          in_part: Whether fields may have other names, be left out or be added.
         """
         return Place(self, split, index)
 

@@ -106,9 +106,9 @@ class WrappedSource(RandomAccessSource):
         """What the source reads."""
         return reading.read(self.source, split, index, fields, rows)
 
-    def stored_at(self, split: str, index: int) -> Place | None:
+    def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
         """None, as a wrapped episode is another one unless a derived class says otherwise."""
-        del split, index
+        del split, index, in_part
         return None
 
     def bases(self) -> Sequence[Source]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from typing_extensions import override
 
-from rlds.formats.lerobot.layout import step_paths
-from rlds.formats.lerobot.lerobot_rows import LeRobotRows, came_from_lerobot, order_of
+from rlds.formats.lerobot.kept_features import kept_features
+from rlds.formats.lerobot.layout import METADATA_KEY, step_paths
+from rlds.formats.lerobot.lerobot_rows import LeRobotRows, order_of
 from rlds.formats.lerobot.rlds_rows import RldsRows
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.sources.episodes import Episodes
@@ -29,6 +30,8 @@ class LeRobotExport(Export):
     Of episodes that came from LeRobot the same comes out: rows, statistics, packets of videos,
     tasks, small files beside them. Rows, episodes and tasks are counted anew, and files have the
     sizes and the names of the version that is written.
+
+    Features that got other names, were left out or added since then differ, and nothing else.
 
     Of others, each transition is a row; what belongs to no row, such as the final observation, is
     in the sidecar, `meta/rlds`.
@@ -51,6 +54,7 @@ class LeRobotExport(Export):
     """
 
     format = "lerobot"
+    keeps_layout: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -73,12 +77,13 @@ class LeRobotExport(Export):
             if size < 1:
                 raise ValueError(f"{name}: got {size}, expected a positive number")
         self._made: RldsRows | LeRobotRows
-        if not came_from_lerobot(episodes):
+        kept = kept_features(episodes)
+        if kept is None:
             self._made = RldsRows(
                 episodes,
                 version or "v3.0",
                 _checked_rate(fps, episodes, version),
-                robot_type=robot_type or episodes.metadata.get("robot_type"),
+                robot_type=robot_type or _robot_in(episodes.metadata),
                 task=task,
                 to_sidecar=to_sidecar,
                 data_files_size_in_mb=data_files_size_in_mb,
@@ -89,7 +94,7 @@ class LeRobotExport(Export):
                 "fps, robot_type, task and to_sidecar are for other data: what came from LeRobot "
                 "is exported as it was"
             )
-        self._made = LeRobotRows(self, version, sizes)
+        self._made = LeRobotRows(self, kept, version, sizes)
         self.unchecked = self._made.unchecked
 
     @override
@@ -140,6 +145,13 @@ def _checked_rate(fps: float | None, episodes: Episodes, version: str | None) ->
     if version == "v2.1" and fps != int(fps):
         raise ValueError(f"fps: got {fps}, but readers of version 2.1 take whole numbers only")
     return float(fps)
+
+
+def _robot_in(metadata: Mapping[str, Any]) -> str | None:
+    """What robot metadata speaks of: that of LeRobot, or of others."""
+    known = [metadata, metadata.get(METADATA_KEY, {}).get("info", {})]
+    found = (said["robot_type"] for said in known if isinstance(said.get("robot_type"), str))
+    return next(found, None)
 
 
 def _rates_in(metadata: Any, depth: int = 0) -> Iterator[float]:

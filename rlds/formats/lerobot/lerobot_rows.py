@@ -23,24 +23,26 @@ from rlds.formats.lerobot.feature_statistics import (
     of_images,
     sampled_frames,
 )
+from rlds.formats.lerobot.kept_features import KeptFeatures
 from rlds.formats.lerobot.layout import Info
 from rlds.formats.lerobot.rlds_rows import decoded
 from rlds.formats.lerobot.small_files import decoded_schema, task_text
-from rlds.formats.lerobot.source import EXTRA_FILES, IMAGE_FILE, ROW, LeRobotSource
-from rlds.formats.lerobot.tables import column_array, data_schema, image_array
+from rlds.formats.lerobot.source import EXTRA_FILES, ROW, LeRobotSource
+from rlds.formats.lerobot.tables import column_array, image_array
 from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources import reading
+from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement
 from rlds.sources.source import Place, RandomAccessSource, SourceEpisode, SourceError, files_of
 from rlds.sources.texts import as_text
-from rlds.video import CLIP, FIRST, FRAMES, VIDEO
+from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip, cut_clip, packets_of
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.nests import at, leaves_at, nest
 
-__all__ = ["LeRobotRows", "came_from_lerobot", "order_of"]
+__all__ = ["LeRobotRows", "order_of"]
 
 # Columns that number rows of episodes; those that were cut are counted anew.
 _FRAME, _TIME = "frame_index", "timestamp"
@@ -58,7 +60,8 @@ class LeRobotRows:
     their rows are counted from 0, and their clips have no more than their frames need.
 
     Args:
-      export: Whose episodes are to be written, see `came_from_lerobot`.
+      export: Whose episodes are to be written.
+      kept: Their features.
       version: The version to write; if None, that which it was.
       sizes: How large files become: `Settings` has the names.
 
@@ -70,29 +73,31 @@ class LeRobotRows:
       ValueError: The version cannot hold the rows.
     """
 
-    def __init__(self, export: Export, version: Version | None, sizes: Mapping[str, int]) -> None:
-        self._export, episodes = export, export.episodes
+    def __init__(
+        self,
+        export: Export,
+        kept: KeptFeatures,
+        version: Version | None,
+        sizes: Mapping[str, int],
+    ) -> None:
+        episodes = export.episodes
+        self._kept, self.paths = kept, kept.paths
         said = episodes.metadata[layout.METADATA_KEY]
         self._spec = dict(leaves_at(episodes.spec, None))
         with source_errors(f"metadata of {files_of(episodes.source, 1)}"):
-            self.paths: Mapping[str, str] = said["fields"]
             self._files: Mapping[str, Mapping[str, str]] = said["files"]
             for name in self._files:
                 _check_is_below(name)
             schemas = said["schemas"]
-            self._schema = decoded_schema(schemas["data"])
-            self._info = Info.from_json(said["info"], is_v3=schemas["episodes"] is not None)
+            raw = {**said["info"], "features": kept.described(said["info"]["features"])}
+            self._schema = kept.schema(decoded_schema(schemas["data"]), raw["features"])
+            self._info = Info.from_json(raw, is_v3=schemas["episodes"] is not None)
             self._task_path = layout.task_path(self.paths)
             tasks = sorted(said["tasks"], key=lambda row: row["task_index"])
-            raw, fps = self._info.raw, self._info.fps
-            features = raw["features"] | {
-                name: said
-                for name, said in layout.DEFAULT_COLUMNS.items()
-                if name not in raw["features"]
-            }
+            fps = self._info.fps
             self._settings = Settings(
-                features,
-                _readable_by_all(self._schema, features),
+                raw["features"],
+                self._schema,
                 fps,
                 raw.get("robot_type"),
                 episodes.split,
@@ -169,10 +174,10 @@ class LeRobotRows:
                 _write_file(path, name, data)
 
     def _copies(self, place: Place) -> bool:
-        if self._version != "v3.0" or self._export.skip_damaged:
-            return False
         source = place.source
-        return isinstance(source, LeRobotSource) and source.can_be_copied(self.paths, self._schema)
+        if self._version != "v3.0" or not isinstance(source, LeRobotSource):
+            return False
+        return source.can_be_copied(self.paths, self._schema)
 
     def _copied(self, place: Place) -> tuple[Rows, Mapping[str, Any]]:
         """An episode as it is stored: its rows, and its further files."""
@@ -217,6 +222,9 @@ class LeRobotRows:
         statistics = self._stored_statistics(said)
         if not is_stored or not statistics:
             statistics = self._statistics(steps, clips, like=statistics or self._like)
+        for column in self._kept.added:
+            if not column.field.is_text:
+                statistics[column.name] = of_column(steps[column.path])
         return Rows(arrays, tasks, statistics, clips, _others(said))
 
     def _count_anew(self, steps: dict[str, np.ndarray]) -> None:
@@ -248,11 +256,12 @@ class LeRobotRows:
     def _stored_statistics(self, said: Mapping[str, Any]) -> dict[str, Statistics]:
         """Those that the episode came with."""
         found: dict[str, Statistics] = {}
+        names = {old: new for new, old in self._kept.before.items()}
         for key, value in said.items():
-            if key.startswith("stats/") and value is not None:
-                name, _, kind = key.removeprefix("stats/").rpartition("/")
+            name, _, kind = key.removeprefix("stats/").rpartition("/")
+            if key.startswith("stats/") and value is not None and name in names:
                 dtype = np.int64 if kind == "count" else np.float64
-                found.setdefault(name, {})[kind] = np.asarray(value, dtype)
+                found.setdefault(names[name], {})[kind] = np.asarray(value, dtype)
         self._like = found or self._like
         return found
 
@@ -301,28 +310,6 @@ def _others(said: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def came_from_lerobot(episodes: Episodes) -> bool:
-    """Whether episodes have all of the fields that LeRobot's source gives, with clips as packets.
-
-    Raises:
-      SourceError: The metadata is not what the source says.
-    """
-    said = episodes.metadata.get(layout.METADATA_KEY)
-    spec = dict(leaves_at(episodes.spec, None))
-    if not isinstance(said, Mapping) or ROW not in spec:
-        return False
-    needed, frames = set(), set()
-    with source_errors(f"metadata of {files_of(episodes.source, 1)}"):
-        features = said["info"]["features"]
-        for name, path in said["fields"].items():
-            if features.get(name, {}).get("dtype") == "video":
-                needed.add(f"{VIDEO}/{path}/{CLIP}")
-                frames.add(f"{VIDEO}/{path}/{FRAMES}")
-            else:
-                needed.add(f"{rlds.STEPS}/{path}")
-    return needed <= spec.keys() and not frames & spec.keys()
-
-
 def order_of(episodes: Episodes) -> list[int] | None:
     """Returns the indices of episodes in the order that they had; None if they still have it.
 
@@ -353,27 +340,6 @@ def _tasks_of(episodes: Episodes, path: str) -> set[str]:
             found = reading.read_steps(source, *episodes.place(index), [path])
             used |= {as_text(value) for value in at(found, path)}
     return used
-
-
-def _readable_by_all(schema: Any, features: Mapping[str, Mapping[str, Any]]) -> Any:
-    """A schema whose metadata readers of all versions know."""
-    known = (schema.metadata or {}).get(b"huggingface")
-    if known is None:
-        plain = {name: features[name] for name in schema.names if name in features}
-        known = data_schema(plain).metadata[b"huggingface"]
-    said = json.dumps(_as_sequences(json.loads(known)))
-    return schema.with_metadata({**(schema.metadata or {}), b"huggingface": said.encode()})
-
-
-def _as_sequences(said: Any) -> Any:
-    if isinstance(said, list):
-        return [_as_sequences(value) for value in said]
-    if not isinstance(said, dict):
-        return said
-    return {
-        name: "Sequence" if (name, value) == ("_type", "List") else _as_sequences(value)
-        for name, value in said.items()
-    }
 
 
 def _write_file(folder: Path, name: str, data: bytes) -> None:

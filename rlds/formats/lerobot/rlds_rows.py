@@ -27,7 +27,7 @@ from rlds.formats.lerobot.feature_statistics import (
     of_images,
     sampled_frames,
 )
-from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, SIDECAR, TASK
+from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, METADATA_KEY, SIDECAR, TASK
 from rlds.formats.lerobot.tables import column_array, data_schema, image_array
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, sidecar_placements
@@ -96,6 +96,8 @@ class RldsRows:
         self._task = instruction_of(texts) if task is None else task
         is_column = self._task in fields and fields[self._task].dtype == str
         taken = {*to_sidecar, self._task}
+        if METADATA_KEY in episodes.metadata:  # What LeRobot counts is counted anew.
+            taken |= DEFAULT_COLUMNS.keys()
         self._columns = columns_of(fields, taken)
         places = {column.path: column.name for column in self._columns}
         if is_column and self._task not in to_sidecar:

@@ -50,6 +50,7 @@ from rlds.formats.lerobot.small_files import (
 from rlds.formats.lerobot.videos import Videos
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.digests import content_of
+from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
@@ -67,13 +68,11 @@ from rlds_ecosystem.columns import step_flags
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import nest
 
-__all__ = ["EXTRA_FILES", "IMAGE_FILE", "ROW", "LeRobotSource"]
+__all__ = ["EXTRA_FILES", "ROW", "LeRobotSource"]
 
 # The fields of an episode, beside `video`: what the tables say of it, in JSON, with its statistics;
 # the files that RoboCasa has of it.
 ROW, EXTRA_FILES = "lerobot/row", "extras"
-# The names of image files, which are beside their bytes.
-IMAGE_FILE = "image_file"
 
 _TASK_INDEX, _TIMESTAMP, _TRUNCATED = "task_index", "timestamp", "next.truncated"
 

@@ -14,7 +14,7 @@ from lerobot_layout import check_layout
 
 import rlds
 import rlds.sources
-from rlds.editing import Delete, Merge, Trim
+from rlds.editing import Add, Delete, Drop, Merge, Rename, Trim
 from rlds.formats.lerobot.dataset_files import DatasetFiles
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.sources.exporting import export, prepare, write_export
@@ -389,16 +389,84 @@ def test_parts_of_other_types_and_without_statistics(tmp_path):
     np.testing.assert_allclose(total["next.reward"]["mean"], [rewards.mean(dtype=float)])
 
 
+def test_fields_that_an_edit_renames_drops_and_adds(tmp_path):
+    """All else is as it was: features, rows, packets, statistics, files beside them."""
+    path = write_all(tmp_path / "raw")
+    rlds.edit(
+        path,
+        Rename("steps/observation/images/top", "observation/images/front"),
+        Rename("observation/images/wrist", "observation/images/hand"),
+        Rename("steps/mode", "steps/gear"),
+        Drop("steps/note"),
+        Drop(f"steps/{raw.DEPTH.replace('.', '/')}"),
+        Add("steps/speed", lambda episode: episode.steps["action"][:, 0] * 2),
+        to=tmp_path / "made",
+    )
+    made = tmp_path / "made"
+    check_layout(made)
+    front, hand = "observation.images.front", "observation.images.hand"
+    names = {raw.TOP: front, "observation.images.wrist": hand, "mode": "gear"}
+    before, after = (json.loads((p / "meta/info.json").read_text()) for p in (path, made))
+    expected = {
+        names.get(name, name): said
+        for name, said in before["features"].items()
+        if name not in ("note", raw.DEPTH)
+    }
+    expected["speed"] = {"dtype": "float32", "shape": [1], "names": None}
+    assert after["features"] == expected
+    assert not (made / "meta/rlds").exists()
+    assert sorted(folder.name for folder in (made / "videos").iterdir()) == [front]
+    for old, new in zip(rlds.sources.open(path), rlds.sources.open(made), strict=True):
+        columns, again = (dict(leaves_at(episode.steps, None)) for episode in (old, new))
+        assert "note" not in again
+        np.testing.assert_array_equal(again.pop("speed"), old.steps["action"][:, 0] * 2)
+        for name, column in again.items():
+            was = name.replace("gear", "mode").replace("/hand", "/wrist")
+            np.testing.assert_array_equal(column, columns[was], err_msg=name)
+        clips = [
+            episode.metadata["video"]["observation"]["images"][camera]
+            for episode, camera in ((old, "top"), (new, "front"))
+        ]
+        one, two = (packets_of(Clip(c["clip"], int(c["first"]), len(old))) for c in clips)
+        assert one == two
+        kept, found = (statistics(dict(leaves_at(e.metadata, None))) for e in (old, new))
+        for name, value in kept.items():
+            _, feature, kind = name.split("/")
+            if feature in ("note", raw.DEPTH, "task_index"):
+                assert name not in found or feature == "task_index"
+            else:
+                assert found[f"stats/{names.get(feature, feature)}/{kind}"] == value
+        assert found["stats/speed/max"] == [again["action"][:, 0].max() * 2]
+    table = pq.read_schema(next((made / "data").rglob("*.parquet")))
+    assert json.loads(table.metadata[b"huggingface"])["info"]["features"].keys() == {*table.names}
+
+
+def test_fields_that_lerobot_has_no_place_for_do_not_change_its_columns(tmp_path):
+    """The rest of an episode is in the sidecar then, with what LeRobot counts anew."""
+    path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "h264"}, info={"robot_type": "arm"})
+    rlds.edit(path, Add("grade", lambda episode: 3), to=tmp_path / "made")
+    made = rlds.sources.open(tmp_path / "made")
+    assert [int(episode.metadata["grade"]) for episode in made] == [3, 3, 3]
+    info = json.loads((tmp_path / "made/meta/info.json").read_text())
+    assert {name for name in info["features"] if name.startswith("steps.")} == {"steps.next.done"}
+    assert info["robot_type"] == "arm"
+    assert_same_rows(rows_and_frames(path), rows_and_frames(tmp_path / "made"))
+    rlds.edit(tmp_path / "made", Drop("grade"), Delete(episodes=[0]))
+    assert not (tmp_path / "made/meta/rlds").exists()  # It fits LeRobot again.
+    but = ("episode_index", "index")
+    assert_same_rows(rows_and_frames(path)[1:], rows_and_frames(tmp_path / "made"), but=but)
+
+
 _PAIRS = """
 import json, sys
 import torch
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
 old, new = (LeRobotDataset("a/b", root=root, video_backend="pyav") for root in sys.argv[1:3])
-pairs = json.loads(sys.argv[3])
+pairs, names = map(json.loads, sys.argv[3:])
 for one, other in pairs:
     one, other = old[one], new[other]
     for name in one.keys() - {"episode_index", "index", "task_index", "timestamp", "frame_index"}:
-        value, again = one[name], other[name]
+        value, again = one[name], other[names.get(name, name)]
         assert torch.equal(value, again) if hasattr(value, "shape") else value == again, name
 print()
 print(json.dumps([len(new), len(pairs)]))
@@ -409,7 +477,10 @@ print(json.dumps([len(new), len(pairs)]))
 @pytest.mark.parametrize("codec", ["h264", "av1", "unaligned"])
 def test_lerobot_reads_what_was_edited(tmp_path, codec):
     path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: codec}, files=((0, 1, 2),))
-    rlds.edit(path, Trim(2, 5, where="steps > 6"), Delete(episodes=[1]), to=tmp_path / "made")
+    renamed = Rename("steps/observation/images/top", "steps/observation/images/front")
+    operations = [Trim(2, 5, where="steps > 6"), Delete(episodes=[1]), renamed]
+    rlds.edit(path, *operations, to=tmp_path / "made")
     pairs = [(2, 0), (3, 1), (4, 2), *((12 + row, 3 + row) for row in range(6))]
-    found = foreign_readers.run("lerobot", _PAIRS, path, tmp_path / "made", json.dumps(pairs))
+    said = json.dumps(pairs), json.dumps({raw.TOP: "observation.images.front"})
+    found = foreign_readers.run("lerobot", _PAIRS, path, tmp_path / "made", *said)
     assert found == [9, 9]

@@ -1,0 +1,151 @@
+"""Which features of a LeRobot dataset its episodes still have, how they are called, what is new.
+
+An edit gives fields other names, leaves some out, and adds others. What is left is a dataset of
+LeRobot as before, but for these features.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import rlds
+from rlds.formats.lerobot import layout
+from rlds.formats.lerobot.feature_plan import REWARD, Column, columns_of
+from rlds.formats.lerobot.source import EXTRA_FILES, ROW
+from rlds.formats.lerobot.tables import data_schema
+from rlds.raw_files.untrusted import source_errors
+from rlds.sources.episode_fields import EPISODE_FIELDS, IMAGE_FILE
+from rlds.sources.episodes import Episodes
+from rlds.sources.source import RandomAccessSource, files_of
+from rlds.video import CLIP, FRAMES, VIDEO
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import is_in, leaves_at, root_of
+
+__all__ = ["KeptFeatures", "kept_features"]
+
+_STEPS = f"{rlds.STEPS}/"
+
+
+@dataclasses.dataclass(frozen=True)
+class KeptFeatures:
+    """The features that episodes have.
+
+    Attributes:
+      paths: The path of each in a step, by name.
+      before: How those were called that the dataset had before, by their names now.
+      added: The others.
+    """
+
+    paths: Mapping[str, str]
+    before: Mapping[str, str]
+    added: Sequence[Column]
+
+    def described(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what `info.json` says of them; of those that there were, `features` says it."""
+        found = {new: features[old] for new, old in self.before.items() if old in features}
+        found |= {column.name: column.feature() for column in self.added}
+        return found | {n: said for n, said in layout.DEFAULT_COLUMNS.items() if n not in found}
+
+    def schema(self, before: Any, features: Mapping[str, Any]) -> Any:
+        """Returns the schema of Arrow of their columns.
+
+        Its metadata is what readers of all versions know.
+
+        Args:
+          before: That which the columns had.
+          features: What `described` returns.
+        """
+        new = {old: name for name, old in self.before.items()}
+        fields = [f.with_name(new[f.name]) for f in before if f.name in new]
+        added = data_schema({column.name: column.feature() for column in self.added})
+        fields += added
+        said = json.loads((before.metadata or {}).get(b"huggingface", b"null"))
+        if said is None:
+            names = {field.name for field in fields}
+            plain = {name: found for name, found in features.items() if name in names}
+            said = json.loads(data_schema(plain).metadata[b"huggingface"])
+        else:
+            known = said["info"]["features"]
+            said["info"]["features"] = {
+                **{new[name]: found for name, found in known.items() if name in new},
+                **json.loads(added.metadata[b"huggingface"])["info"]["features"],
+            }
+        text = json.dumps(_as_sequences(said)).encode()
+        return import_extra("pyarrow").schema(
+            fields, {**(before.metadata or {}), b"huggingface": text}
+        )
+
+
+def kept_features(episodes: Episodes) -> KeptFeatures | None:
+    """Returns the features of episodes that came from LeRobot, with clips as packets.
+
+    None if they did not, or have what a dataset of LeRobot has no place for.
+
+    Raises:
+      SourceError: The metadata is not what the source says.
+    """
+    said, source = episodes.metadata.get(layout.METADATA_KEY), episodes.source
+    spec = {
+        path: field
+        for path, field in leaves_at(episodes.spec, None)
+        if root_of(path) not in EPISODE_FIELDS
+    }
+    if not isinstance(said, Mapping) or ROW not in spec:
+        return None
+    stored = dict(zip(spec, spec))
+    if isinstance(source, RandomAccessSource):
+        stored = {new: old for new, old in source.stored_names().items() if new in spec}
+    now = {old: new for new, old in stored.items()}
+    paths, before = {}, {}
+    places = {ROW}
+    with source_errors(f"metadata of {files_of(source, 1)}"):
+        fields, features = said["fields"], said["info"]["features"]
+        for name, path in fields.items():
+            is_video = features.get(name, {}).get("dtype") == "video"
+            begin, end = (f"{VIDEO}/", f"/{CLIP}") if is_video else (_STEPS, "")
+            place = now.get(f"{begin}{path}{end}")
+            if place is None:
+                if name in layout.DEFAULT_COLUMNS:
+                    return None
+                continue
+            moved = place.removeprefix(begin).removesuffix(end)
+            new = name if moved == path else _name(moved)
+            paths[new], before[new] = moved, name
+            places |= {place.removesuffix(end), f"{_STEPS}{IMAGE_FILE}/{moved}"}
+        task = layout.task_path(fields)
+    if "task_index" in fields and now.get(_STEPS + task) != _STEPS + layout.task_path(paths):
+        return None
+    places |= {_STEPS + name for name in (*rlds.STEP_FLAGS, task)}
+    places |= {EXTRA_FILES} | ({_STEPS + rlds.DISCOUNT} & now.keys())
+    others = {path: f for path, f in spec.items() if not any(is_in(path, p) for p in places)}
+    steps = {path.removeprefix(_STEPS): f for path, f in others.items() if path.startswith(_STEPS)}
+    added = columns_of({path: f for path, f in steps.items() if isinstance(f, Field)})
+    is_whole = len(added) == len(others) and not any(column.is_image for column in added)
+    if not is_whole or any(path.endswith(f"/{FRAMES}") for path in spec):
+        return None
+    if len({*paths, *(column.name for column in added)}) < len(paths) + len(added):
+        return None
+    paths |= {column.name: column.path for column in added}
+    if paths not in [layout.step_paths(paths, flat_cameras=flat) for flat in (False, True)]:
+        return None
+    return KeptFeatures(paths, before, added)
+
+
+def _name(path: str) -> str:
+    """What a feature is called whose values are at a path of a step."""
+    return REWARD if path == rlds.REWARD else path.replace("/", ".")
+
+
+def _as_sequences(said: Any) -> Any:
+    if isinstance(said, list):
+        return [_as_sequences(value) for value in said]
+    if not isinstance(said, dict):
+        return said
+    return {
+        name: "Sequence" if (name, value) == ("_type", "List") else _as_sequences(value)
+        for name, value in said.items()
+    }
