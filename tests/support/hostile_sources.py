@@ -22,6 +22,7 @@ import signal
 import struct
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import warnings
@@ -722,18 +723,29 @@ def canary() -> Path:
 
 
 class _Opened:
-    """The files that this process opens through Python, while it looks."""
+    """The files that this process opens through Python, while it looks.
+
+    Not those that threads of earlier tests open, which are still there.
+    """
 
     def __init__(self) -> None:
         self.paths: list[str] | None = None
+        self._others: set[int | None] = set()
         sys.addaudithook(self._hook)
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and self.paths is not None and isinstance(arguments[0], str | bytes):
+        if event != "open" or self.paths is None or threading.get_ident() in self._others:
+            return
+        if isinstance(arguments[0], str | bytes):
             # Below a directory that it was given, rmtree opens others by their names alone.
             if sys._getframe(1).f_globals.get("__name__") == "shutil":
                 return
             self.paths.append(os.fsdecode(arguments[0]))
+
+    def look(self) -> None:
+        """Begins to look."""
+        self._others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
+        self.paths = []
 
 
 _opened = functools.cache(_Opened)
@@ -804,7 +816,7 @@ def outcome(name: str, files: Files) -> str:
     watch, opened = Watch(canary()), _opened()
     try:
         write(files, directory)
-        opened.paths = []
+        opened.look()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
