@@ -17,12 +17,12 @@ from typing_extensions import override
 
 import rlds
 from rlds.sources.episode_fields import COMPLETE, IMAGE_FILE, TRUNCATED
-from rlds.sources.source import SourceEpisode
+from rlds.sources.source import OF_TRANSITIONS, SourceEpisode
 from rlds.sources.texts import is_instruction
 from rlds.video import VIDEO
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.names import what_there_is
-from rlds_ecosystem.nests import is_in, leaves_at, nest
+from rlds_ecosystem.nests import is_in, leaves_at, nest, root_of
 
 __all__ = [
     "Added",
@@ -148,6 +148,8 @@ class Dropped(Change):
 class Filled(Change):
     """A field of some episodes has one value, in all of their steps if it is one of these.
 
+    Placeholders in the step of the final observation stay.
+
     Args:
       fields: The fields before it.
       path: The field; `instruction` is the field that is one, however it is called.
@@ -176,7 +178,11 @@ class Filled(Change):
     def values(self, values: dict[str, Any], row: int, episode: SourceEpisode) -> dict[str, Any]:
         if not self._chosen[row] or self._path not in values:
             return values
-        return {**values, self._path: for_steps(self._path, self._value, values)}
+        filled = for_steps(self._path, self._value, values)
+        is_of_transitions = root_of(self._path.removeprefix(STEPS)) in OF_TRANSITIONS
+        if self._path.startswith(STEPS) and is_of_transitions and episode.final_observation_known:
+            filled[-1] = values[self._path][-1]
+        return {**values, self._path: filled}
 
     @override
     def touches(self, rows: np.ndarray) -> np.ndarray:

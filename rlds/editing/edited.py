@@ -18,6 +18,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.source import (
     ALL_ROWS,
     FACTS,
+    OF_TRANSITIONS,
     Origin,
     Outline,
     Place,
@@ -34,8 +35,6 @@ from rlds_ecosystem.nests import leaves_at, nest, root_of
 __all__ = ["EditedSource", "Part", "Rows", "fields_of", "source_of"]
 
 _FLAGS = tuple(STEPS + name for name in rlds.STEP_FLAGS)
-# What the last step has no values of, where its observation is the final one.
-_OF_TRANSITIONS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,7 +299,7 @@ def _trimmed(episode: SourceEpisode, begin: int, end: int, flags: Collection[str
     is_cut = end < number
     if is_cut and episode.final_observation_known:
         for path in steps:
-            if root_of(path) in _OF_TRANSITIONS:
+            if root_of(path) in OF_TRANSITIONS:
                 steps[path] = steps[path].copy()
                 steps[path][-1] = np.zeros((), steps[path].dtype)
     values = dict(leaves_at(episode.metadata, None))

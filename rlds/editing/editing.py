@@ -19,7 +19,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import LINEAGE, Export, Exported, export_class, prepare, write_export
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.rates import rate_in
-from rlds.sources.source import StoredSource
+from rlds.sources.source import Source, StoredSource
 from rlds_ecosystem import stores
 from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.replacing import FOLDER, replaced
@@ -80,6 +80,7 @@ class Edit:
       of: How many there are.
       copied: How many of them stay as they are stored.
       placements: What becomes of each field.
+      stale: Files of others in the folder that are wrong for what becomes of it; they are left out.
       notes: What is done that nobody asked for in so many words.
       licenses: Under which terms the datasets are that it is made of, by their names.
     """
@@ -116,7 +117,15 @@ class Edit:
         rows = np.flatnonzero(draft.kept)
         own = np.array([part.episodes.format == format for part in draft.parts.values()])
         self.copied = int((own[self.view.parts_of(rows)] & ~self.view.touched(rows)).sum())
+        self.stale: list[str] = []
+        if self.format == self.format_before and (self.copied < self.of or len(draft.parts) > 1):
+            folder = Path(_place_of(self.source, next(iter(draft.parts))))
+            found = (folder.glob(name) for name in export_class(format).statistics)
+            self.stale = sorted(str(file) for files in found for file in files)
         self.notes = [*draft.notes, *self._notes_on_licenses()]
+        self.notes += [
+            f"{file} is left out: it is of the episodes as they were" for file in self.stale
+        ]
         if len(draft.parts) > 1:
             self.notes += [
                 f"episodes that are in two datasets, in {one} and in {other}: {number}"
@@ -299,7 +308,8 @@ def _in_place(
             raise StorageError(f"{target} has changed since it was opened; do it again")
         found = made.write(draft, splits, settings, at=target)
         if target.is_dir():
-            _copy_others(target, draft, {os.path.abspath(p) for p in made.source.inputs()})
+            known = {os.path.abspath(path) for path in (*made.source.inputs(), *made.stale)}
+            _copy_others(target, draft, known)
     if target.is_file():  # That of a file is beside it.
         made.write_lineage(target, splits)
     return dataclasses.replace(found, path=os.fspath(target))
@@ -312,7 +322,7 @@ def _target_of(made: Edit, path: str | os.PathLike[str]) -> Path:
       ValueError: It is not clear what that is, or nothing can take its place.
     """
     source, suffixes = made.source, export_class(made.format).suffixes
-    target = Path(source.directory if isinstance(source, StoredSource) else path)
+    target = Path(_place_of(source, path))
     if not stores.is_local(path) or not target.exists():
         what = f"{os.fspath(path)!r} is no file or folder here"
     elif made.is_split and not made.keeps_splits:
@@ -327,6 +337,11 @@ def _target_of(made: Edit, path: str | os.PathLike[str]) -> Path:
     else:
         return target
     raise ValueError(f"{what}: say where to write it (--to)")
+
+
+def _place_of(source: Source, path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Where a dataset is that was opened by a path, which may be above it."""
+    return source.directory if isinstance(source, StoredSource) else path
 
 
 def _without_layout(draft: Draft, format: str) -> dict[str, Any]:

@@ -121,6 +121,8 @@ class Trim(Operation):
 class Set(Operation):
     """Gives a field of episodes, or of all of their steps, a value.
 
+    The step of the final observation has no action, no reward and no discount: placeholders stay.
+
     Attributes:
       field: The path of the field: `success`, `steps/reward`; `instruction` for the one that is
         called so in the data; or `truncated`, `complete`.

@@ -15,6 +15,7 @@ from rlds.sources.episode_fields import as_converted
 from rlds.sources.label_rows import COLUMN as LABELS
 from rlds.sources.rates import rate_in
 from rlds.sources.source import (
+    OF_TRANSITIONS,
     DamagedEpisode,
     RandomAccessSource,
     Source,
@@ -34,8 +35,6 @@ __all__ = ["RowMaker"]
 _LONGEST_TEXT = 500
 # So many bytes of numbers are in memory at once, about.
 _BYTES_AT_ONCE = 16 << 20
-# Of these the last step has placeholders, where the observation after the last action is known.
-_OF_TRANSITIONS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 _NO_NUMBERS = np.empty(0)
 # So many small episodes are read before they are looked at; they may have so many bytes together.
 _MOST_AHEAD, _BYTES_AHEAD = 64, 1 << 20
@@ -75,7 +74,7 @@ class RowMaker:
         self._of_transitions = [
             place
             for place, path in enumerate(self._numbers.values())
-            if root_of(path) in _OF_TRANSITIONS
+            if root_of(path) in OF_TRANSITIONS
         ]
         self.schema = arrow.schema([*columns.items()])
         self._instructions = [path for path in (*episode, *steps) if is_instruction(path)]

@@ -119,6 +119,8 @@ class Export(abc.ABC):
       format: The name of the format, which `rlds.sources.open` has it by.
       suffixes: With which of them the name of the file ends that it makes; none for a folder.
       keeps_splits: Whether what it writes has the splits that the episodes are in.
+      statistics: Patterns of the names of files that others keep in the folder of a dataset, and
+        that are wrong once it has other episodes.
       episodes: The episodes.
       keeps_layout: Whether it knows what to do with the metadata of data in its own format whose
         fields are others now.
@@ -137,6 +139,7 @@ class Export(abc.ABC):
     suffixes: tuple[str, ...] = ()
     keeps_splits: ClassVar[bool] = False
     keeps_layout: ClassVar[bool] = False
+    statistics: ClassVar[Sequence[str]] = ()
     is_exact: bool = True
     unchecked: Collection[str] = ()
 

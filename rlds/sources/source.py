@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ALL_ROWS",
     "FACTS",
+    "OF_TRANSITIONS",
     "DamagedEpisode",
     "Origin",
     "Outline",
@@ -59,6 +60,9 @@ ALL_ROWS = slice(None)
 
 FACTS = ("description", "homepage", "citation", "license")
 """The attributes of a `Source` that say something of its data, in words."""
+
+OF_TRANSITIONS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
+"""The fields that the last step has no values of, if its observation is the final one."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -41,6 +41,7 @@ class AlohaExport(Hdf5EpisodesExport):
     format = "aloha"
     table = TABLE
     holds_files = True
+    statistics = ("dataset_stats.pkl",)  # ACT makes it anew when it trains.
 
     def __init__(
         self, episodes: Episodes, *, fields: Mapping[str, str] | None = None, sim: bool = False

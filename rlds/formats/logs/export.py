@@ -30,7 +30,7 @@ from rlds.sources.exporting import (
     sidecar_placements,
 )
 from rlds.sources.sidecar import Sidecar, SidecarWriter
-from rlds.sources.source import Place, SourceEpisode
+from rlds.sources.source import OF_TRANSITIONS, Place, SourceEpisode
 from rlds.video import VIDEO
 from rlds_ecosystem.columns import known_field
 from rlds_ecosystem.fields import Field
@@ -38,7 +38,6 @@ from rlds_ecosystem.nests import leaves_at, nest, root_of
 
 __all__ = ["EnvLoggerExport"]
 
-_OF_TRANSITIONS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 _SPECS = "environment_specs"
 
 
@@ -77,7 +76,7 @@ class EnvLoggerExport(Export):
             for path, field in leaves_at(episodes.source.episode_fields(), None)
             if _can_hold(field) and root_of(path) != VIDEO
         }
-        whole = [path for path in places if root_of(path) not in _OF_TRANSITIONS]
+        whole = [path for path in places if root_of(path) not in OF_TRANSITIONS]
         self._sidecar = Sidecar.of(
             episodes,
             places,
@@ -135,7 +134,7 @@ class EnvLoggerExport(Export):
         """The specs of an environment whose steps have the fields."""
         assert self._sidecar is not None
         found = nest({path: _spec_of(self._sidecar.steps[path]) for path in self._sidecar.places})
-        names = (rlds.OBSERVATION, *_OF_TRANSITIONS)
+        names = (rlds.OBSERVATION, *OF_TRANSITIONS)
         known = {name: found[name] for name in names if name in found}
         known.setdefault(rlds.DISCOUNT, specs.Array((), np.float32))
         return {f"{name}_spec": spec_codec.encode(spec) for name, spec in known.items()}
@@ -171,7 +170,7 @@ class EnvLoggerExport(Export):
             arrived: dict[str, Any] = {}
             if not is_first:
                 arrived = {rlds.DISCOUNT: np.float32(not (is_last and terminal)), **before}
-            before = {name: now.pop(name) for name in _OF_TRANSITIONS if name in now}
+            before = {name: now.pop(name) for name in OF_TRANSITIONS if name in now}
             timestep = dm_env.TimeStep(
                 kind,
                 arrived.get(rlds.REWARD),

@@ -13,13 +13,11 @@ from etils import epath
 import rlds
 from rlds.raw_files.npz_files import NpzFile, open_npz
 from rlds.raw_files.untrusted import check_is_file
-from rlds.sources.source import SourceError
+from rlds.sources.source import OF_TRANSITIONS, SourceError
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import Paths, conflicts, root_of
 
-__all__ = ["OF_TRANSITIONS", "EpisodeFile", "has_actions", "open_episode"]
-
-OF_TRANSITIONS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
+__all__ = ["EpisodeFile", "has_actions", "open_episode"]
 
 _PLURALS = {f"{name}s": name for name in (rlds.OBSERVATION, *OF_TRANSITIONS)}
 _TERMINAL, _DONE, _TRUNCATED = "terminal", "done", "truncated"

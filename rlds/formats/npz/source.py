@@ -27,12 +27,13 @@ from typing_extensions import override
 
 import rlds
 from rlds.alignment import from_sars
-from rlds.formats.npz.arrays import OF_TRANSITIONS, EpisodeFile, has_actions, open_episode
+from rlds.formats.npz.arrays import EpisodeFile, has_actions, open_episode
 from rlds.raw_files.input_files import natural_order, present
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import (
     ALL_ROWS,
+    OF_TRANSITIONS,
     Origin,
     RandomAccessSource,
     SourceEpisode,

@@ -44,6 +44,7 @@ class TfdsExport(Export):
 
     format = "tfds"
     keeps_splits: ClassVar[bool] = True
+    statistics = ("dataset_statistics*.json",)  # dlimp, Octo and OpenVLA make them anew.
 
     def __init__(
         self,

@@ -130,7 +130,7 @@ def test_what_operations_do(robot, tmp_path):
     assert trimmed["is_last"].tolist() == [False, False, True]
     assert trimmed["is_first"].tolist() == [True, False, False]
     assert not trimmed.truncated
-    assert after[3]["reward"].tolist() == [2] * 5
+    assert after[3]["reward"].tolist() == [2] * 4 + [0]  # A placeholder stays one.
     assert after[1]["observation"].keys() == {"joints"}
     assert after[1]["speed"].tolist() == [0, 1, 2, 3, 4, 5]
     assert np.array_equal(after[1]["action"], before[1]["action"])
@@ -307,6 +307,25 @@ def test_every_format_that_is_written(name, tmp_path):
             assert one == two
         assert list(differences(episode, found, names)) == []
     assert editing.origin_of(editing.lineage_of(path), "train", 0)[0][2] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("aloha", "dataset_stats.pkl"), ("folder_tfrecord", "dataset_statistics_1f.json")],
+)
+def test_statistics_of_others_are_not_kept_once_they_are_wrong(name, file, tmp_path):
+    hostile_sources.FORMATS[name].write(tmp_path)
+    for other in (file, "README.md"):
+        (tmp_path / other).write_text("Mine.")
+    edit = editing.prepare_edit(tmp_path, [Describe("license", "MIT")])
+    assert edit.stale == []
+    rlds.edit(tmp_path, Describe("license", "MIT"))
+    assert (tmp_path / file).exists()
+    plan = str(editing.prepare_edit(tmp_path, [Delete(episodes=[0])]))
+    assert f"{file} is left out: it is of the episodes as they were" in plan
+    rlds.edit(tmp_path, Delete(episodes=[0]))
+    assert not (tmp_path / file).exists()
+    assert (tmp_path / "README.md").read_text() == "Mine."
 
 
 @pytest.mark.parametrize("name", FORMATS)
