@@ -12,6 +12,7 @@ from envlogger.reader import Reader as Reader
 from envlogger.recovery import RecoveryReport as RecoveryReport
 from envlogger.recovery import recover as recover
 from envlogger.step_data import StepData as StepData
+from envlogger.stream_recorder import StreamRecorder as StreamRecorder
 from rlds_ecosystem.video_codec import Video as Video
 
 __version__: str

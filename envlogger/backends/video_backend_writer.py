@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import os
 import queue
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, BinaryIO, Literal
+from concurrent.futures import Future
+from typing import Any, Literal
 
 import numpy as np
 from typing_extensions import override
 
 from envlogger.backends.backend_writer import BackendWriter
+from envlogger.backends.frame_threads import FrameThread, Packet, WaitingFrames
 from envlogger.backends.schedulers import Scheduler
 from envlogger.converters.step_encoder import StepEncoder
 from envlogger.converters.video_fields import (
@@ -28,7 +27,7 @@ from envlogger.converters.video_fields import (
 )
 from envlogger.errors import StorageError, UnsupportedValueError
 from envlogger.step_data import StepData
-from rlds_ecosystem.video_codec import FrameEncoder, Video
+from rlds_ecosystem.video_codec import Video
 
 __all__ = ["VideoBackendWriter"]
 
@@ -36,8 +35,6 @@ __all__ = ["VideoBackendWriter"]
 _MAX_PENDING_BYTES = 64 << 20
 # A chunk of the log that has more than this ends before a group of pictures.
 _CHUNK_BYTES = 256 << 10
-
-_Packet = tuple[bytes, int]
 
 
 class VideoBackendWriter(BackendWriter):
@@ -82,7 +79,7 @@ class VideoBackendWriter(BackendWriter):
             for name, way in video.items()
         }
         metadata = {**(metadata or {}), KEY: said}
-        waiting = _Waiting(max_pending_bytes, when_behind == "disk")
+        waiting = WaitingFrames(max_pending_bytes, when_behind == "disk")
         self._cameras = [
             _Camera(tuple(filter(None, name.split("/"))), way, tuple(shapes[name]), waiting)
             for name, way in video.items()
@@ -119,7 +116,7 @@ class VideoBackendWriter(BackendWriter):
         self._jobs.put(lambda: self._hand_over(step, packets, is_new_episode))
 
     def _hand_over(
-        self, step: StepData, packets: Sequence[Future[_Packet]], is_new_episode: bool
+        self, step: StepData, packets: Sequence[Future[Packet]], is_new_episode: bool
     ) -> None:
         found = [packet.result() for packet in packets]
         for camera, packet in zip(self._cameras, found):
@@ -219,16 +216,14 @@ class VideoBackendWriter(BackendWriter):
                 return
 
 
-class _Camera:
+class _Camera(FrameThread):
     """A field of observations, and the thread that encodes it."""
 
     def __init__(
-        self, path: tuple[str, ...], video: Video, shape: tuple[int, ...], waiting: _Waiting
+        self, path: tuple[str, ...], video: Video, shape: tuple[int, ...], waiting: WaitingFrames
     ) -> None:
-        self._path, self._video, self._shape, self._waiting = path, video, shape, waiting
-        self._encoder = FrameEncoder(video, shape)
-        self._since_key, self._is_worse = 0, False
-        self._thread = ThreadPoolExecutor(1, f"envlogger-{'-'.join(path) or OBSERVATION}")
+        self._path = path
+        super().__init__(video, shape, waiting, f"envlogger-{'-'.join(path) or OBSERVATION}")
 
     def frame_of(self, data: StepData) -> np.ndarray:
         """Returns the frame of a step.
@@ -239,115 +234,18 @@ class _Camera:
         frame = value_at(data.timestep.observation, self._path)
         if (
             not isinstance(frame, np.ndarray)
-            or frame.shape != self._shape
+            or frame.shape != self.shape
             or frame.dtype != np.uint8
         ):
             found = f"{frame.dtype} of shape {frame.shape}" if hasattr(frame, "shape") else frame
             raise UnsupportedValueError(
                 f"observation {'/'.join(self._path)}: got {found!r}, expected a frame of uint8 of "
-                f"shape {self._shape}; a camera that has none can repeat its last one"
+                f"shape {self.shape}; a camera that has none can repeat its last one"
             )
         return frame
 
-    def put(self, step: StepData, packet: _Packet) -> StepData:
+    def put(self, step: StepData, packet: Packet) -> StepData:
         """Returns a step with a packet in the place of the frame."""
         stored = {PACKET: packet[0], SINCE_KEY: packet[1]}
         observation = replaced(step.timestep.observation, self._path, stored)
         return step._replace(timestep=step.timestep._replace(observation=observation))
-
-    def encode(self, frame: np.ndarray, *, begins: bool) -> Future[_Packet]:
-        """Has a frame encoded, of which a copy is made."""
-        return self._thread.submit(self._encoded, self._waiting.put(frame), begins)
-
-    def _encoded(self, place: int | np.ndarray, begins: bool) -> _Packet:
-        frame = self._waiting.take(place, self._shape)
-        try:
-            at_key = self._since_key + 1 >= self._video.gop
-            is_worse = self._waiting.is_behind if at_key else self._is_worse
-            if begins or is_worse is not self._is_worse:
-                self._encoder.close()
-                video = self._video.worse() if is_worse else self._video
-                self._encoder, self._is_worse = FrameEncoder(video, self._shape), is_worse
-            packet, is_key = self._encoder.encode(frame)
-        finally:
-            self._waiting.done(frame.nbytes)
-        self._since_key = 0 if is_key else self._since_key + 1
-        return packet, self._since_key
-
-    def close(self) -> None:
-        """Ends the thread."""
-        self._thread.shutdown(cancel_futures=True)
-        self._encoder.close()
-
-
-class _Waiting:
-    """The frames that wait for their encoders: in memory, then on the disk or outside."""
-
-    def __init__(self, max_bytes: int, may_spill: bool) -> None:
-        if not max_bytes > 0:
-            raise ValueError(f"max_pending_bytes must be positive, got {max_bytes}")
-        self._max_bytes, self._may_spill = max_bytes, may_spill
-        self._bytes, self._is_over = 0, False
-        self._has_room = threading.Condition()
-        self._file: BinaryIO | None = None
-        self._end = self._num_spilled = 0
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether quality has to fall."""
-        return not self._may_spill and self._bytes * 2 > self._max_bytes
-
-    def put(self, frame: np.ndarray) -> int | np.ndarray:
-        """Copies a frame; returns the copy, or where it is in the file."""
-        with self._has_room:
-            while self._bytes + frame.nbytes > self._max_bytes and self._bytes:
-                if self._may_spill:
-                    with contextlib.suppress(OSError):  # Of a full disk: then it has to wait.
-                        return self._spilled(frame)
-                if self._is_over:
-                    break
-                self._has_room.wait(0.1)
-            self._bytes += frame.nbytes
-        return frame.copy()
-
-    def _spilled(self, frame: np.ndarray) -> int:
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-        place, content = self._end, np.ascontiguousarray(frame).tobytes()
-        if os.pwrite(self._file.fileno(), content, place) < frame.nbytes:
-            raise OSError("the disk is full")
-        self._end += frame.nbytes
-        self._num_spilled += 1
-        return place
-
-    def take(self, place: int | np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Returns a frame, which counts as one in memory from now on."""
-        if isinstance(place, np.ndarray):
-            return place
-        assert self._file is not None
-        size = int(np.prod(shape))
-        content = os.pread(self._file.fileno(), size, place)
-        with self._has_room:
-            self._bytes += size
-            self._num_spilled -= 1
-            if not self._num_spilled:
-                self._file.truncate(0)
-                self._end = 0
-        return np.frombuffer(content, np.uint8).reshape(shape)
-
-    def done(self, num_bytes: int) -> None:
-        """Makes room for another frame."""
-        with self._has_room:
-            self._bytes -= num_bytes
-            self._has_room.notify_all()
-
-    def give_up(self) -> None:
-        """Lets whoever waits go on, as nothing is recorded any more."""
-        with self._has_room:
-            self._is_over = True
-            self._has_room.notify_all()
-
-    def close(self) -> None:
-        """Deletes the file."""
-        if self._file is not None:
-            self._file.close()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import rlds
-from rlds.formats.bags.config import BagConfig, Clock, FieldOf
+from rlds.formats.bags.config import BagConfig, Clock, EpisodesBy, FieldOf
 from rlds.formats.bags.definitions import decoder, plain_type
 from rlds.formats.bags.messages import Channel, Flaws
 from rlds.formats.bags.recordings import Recording
@@ -27,6 +27,7 @@ __all__ = ["Overview", "picked_of", "propose"]
 _MAX_BYTES = 256 << 20
 _ACTION_WORDS = ("action", "cmd", "command", "commands", "desired", "goal", "target", "control")
 # What each message is of little use in steps: the tree of frames, logs, clocks.
+_MARKS = "/episode"  # See `envlogger.StreamRecorder`.
 _BESIDE = ("tf2_msgs/", "tf/", "rosgraph_msgs/", "rcl_interfaces/", "diagnostic_msgs/")
 # What the topics of cameras end in.
 _OF_IMAGES = ("compressed", "image", "image_raw", "image_rect")
@@ -145,7 +146,8 @@ def propose(overview: Overview, recording: Recording) -> BagConfig:
 
     Its clock is the fastest topic of joint states, else the fastest of numbers, else of images. All
     topics that have numbers or images are fields of the observation, or of the action if their
-    names say so. A field holds the last message; an action is the first one of a step, unless there
+    names say so. Flags of the topic `/episode` say where episodes begin and end. A field holds the
+    last message; an action is the first one of a step, unless there
     are fewer than steps.
 
     Args:
@@ -157,7 +159,7 @@ def propose(overview: Overview, recording: Recording) -> BagConfig:
     """
     picked: dict[str, Picked] = {}
     for topic, seen in sorted(overview.topics.items()):
-        if not plain_type(seen.channel.type).startswith(_BESIDE):
+        if not plain_type(seen.channel.type).startswith(_BESIDE) and topic != _MARKS:
             for item in _useful(_fields_of(topic, seen), seen):
                 if not conflicts(picked, item.config.field):
                     picked[item.config.field] = item
@@ -177,7 +179,10 @@ def propose(overview: Overview, recording: Recording) -> BagConfig:
         is_often = seen.rate >= 0.9 * overview.topics[clock].rate
         is_command = is_often and path.split("/")[0] == rlds.ACTION
         fields.append(dataclasses.replace(item.config, policy="first" if is_command else "hold"))
-    return BagConfig(Clock(clock), tuple(fields))
+    marks = overview.topics.get(_MARKS)
+    is_marked = marks is not None and plain_type(marks.channel.type) == "std_msgs/msg/Bool"
+    episodes = EpisodesBy("marker", _MARKS) if is_marked else EpisodesBy()
+    return BagConfig(Clock(clock), tuple(fields), episodes)
 
 
 def _clock(overview: Overview, picked: Iterable[Picked]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.formats.bags.config import BagConfig, FieldOf
+from rlds.formats.bags.config import BagConfig, Clock, FieldOf
 from rlds.formats.bags.proposal import Overview, picked_of, propose
 from rlds.formats.bags.recordings import Family, Recording, find_recordings, looks_like
 from rlds.formats.bags.steps import (
@@ -67,7 +67,13 @@ class BagSource(RandomAccessSource):
         *,
         bag_config: str | Mapping[str, Any] | BagConfig | None = None,
         damaged_chunks: Literal["error", "leave_out"] = "error",
+        rate: float | None = None,
+        policy: Literal["hold", "nearest", "linear"] | None = None,
+        max_age: float | None = None,
+        video: Literal["packets", "frames", "png", "jpeg"] = "packets",
+        quality: int = 95,
     ) -> None:
+        self.video, self.quality = video, quality
         self._recordings = find_recordings(path, self.family)
         if not self._recordings:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no recordings ({self.family}).")
@@ -90,6 +96,7 @@ class BagSource(RandomAccessSource):
         with source_errors(os.fspath(path)):
             self._overview = self._look(given)
             self.config = given or propose(self._overview, self._recordings[0])
+            self.config = self._adjusted(self.config, rate, policy, max_age)
             self._overview.check(self.config, self._recordings[0])
             self._picked = self._pick()
         # With the joints in the order that was found.
@@ -127,6 +134,30 @@ class BagSource(RandomAccessSource):
             if found.topics and found.firsts.keys() >= wanted:
                 break
         return found
+
+    def _adjusted(
+        self, config: BagConfig, rate: float | None, policy: Any, max_age: float | None
+    ) -> BagConfig:
+        """Returns a configuration with what was said apart from it."""
+        for name, number in (("rate", rate), ("max_age", max_age)):
+            if number is not None and not number > 0:
+                raise ValueError(f"{name} must be positive, got {number}")
+        if policy not in (None, "hold", "nearest", "linear"):
+            raise ValueError(f"policy: got {policy!r}, expected hold, nearest or linear")
+        fields = []
+        for field in config.fields:
+            changes: dict[str, Any] = {} if max_age is None else {"max_age": max_age}
+            is_action = root_of(field.field) == rlds.ACTION
+            if is_action and rate and field.policy == "hold":
+                is_often = self._overview.topics[field.topic].rate >= 0.9 * rate
+                changes |= {"policy": "first"} if is_often else {}
+            elif policy is not None and field.policy == "hold" and not is_action:
+                picked = picked_of(field, *self._overview.firsts[field.field], config)
+                is_float = picked.kind == "numbers" and picked.field.column_dtype.kind == "f"
+                changes |= {"policy": policy} if policy != "linear" or is_float else {}
+            fields.append(dataclasses.replace(field, **changes))
+        clock = config.clock if rate is None else Clock(rate=rate)
+        return dataclasses.replace(config, clock=clock, fields=tuple(fields))
 
     def _pick(self) -> dict[str, Picked]:
         """Finds out what the fields hold, from the first messages of their topics."""
@@ -454,6 +485,13 @@ class McapSource(BagSource):
       bag_config: The configuration: TOML, the path of a file with it, or a `BagConfig`.
       damaged_chunks: Whether a damaged piece of an MCAP file is an error of the episodes that it is
         in, or is left out of them: then they are not `complete`.
+      rate: How many steps a second has, in place of what the configuration says.
+      policy: Which messages fields of observations have that would "hold" the last one: "nearest",
+        or "linear" for what is between two messages, of fields of floats.
+      max_age: How many seconds a message may be away from its step, of all fields.
+      video: Whether video stays "packets", in a clip of the episode, see `rlds.video`; or
+        `rlds.sources.open` gives steps with "frames", "png" or "jpeg" files.
+      quality: Of such JPEG files, from 1 to 100.
 
     Raises:
       FileNotFoundError: There are no such files.

@@ -1,0 +1,148 @@
+"""Threads that encode the frames of cameras, and the frames that wait for them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import BinaryIO, TypeAlias
+
+import numpy as np
+
+from rlds_ecosystem.video_codec import FrameEncoder, Video
+
+__all__ = ["FrameThread", "Packet", "WaitingFrames"]
+
+Packet: TypeAlias = tuple[bytes, int]
+"""A packet, and how many frames come between it and the one that decoding begins with."""
+
+
+class FrameThread:
+    """Encodes the frames of a camera in a thread, in their order.
+
+    Args:
+      video: How.
+      shape: Of a frame.
+      waiting: Takes the frames that wait; cameras may share it.
+      name: What to call the thread.
+    """
+
+    def __init__(
+        self, video: Video, shape: tuple[int, ...], waiting: WaitingFrames, name: str
+    ) -> None:
+        self._video, self.shape, self._waiting = video, shape, waiting
+        self._encoder = FrameEncoder(video, shape)
+        self._since_key, self._is_worse = 0, False
+        self._thread = ThreadPoolExecutor(1, name)
+
+    def encode(self, frame: np.ndarray, *, begins: bool) -> Future[Packet]:
+        """Has a frame encoded, of which a copy is made.
+
+        Args:
+          frame: The frame.
+          begins: Whether decoding has to begin with it.
+        """
+        return self._thread.submit(self._encoded, self._waiting.put(frame), begins)
+
+    def _encoded(self, place: int | np.ndarray, begins: bool) -> Packet:
+        frame = self._waiting.take(place, self.shape)
+        try:
+            at_key = self._since_key + 1 >= self._video.gop
+            is_worse = self._waiting.is_behind if at_key else self._is_worse
+            if begins or is_worse is not self._is_worse:
+                self._encoder.close()
+                video = self._video.worse() if is_worse else self._video
+                self._encoder, self._is_worse = FrameEncoder(video, self.shape), is_worse
+            packet, is_key = self._encoder.encode(frame)
+        finally:
+            self._waiting.done(frame.nbytes)
+        self._since_key = 0 if is_key else self._since_key + 1
+        return packet, self._since_key
+
+    def close(self) -> None:
+        """Encodes what waits, and ends the thread."""
+        self._thread.shutdown()
+        self._encoder.close()
+
+
+class WaitingFrames:
+    """The frames that wait for their encoders: in memory, then on the disk or outside.
+
+    Args:
+      max_bytes: How many bytes may wait in memory.
+      may_spill: Whether more go to a temporary file; if not, `put` waits, and quality has to fall.
+
+    Raises:
+      ValueError: `max_bytes` is not positive.
+    """
+
+    def __init__(self, max_bytes: int, may_spill: bool) -> None:
+        if not max_bytes > 0:
+            raise ValueError(f"max_pending_bytes must be positive, got {max_bytes}")
+        self._max_bytes, self._may_spill = max_bytes, may_spill
+        self._bytes, self._is_over = 0, False
+        self._has_room = threading.Condition()
+        self._file: BinaryIO | None = None
+        self._end = self._num_spilled = 0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether quality has to fall."""
+        return not self._may_spill and self._bytes * 2 > self._max_bytes
+
+    def put(self, frame: np.ndarray) -> int | np.ndarray:
+        """Copies a frame; returns the copy, or where it is in the file."""
+        with self._has_room:
+            while self._bytes + frame.nbytes > self._max_bytes and self._bytes:
+                if self._may_spill:
+                    with contextlib.suppress(OSError):  # Of a full disk: then it has to wait.
+                        return self._spilled(frame)
+                if self._is_over:
+                    break
+                self._has_room.wait(0.1)
+            self._bytes += frame.nbytes
+        return frame.copy()
+
+    def _spilled(self, frame: np.ndarray) -> int:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+        place, content = self._end, np.ascontiguousarray(frame).tobytes()
+        if os.pwrite(self._file.fileno(), content, place) < frame.nbytes:
+            raise OSError("the disk is full")
+        self._end += frame.nbytes
+        self._num_spilled += 1
+        return place
+
+    def take(self, place: int | np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Returns a frame, which counts as one in memory from now on."""
+        if isinstance(place, np.ndarray):
+            return place
+        assert self._file is not None
+        size = int(np.prod(shape))
+        content = os.pread(self._file.fileno(), size, place)
+        with self._has_room:
+            self._bytes += size
+            self._num_spilled -= 1
+            if not self._num_spilled:
+                self._file.truncate(0)
+                self._end = 0
+        return np.frombuffer(content, np.uint8).reshape(shape)
+
+    def done(self, num_bytes: int) -> None:
+        """Makes room for another frame."""
+        with self._has_room:
+            self._bytes -= num_bytes
+            self._has_room.notify_all()
+
+    def give_up(self) -> None:
+        """Lets whoever waits go on, as nothing is recorded any more."""
+        with self._has_room:
+            self._is_over = True
+            self._has_room.notify_all()
+
+    def close(self) -> None:
+        """Deletes the file."""
+        if self._file is not None:
+            self._file.close()

@@ -1,0 +1,75 @@
+"""Records a simulated arm whose devices have their own clocks, and makes steps of the recording.
+
+    python examples/record_streams.py --seconds 5 --output out/streams
+
+Each device has a thread that pushes what it measures when it measures it. Killed at any time, the
+recording has everything up to a twentieth of a second before.
+"""
+
+import argparse
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import envlogger
+import rlds.sources
+
+
+def frame(at: float) -> np.ndarray:
+    """The picture of a bar that swings with the arm."""
+    image = np.full((96, 128, 3), 40, np.uint8)
+    column = int(64 + 50 * np.sin(at))
+    image[20:80, max(column - 4, 0) : column + 4] = (220, 180, 60)
+    return image
+
+
+DEVICES: dict[str, tuple[float, Callable[[float], object]]] = {
+    "camera": (30, frame),
+    "joints": (500, lambda at: np.sin(at + np.arange(7)).astype(np.float32)),
+    "force": (1000, lambda at: np.float32(9.81 + 0.1 * np.sin(40 * at))),
+    "action/target": (20, lambda at: np.sin(at + 0.05 + np.arange(7)).astype(np.float32)),
+}
+
+
+def run(recorder: envlogger.StreamRecorder, name: str, done: threading.Event) -> None:
+    """Measures at the rate of a device until all is done."""
+    rate, measure = DEVICES[name]
+    begin = time.time_ns()
+    number = 0
+    while not done.is_set():
+        at = begin + round(number * 1e9 / rate)
+        number += 1
+        time.sleep(max(at - time.time_ns(), 0) / 1e9)
+        recorder.push(name, at, measure((at - begin) / 1e9))
+
+
+def main() -> None:
+    """Records, and says what there is."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--output", type=Path, default=Path("out/streams"))
+    arguments = parser.parse_args()
+    done = threading.Event()
+    with envlogger.StreamRecorder(
+        arguments.output, video={"camera": envlogger.Video()}
+    ) as recorder:
+        threads = [threading.Thread(target=run, args=(recorder, name, done)) for name in DEVICES]
+        for thread in threads:
+            thread.start()
+        with recorder.episode():
+            time.sleep(arguments.seconds)
+        done.set()
+        for thread in threads:
+            thread.join()
+    episodes = rlds.sources.open(arguments.output, rate=20, policy="linear", max_age=0.1)
+    for episode in episodes:
+        joints = episode.steps["observation"]["joints"]
+        print(f"{episode.key}: {episode.num_steps} steps at 20 Hz, joints {joints.shape}")
+    print(f"next: rlds convert {arguments.output} steps --to tfrecord -O rate=20")
+
+
+if __name__ == "__main__":
+    main()

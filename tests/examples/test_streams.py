@@ -1,0 +1,31 @@
+"""The scripts that record streams and play them back run, and say what is so."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+import rlds.sources
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+pytest.importorskip("av")
+pytest.importorskip("rosbags")
+
+
+def run(monkeypatch, script, *arguments):
+    monkeypatch.setattr(sys, "argv", [script, *map(str, arguments)])
+    runpy.run_path(str(EXAMPLES / script), run_name="__main__")
+
+
+def test_record_and_play_back(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "streams"
+    run(monkeypatch, "record_streams.py", "--seconds", 1, "--output", folder)
+    said = capsys.readouterr().out
+    episodes = rlds.sources.open(folder, rate=20)
+    assert len(episodes) == 1
+    assert 10 <= episodes[0].num_steps <= 21
+    assert "steps at 20 Hz, joints" in said
+    run(monkeypatch, "play_back.py", folder, "--speed", 10, "--option", "rate=20")
+    assert f"{episodes[0].num_steps} actions" in capsys.readouterr().out
