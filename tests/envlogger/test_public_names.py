@@ -9,7 +9,7 @@ from envlogger import errors
 def test_listed_names_are_there():
     assert set(envlogger.__all__) == {
         *("BackendType", "Damage", "Data", "Datum", "EnvLogger", "Reader", "RecoveryReport"),
-        *("RiegeliBackendWriter", "Scheduler", "StepData", "recover"),
+        *("RiegeliBackendWriter", "Scheduler", "StepData", "StreamRecorder", "Video", "recover"),
     }
 
 
