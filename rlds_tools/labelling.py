@@ -13,7 +13,7 @@ from rlds import labels as rlds_labels
 from rlds.labels import Agreement, Label, Labels
 from rlds.labels.label_files import as_text
 from rlds_tools.editing import numbers_of, span_of
-from rlds_tools.results import Block, Result, Spread, Table, count
+from rlds_tools.results import Block, Result, Table, count
 
 __all__ = [
     "Agreements",
@@ -39,23 +39,21 @@ class Layer:
       name: Its name.
       type: Its type.
       labels: How many labels it has.
-      values: How often each value is there; that of other types than numbers.
-      numbers: How numbers are spread.
-      annotators: How many labels each annotator has added.
-      episodes: How many episodes have labels.
+      episodes: How many episodes have some.
       unlabelled: How many have none.
       disagree: Of how many episodes annotators say different things as a whole.
+      values: How often each value is there; of numbers, the smallest, the mean and the largest.
+      annotators: How many labels each annotator has added.
     """
 
     name: str
     type: str
     labels: int
-    values: Mapping[str, int]
-    numbers: Spread | None
-    annotators: Mapping[str, int]
     episodes: int
     unlabelled: int
     disagree: int
+    values: Mapping[str, float]
+    annotators: Mapping[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,15 +78,7 @@ class Layers(Result):
             yield f"next: rlds label add {self.path} quality 0 good --by NAME"
             return
         columns = ["layer", "type", ">labels", ">episodes", ">unlabelled", ">disagree"]
-        rows = [
-            [
-                *(layer.name, layer.type, f"{layer.labels:,}", f"{layer.episodes:,}"),
-                *(f"{layer.unlabelled:,}", f"{layer.disagree:,}"),
-                _counted(layer.values) if layer.numbers is None else _spread(layer.numbers),
-                _counted(layer.annotators),
-            ]
-            for layer in self.layers
-        ]
+        rows = [[*map(_cell, vars(layer).values())] for layer in self.layers]
         yield Table([*columns, "values", "by"], rows)
         yield f"next: rlds label agreement {self.path} · rlds label export {self.path} labels.csv"
 
@@ -119,48 +109,35 @@ class Agreements(Result):
 
     Attributes:
       path: The dataset.
-      layers: What `rlds.labels.agreement` returns, by the names of layers.
+      compared: What `rlds.labels.agreement` returns of each layer.
     """
 
     path: str
-    layers: Mapping[str, Agreement]
+    compared: Sequence[Agreement]
 
     @override
     def blocks(self) -> Iterator[Block]:
         yield f"{self.path}: Krippendorff's alpha"
-        rows = []
-        for layer, found in self.layers.items():
-            names = {"all": found} if len(found.pairs) != 1 else {}
-            names |= {f"{one}, {other}": each for (one, other), each in found.pairs.items()}
-            rows += [[layer, who, *_agreed(each)] for who, each in names.items()]
+        rows = [
+            [
+                *(each.layer, ", ".join(each.annotators)),
+                "-" if each.alpha is None else f"{each.alpha:.3f}",
+                "-" if each.equal is None else f"{each.equal:.0%}",
+                f"{each.units:,}",
+            ]
+            for each in self.compared
+        ]
         yield Table(["layer", "annotators", ">alpha", ">equal", ">compared"], rows)
-        if any("-" in row for row in rows):
+        if any(each.alpha is None for each in self.compared):
             yield "-: not defined, as all values are equal, or nobody labels what others label"
 
-    @override
-    def to_dict(self) -> dict[str, Any]:
-        def plain(found: Agreement) -> dict[str, Any]:
-            facts = {"alpha": found.alpha, "units": found.units, "equal": found.equal}
-            pairs = [{"annotators": [*who], **plain(each)} for who, each in found.pairs.items()]
-            return {**facts, "pairs": pairs}
 
-        return {"path": self.path, "layers": {n: plain(f) for n, f in self.layers.items()}}
-
-
-def _counted(values: Mapping[str, int]) -> str:
-    shown = [f"{value} {number}" for value, number in values.items()]
+def _cell(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return f"{value:,}" if isinstance(value, int) else str(value)
+    shown = [f"{name} {number:,.6g}" for name, number in value.items()]
     more = [f"and {len(shown) - _SHOWN} more"] if len(shown) > _SHOWN else []
     return ", ".join([*shown[:_SHOWN], *more])
-
-
-def _spread(numbers: Spread) -> str:
-    least, _, mean, most = numbers.cells()
-    return f"{least} … {most}, mean {mean}"
-
-
-def _agreed(found: Agreement) -> list[str]:
-    alpha, equal = (f"{found.alpha:.3f}" if found.alpha is not None else "-", found.equal)
-    return [alpha, "-" if equal is None else f"{equal:.0%}", f"{found.units:,}"]
 
 
 def show(path: str, format: str | None = None) -> Layers:
@@ -179,24 +156,24 @@ def show(path: str, format: str | None = None) -> Layers:
 
 
 def _layer(rows: Sequence[Label], labels: Labels) -> Layer:
-    is_number, of_episodes = rows[0].type == "number", Counter(labels.digests)
-    whole: dict[str, set[Any]] = {}
+    number_of = Counter(labels.digests)  # Several episodes may have the same steps.
+    whole: dict[str, set[Any]] = {row.episode: set() for row in rows}
     for row in rows:
-        values = whole.setdefault(row.episode, set())
-        if row.end is None:
-            values.add(row.value)
-    episodes = sum(of_episodes[episode] for episode in whole)
-    counts = Counter(as_text(row.value) for row in rows)
+        whole[row.episode] |= {row.value} if row.end is None else set()
+    episodes = sum(number_of[episode] for episode in whole)
+    values: dict[str, float] = dict(Counter(as_text(row.value) for row in rows).most_common())
+    if rows[0].type == "number":
+        numbers = [float(row.value or 0) for row in rows]
+        values = {"min": min(numbers), "mean": sum(numbers) / len(rows), "max": max(numbers)}
     return Layer(
         rows[0].layer,
         rows[0].type,
         len(rows),
-        {} if is_number else dict(counts.most_common()),
-        Spread.of([float(row.value or 0) for row in rows]) if is_number else None,
-        dict(Counter(row.annotator for row in rows).most_common()),
         episodes,
         len(labels.digests) - episodes,
-        sum(of_episodes[episode] for episode, values in whole.items() if len(values) > 1),
+        sum(number_of[episode] for episode, said in whole.items() if len(said) > 1),
+        values,
+        dict(Counter(row.annotator for row in rows).most_common()),
     )
 
 
@@ -224,15 +201,14 @@ def add(
       format: The format of the data, if it cannot be recognized.
     """
     labels = rlds_labels.open(path, format=format)
+    said = {"layer": layer, "type": type, "value": value, "annotator": by, "tool": "rlds label"}
     rows = []
     for number in numbers_of(episodes, "EPISODES"):
         if not 0 <= number < len(labels.digests):
             raise IndexError(f"no episode {number}, there are {len(labels.digests)}")
         begin, end = (None, None) if steps is None else span_of(steps, "--steps")
         end = labels.lengths[number] if steps is not None and end is None else end
-        where = {"episode": labels.digests[number], "begin": begin, "end": end, "type": type}
-        said = {"layer": layer, "value": value, "annotator": by, "tool": "rlds label"}
-        rows.append({**where, **said})
+        rows.append({**said, "episode": labels.digests[number], "begin": begin, "end": end})
     found = rlds_labels.as_labels(rows, labels)
     labels.add_rows(found)
     return Moved(path, len(found), "added")
@@ -267,4 +243,4 @@ def agreement(path: str, layer: str | None = None, format: str | None = None) ->
     names = sorted({row.layer for row in labels}) if layer is None else [layer]
     if not names:
         raise ValueError(f"{path}: no labels of its episodes; add some first")
-    return Agreements(path, {name: rlds_labels.agreement(labels, name) for name in names})
+    return Agreements(path, [a for n in names for a in rlds_labels.agreement(labels, n)])

@@ -27,12 +27,6 @@ class _Group(click.Group):
         return super().parse_args(ctx, args)
 
 
-def _format_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--format", help="The format of PATH, if it cannot be recognized.")(
-        function
-    )
-
-
 @click.group(cls=_Group, epilog=EXAMPLES, subcommand_metavar="[COMMAND] PATH [ARGS]...")
 def command() -> None:
     """Label episodes and steps, beside data that stays as it is.
@@ -42,19 +36,25 @@ def command() -> None:
     """
 
 
-@command.command()
-@click.argument("path")
-@_format_option
-@prints_result
-def show(path: str, format: str | None) -> Result:
+def _command(name: str) -> Callable[[Callable[..., Result]], Any]:
+    """Makes a command of a function that takes a path."""
+
+    def made(function: Callable[..., Result]) -> Any:
+        with_format = click.option("--format", help="The format of PATH, if it is not recognized.")
+        return command.command(name)(click.argument("path")(with_format(prints_result(function))))
+
+    return made
+
+
+@_command("show")
+def _show(**arguments: Any) -> Result:
     """Show the layers of labels, with what is in them."""
     from rlds_tools import labelling
 
-    return labelling.show(path, format)
+    return labelling.show(**arguments)
 
 
-@command.command()
-@click.argument("path")
+@_command("add")
 @click.argument("layer")
 @click.argument("episodes")
 @click.argument("value")
@@ -65,52 +65,41 @@ def show(path: str, format: str | None) -> Result:
     type=click.Choice(["flag", "choice", "text", "number"]),
     help="The type of a new layer; by default what VALUE looks like.",
 )
-@_format_option
-@prints_result
-def add(path: str, layer: str, episodes: str, value: str, **options: Any) -> Result:
+def _add(**arguments: Any) -> Result:
     """Add a label to episodes, whose numbers are 3,7,10:15.
 
     It replaces that of the same annotator in the same place.
     """
     from rlds_tools import labelling
 
-    return labelling.add(path, layer, episodes, value, **options)
+    return labelling.add(**arguments)
 
 
-@command.command("export")
-@click.argument("path")
+@_command("export")
 @click.argument("file")
-@_format_option
-@prints_result
-def export_(path: str, file: str, format: str | None) -> Result:
+def _export(**arguments: Any) -> Result:
     """Write the labels to FILE: .csv, .jsonl, .parquet, or .json for Label Studio."""
     from rlds_tools import labelling
 
-    return labelling.export_labels(path, file, format)
+    return labelling.export_labels(**arguments)
 
 
-@command.command("import")
-@click.argument("path")
+@_command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@_format_option
-@prints_result
-def import_(path: str, file: str, format: str | None) -> Result:
+def _import(**arguments: Any) -> Result:
     """Add the labels of FILE that are not there yet, all or none.
 
     Episodes are found by their digests, or by their keys if their lengths are equal.
     """
     from rlds_tools import labelling
 
-    return labelling.import_labels(path, file, format)
+    return labelling.import_labels(**arguments)
 
 
-@command.command()
-@click.argument("path")
+@_command("agreement")
 @click.option("--layer", help="The layer; default: all.")
-@_format_option
-@prints_result
-def agreement(path: str, layer: str | None, format: str | None) -> Result:
+def _agreement(**arguments: Any) -> Result:
     """Say how far annotators agree: Krippendorff's alpha, of all and of each two."""
     from rlds_tools import labelling
 
-    return labelling.agreement(path, layer, format)
+    return labelling.agreement(**arguments)

@@ -44,17 +44,17 @@ def test_labels_are_added_shown_and_compared(data, capsys):
     layers = {layer["name"]: layer for layer in printed(capsys, data)["layers"]}
     assert layers["quality"] == {
         **{"name": "quality", "type": "choice", "labels": 4, "values": {"good": 3, "bad": 1}},
-        **{"numbers": None, "annotators": {"ann": 3, "bob": 1}},
+        **{"annotators": {"ann": 3, "bob": 1}},
         **{"episodes": 3, "unlabelled": 0, "disagree": 1},
     }
-    numbers = {"min": 4.0, "median": 4.75, "mean": 4.75, "max": 5.5}
-    assert (layers["score"]["numbers"], layers["score"]["unlabelled"]) == (numbers, 1)
+    numbers = {"min": 4.0, "mean": 4.75, "max": 5.5}
+    assert (layers["score"]["values"], layers["score"]["unlabelled"]) == (numbers, 1)
     assert run(data) == 0
     shown = capsys.readouterr().out
     assert "quality  choice       4         3           0         1  good 3, bad 1" in shown
     pytest.importorskip("krippendorff")
-    found = printed(capsys, "agreement", data)["layers"]
-    assert found["quality"]["pairs"][0]["annotators"] == ["ann", "bob"]
+    found = {each["layer"]: each for each in printed(capsys, "agreement", data)["compared"]}
+    assert found["quality"]["annotators"] == ["ann", "bob"]
     assert (found["quality"]["equal"], found["slip"]["alpha"]) == (0.0, None)
     assert run("agreement", data, "--layer", "quality") == 0
     assert "quality  ann, bob    0.000     0%         1" in capsys.readouterr().out

@@ -385,29 +385,30 @@ def test_agreement_of_annotators(dataset):
     labels.add("quality", 3, "bad", by="ann")
     labels.add("quality", 3, "bad", by="bob")
     labels.add("quality", 3, "good", by="eve")
-    found = rlds.labels.agreement(labels, "quality")
+    found, *pairs = rlds.labels.agreement(labels, "quality")
     nan = np.nan
     matrix = [[0, 0, nan, 1], [0, 1, 0, 1], [nan, nan, nan, 0]]
     assert found.alpha == pytest.approx(krippendorff.alpha(matrix, level_of_measurement="nominal"))
     assert (found.units, found.equal) == (3, pytest.approx(1 / 3))
-    assert list(found.pairs) == [("ann", "bob"), ("ann", "eve"), ("bob", "eve")]
-    pair = found.pairs["ann", "bob"]
-    assert (pair.units, pair.equal) == (3, pytest.approx(2 / 3))
+    names = [each.annotators for each in (found, *pairs)]
+    assert names == [("ann", "bob", "eve"), ("ann", "bob"), ("ann", "eve"), ("bob", "eve")]
+    assert (pairs[0].units, pairs[0].equal) == (3, pytest.approx(2 / 3))
     # Steps 1, 2 and 2, 3 of five: to say nothing of the others is to say something.
     labels.add("slip", 2, True, 2, 4, by="bob")
-    found = rlds.labels.agreement(labels, "slip")
+    (found,) = rlds.labels.agreement(labels, "slip")
     matrix = [[0, 1, 1, 0, 0], [0, 0, 1, 1, 0]]
     assert found.alpha == pytest.approx(krippendorff.alpha(matrix, level_of_measurement="nominal"))
     assert (found.units, found.equal) == (5, 0.6)
-    assert rlds.labels.agreement(labels, "score") == rlds.labels.Agreement(None, 0, None)
+    (found,) = rlds.labels.agreement(labels, "score")
+    assert found == rlds.labels.Agreement("score", ("ann",), None, None, 0)
     for episode, (one, other) in enumerate([(1, 1), (2, 3), (9, 8)]):
         labels.add("score", episode, one, by="ann")
         labels.add("score", episode, other, by="bob")
     alpha = krippendorff.alpha([[1, 2, 9], [1, 3, 8]], level_of_measurement="interval")
-    assert rlds.labels.agreement(labels, "score").alpha == pytest.approx(alpha)
+    assert rlds.labels.agreement(labels, "score")[0].alpha == pytest.approx(alpha)
     for by in ("ann", "bob"):
         labels.add("seen", 0, True, by=by)
-    found = rlds.labels.agreement(labels, "seen")
+    (found,) = rlds.labels.agreement(labels, "seen")
     assert (found.alpha, found.equal, found.units) == (None, 1.0, 1)
     with pytest.raises(KeyError, match="did you mean 'score'"):
         rlds.labels.agreement(labels, "scores")
