@@ -23,8 +23,7 @@ __all__ = ["as_labels", "as_text", "read", "write"]
 
 _COLUMNS = ("layer", "type", "value", "key", "steps", "begin", "end", "annotator", "at", "tool")
 _NAMES = (*_COLUMNS, "id", "episode")
-# What makes a label another one.
-_SAID = ("layer", "value", "begin", "end", "annotator")
+_NO_DIGEST = "0" * 32
 _SHOWN = 5
 
 
@@ -111,47 +110,59 @@ def as_labels(
       ValueError: A row is no label, or of no episode here; says which.
     """
     layers, known = labels.layers(), {row.id: row for row in labels.rows()}
+    holding = {_said(row) for row in labels}
     numbers = {digest: number for number, digest in enumerate(labels.digests) if digest}
     digests, keys, lengths = labels.digests, labels.keys, labels.lengths
     of_key: dict[str, list[int]] = {}
     for number in numbers.values():
         of_key.setdefault(keys[number], []).append(number)
-    found: list[Label] = []
+    new: list[Label] = []
     missing: list[str] = []
     for count, row in enumerate(rows, 1):
         said = {name: value for name, value in row.items() if value not in (None, "")}
         digest, key = str(said.get("episode", "")), str(said.get("key", ""))
         try:
-            steps, alike = _step(said.get("steps")), of_key.get(key, [])
-            number = numbers.get(digest, alike[0] if len(alike) == 1 else -1)
-            length = lengths[number]
-            if number < 0 or (digest not in numbers and steps not in (None, length)):
-                why = f"has {length} steps here, not {steps}" if number >= 0 else "is not here"
-                missing.append(f"row {count}: episode {key or digest!r} {why}")
-                continue
-            label = _label(said, layers, digest or digests[number], is_text=is_text)
+            steps = _step(said.get("steps"))
+            label = _label(said, layers, digest or _NO_DIGEST, is_text=is_text)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{where}row {count}: {error}") from None
-        if digest and digest not in numbers:
-            found += moved(label, digests[number], keys[number], length)
-        else:
-            found.append(dataclasses.replace(label, key=keys[number]))
+        old = known.get(label.id)
+        # It is there, even if its episode was changed since.
+        if old is not None and _said(old)[1:] == _said(label)[1:]:
+            continue
+        alike = of_key.get(key, [])
+        number = numbers.get(digest, alike[0] if len(alike) == 1 else -1)
+        is_alike = digest in numbers or steps == lengths[number] or not (digest or steps)
+        if number < 0 or not is_alike:
+            why = "is not here"
+            if number >= 0:
+                why = f"is another one here, of {lengths[number]} steps"
+            missing.append(f"row {count}: episode {key or digest!r} {why}")
+            continue
+        label = dataclasses.replace(label, key=keys[number])
+        if not digest:
+            label = dataclasses.replace(label, episode=digests[number])
+        elif digest not in numbers:
+            label = next(moved(label, digests[number], keys[number], lengths[number]), label)
+        if _said(label) in holding:
+            continue
+        if label.id in known:
+            label = dataclasses.replace(label, id=uuid.uuid4().hex, at=now())
+        known[label.id] = label
+        holding.add(_said(label))
+        new.append(label)
     if missing:
         more = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         raise ValueError(
             f"{where}{len(missing)} rows are of no episode here, nothing was added: "
             f"{'; '.join(missing[:_SHOWN])}{more}"
         )
-    new = []
-    for label in found:
-        old = known.get(label.id)
-        if old is not None:
-            if all(getattr(old, name) == getattr(label, name) for name in _SAID):
-                continue
-            label = dataclasses.replace(label, id=uuid.uuid4().hex, at=now())
-        known[label.id] = label
-        new.append(label)
     return new
+
+
+def _said(label: Label) -> tuple[Any, ...]:
+    """The episode, and what makes a label another one."""
+    return label.episode, label.layer, label.value, label.begin, label.end, label.annotator
 
 
 def _label(

@@ -308,11 +308,13 @@ def test_files_of_labels(dataset, tmp_path, suffix):
     rlds.edit(dataset, *cut, to=tmp_path / "cut", to_format="zarr")
     shutil.rmtree(tmp_path / "cut" / ".rlds")
     other = rlds.labels.open(tmp_path / "cut")
-    with pytest.raises(
-        ValueError, match=r"(?=.*'4.npz' is not here).*3 rows.*'2.npz' has 4 steps here, not 5"
-    ):
+    what = r"(?=.*'4.npz' is not here).*3 rows.*'2.npz' is another one here, of 4 steps"
+    with pytest.raises(ValueError, match=what):
         rlds.labels.read(file, other)
     assert list(other) == []
+    # Where labels went along, they are there, though the episode is another one now.
+    rlds.edit(dataset, *cut, to=tmp_path / "kept", to_format="zarr")
+    assert rlds.labels.read(file, rlds.labels.open(tmp_path / "kept")) == []
 
 
 @pytest.mark.parametrize(
@@ -335,6 +337,16 @@ def test_files_of_labels(dataset, tmp_path, suffix):
         ),
         ("x.csv", "layer,key,value,annotator,begin,end\nnew,0.npz,1,a,1.5,2\n", "row 1: got '1.5'"),
         ("x.csv", "layer,key,value,annotator\nnew,0,1,a\n", "row 1: episode '0' is not here"),
+        (
+            "x.jsonl",
+            json.dumps(
+                {
+                    **{"layer": "new", "key": "0.npz", "value": 1, "annotator": "a"},
+                    **{"episode": "0" * 32, "begin": 1, "end": 9},
+                }
+            ),
+            "'0.npz' is another one here, of 3 steps",
+        ),
         ("x.csv", "layer,key,value,annotator,begin,end\nnew,0.npz,1,a,1,9\n", "has 3 steps"),
     ],
 )
