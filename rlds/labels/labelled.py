@@ -16,7 +16,7 @@ from rlds.labels.labels import Labels
 from rlds.sources import reading
 from rlds.sources.episodes import Episodes
 from rlds.sources.label_rows import COLUMN, TYPES, Label
-from rlds.sources.source import ALL_ROWS, RandomAccessSource, SourceEpisode, files_of
+from rlds.sources.source import ALL_ROWS, Place, RandomAccessSource, SourceEpisode, files_of
 from rlds.sources.wrapped import WrappedSource
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.names import what_there_is
@@ -106,6 +106,10 @@ class LabelledSource(WrappedSource):
         names = [row.id for rows in self._rows.values() for row in rows]
         digest = hashlib.sha256(" ".join(names).encode()).hexdigest()
         return {**self.source.options(), COLUMN: digest}
+
+    @override
+    def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
+        return self.source.stored_at(split, index, in_part=True) if in_part else None
 
     @override
     def with_image_files(self) -> LabelledSource:

@@ -77,7 +77,7 @@ class LeRobotExport(Export):
             if size < 1:
                 raise ValueError(f"{name}: got {size}, expected a positive number")
         self._made: RldsRows | LeRobotRows
-        kept = kept_features(episodes)
+        kept = kept_features(episodes, version)
         if kept is None:
             self._made = RldsRows(
                 episodes,

@@ -14,6 +14,7 @@ from typing import Any
 import rlds
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.feature_plan import REWARD, Column, columns_of
+from rlds.formats.lerobot.language import FEATURE, LANGUAGE, PERSISTENT, labels_in, styles_of
 from rlds.formats.lerobot.source import EXTRA_FILES, ROW
 from rlds.formats.lerobot.tables import data_schema
 from rlds.raw_files.untrusted import source_errors
@@ -38,17 +39,26 @@ class KeptFeatures:
       paths: The path of each in a step, by name.
       before: How those were called that the dataset had before, by their names now.
       added: The others.
+      texts: Fields of steps that get into the column of language, by path: their styles.
     """
 
     paths: Mapping[str, str]
     before: Mapping[str, str]
     added: Sequence[Column]
+    texts: Mapping[str, str]
 
     def described(self, features: Mapping[str, Any]) -> dict[str, Any]:
         """Returns what `info.json` says of them; of those that there were, `features` says it."""
         found = {new: features[old] for new, old in self.before.items() if old in features}
-        found |= {column.name: column.feature() for column in self.added}
+        found |= self._new
         return found | {n: said for n, said in layout.DEFAULT_COLUMNS.items() if n not in found}
+
+    @property
+    def _new(self) -> dict[str, Any]:
+        """The features that there were not."""
+        new = {column.name: column.feature() for column in self.added}
+        has_language = not self.texts or PERSISTENT in self.before
+        return new if has_language else {**new, PERSISTENT: FEATURE}
 
     def schema(self, before: Any, features: Mapping[str, Any]) -> Any:
         """Returns the schema of Arrow of their columns.
@@ -61,7 +71,7 @@ class KeptFeatures:
         """
         new = {old: name for name, old in self.before.items()}
         fields = [f.with_name(new[f.name]) for f in before if f.name in new]
-        added = data_schema({column.name: column.feature() for column in self.added})
+        added = data_schema(self._new)
         fields += added
         said = json.loads((before.metadata or {}).get(b"huggingface", b"null"))
         if said is None:
@@ -80,10 +90,14 @@ class KeptFeatures:
         )
 
 
-def kept_features(episodes: Episodes) -> KeptFeatures | None:
+def kept_features(episodes: Episodes, version: str | None) -> KeptFeatures | None:
     """Returns the features of episodes that came from LeRobot, with clips as packets.
 
     None if they did not, or have what a dataset of LeRobot has no place for.
+
+    Args:
+      episodes: The episodes.
+      version: The version to write; None for that which it was.
 
     Raises:
       SourceError: The metadata is not what the source says.
@@ -117,10 +131,15 @@ def kept_features(episodes: Episodes) -> KeptFeatures | None:
             paths[new], before[new] = moved, name
             places |= {place.removesuffix(end), f"{_STEPS}{IMAGE_FILE}/{moved}"}
         task = layout.task_path(fields)
+        is_v3 = version == "v3.0" or (version is None and said["schemas"]["episodes"] is not None)
     if "task_index" in fields and now.get(_STEPS + task) != _STEPS + layout.task_path(paths):
         return None
     places |= {_STEPS + name for name in (*rlds.STEP_FLAGS, task)}
     places |= {EXTRA_FILES} | ({_STEPS + rlds.DISCOUNT} & now.keys())
+    if not any(root_of(path) == LANGUAGE for path in fields.values()):
+        places |= {f"{_STEPS}{LANGUAGE}/{style}" for style in styles_of(before)}
+    texts = labels_in(path.removeprefix(_STEPS) for path in spec) if is_v3 else {}
+    places |= {_STEPS + path for path in texts}
     others = {path: f for path, f in spec.items() if not any(is_in(path, p) for p in places)}
     steps = {path.removeprefix(_STEPS): f for path, f in others.items() if path.startswith(_STEPS)}
     added = columns_of({path: f for path, f in steps.items() if isinstance(f, Field)})
@@ -130,9 +149,11 @@ def kept_features(episodes: Episodes) -> KeptFeatures | None:
     if len({*paths, *(column.name for column in added)}) < len(paths) + len(added):
         return None
     paths |= {column.name: column.path for column in added}
+    if texts:
+        paths[PERSISTENT] = paths.get(PERSISTENT, PERSISTENT)
     if paths not in [layout.step_paths(paths, flat_cameras=flat) for flat in (False, True)]:
         return None
-    return KeptFeatures(paths, before, added)
+    return KeptFeatures(paths, before, added, texts)
 
 
 def _name(path: str) -> str:

@@ -24,6 +24,7 @@ from rlds.formats.lerobot.feature_statistics import (
     sampled_frames,
 )
 from rlds.formats.lerobot.kept_features import KeptFeatures
+from rlds.formats.lerobot.language import LANGUAGE, PERSISTENT, STYLES, rows_after, with_texts
 from rlds.formats.lerobot.layout import Info
 from rlds.formats.lerobot.rlds_rows import decoded
 from rlds.formats.lerobot.small_files import decoded_schema, task_text
@@ -36,7 +37,7 @@ from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement
 from rlds.sources.source import Place, RandomAccessSource, SourceEpisode, SourceError, files_of
-from rlds.sources.texts import as_text
+from rlds.sources.texts import as_text, as_texts
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip, cut_clip, packets_of
 from rlds_ecosystem import import_extra
@@ -137,7 +138,9 @@ class LeRobotRows:
                 places[f"{VIDEO}/{self.paths[name]}/{part}"] = f"videos/{name}"
         places |= {path: path for path in self._spec if path.startswith(f"{EXTRA_FILES}/")}
         places[ROW] = "meta/episodes"
-        names = [*layout.NUMBERS, *((_FRAME, _TIME) if self._is_edited else ())]
+        places |= {p: PERSISTENT for p in self._spec if p.startswith(f"{rlds.STEPS}/{LANGUAGE}/")}
+        places |= {f"{rlds.STEPS}/{path}": PERSISTENT for path in self._kept.texts}
+        names = [*layout.NUMBERS, *((_FRAME, _TIME, PERSISTENT) if self._is_edited else ())]
         numbers = {f"{rlds.STEPS}/{self.paths[name]}" for name in names if name in self.paths}
         return [
             Placement(path, places[path], "renumbered", "counted anew")
@@ -196,7 +199,16 @@ class LeRobotRows:
         about = dict(leaves_at(episode.metadata, None))
         for name, clip in self._clips(episode).items():
             about[f"{VIDEO}/{self.paths[name]}/{CLIP}"] = b"".join(packets_of(clip))
-        return dataclasses.replace(episode, metadata=nest(about))
+        steps = dict(leaves_at(episode.steps, None))
+        if self._kept.texts:  # They come back as texts of language.
+            steps.pop(self.paths[PERSISTENT], None)
+            said = {
+                f"{LANGUAGE}/{s}": path for path, s in self._kept.texts.items() if path in steps
+            }
+            steps |= {path: steps.pop(label) for path, label in said.items()}
+            empty = np.full(episode.num_steps, "", object)
+            steps = {**{f"{LANGUAGE}/{style}": empty for style in STYLES}, **steps}
+        return dataclasses.replace(episode, steps=nest(steps), metadata=nest(about))
 
     def _clips(self, episode: SourceEpisode) -> dict[str, Clip]:
         about = dict(leaves_at(episode.metadata, None))
@@ -216,6 +228,8 @@ class LeRobotRows:
         clips = self._clips(episode)
         if not is_stored:
             self._count_anew(steps)
+        if self._kept.texts:
+            steps[self.paths[PERSISTENT]] = self._with_texts(steps)
             clips = {name: cut_clip(clip, 0, episode.num_steps) for name, clip in clips.items()}
         said: dict[str, Any] = json.loads(as_text(about[ROW]))
         arrays = {field.name: self._array(field, steps) for field in self._schema}
@@ -236,6 +250,23 @@ class LeRobotRows:
             old, new = ((n / self._info.fps).astype(column.dtype) for n in (frames, begun))
             steps[self.paths[_TIME]] = new + (column - old)
         steps[self.paths[_FRAME]] = begun
+        if frames[0] and PERSISTENT in self._kept.before:
+            path, begin = self.paths[PERSISTENT], float(frames[0] / self._info.fps)
+            said = rows_after(steps[path][0], begin, float(begun[-1] / self._info.fps))
+            steps[path] = np.full(len(frames), json.dumps(said, ensure_ascii=False), object)
+
+    def _with_texts(self, steps: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The column of language with the texts of other fields."""
+        times = (np.arange(len(steps[self.paths[_FRAME]])) / self._info.fps).astype(np.float32)
+        times = steps[self.paths[_TIME]] if _TIME in self.paths else times
+        stored = "null"
+        if PERSISTENT in self._kept.before:
+            stored = as_text(steps[self.paths[PERSISTENT]][0])
+        texts = {style: as_texts(steps[path]) for path, style in self._kept.texts.items()}
+        if stored == "null" and f"{LANGUAGE}/subtask" in steps:  # It was in a table of subtasks.
+            texts = {"subtask": as_texts(steps[f"{LANGUAGE}/subtask"]), **texts}
+        said = with_texts(stored, texts, times)
+        return np.full(len(times), json.dumps(said, ensure_ascii=False), object)
 
     def _array(self, field: Any, steps: Mapping[str, np.ndarray]) -> Any:
         """A column, as it was in the data files."""

@@ -27,6 +27,15 @@ from rlds.formats.lerobot.feature_statistics import (
     of_images,
     sampled_frames,
 )
+from rlds.formats.lerobot.language import (
+    EVENTS,
+    FEATURE,
+    LANGUAGE,
+    PERSISTENT,
+    STYLES,
+    labels_in,
+    with_texts,
+)
 from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, METADATA_KEY, SIDECAR, TASK
 from rlds.formats.lerobot.tables import column_array, data_schema, image_array
 from rlds.sources.episodes import Episodes
@@ -34,6 +43,7 @@ from rlds.sources.exporting import Export, Placement, sidecar_placements
 from rlds.sources.sidecar import Sidecar, SidecarWriter
 from rlds.sources.source import SourceEpisode
 from rlds.video import CLIP
+from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at
 from tfds_files.png import encode_png
@@ -95,13 +105,20 @@ class RldsRows:
         texts = [path for path, field in {**of_episode, **fields}.items() if _is_text(field)]
         self._task = instruction_of(texts) if task is None else task
         is_column = self._task in fields and fields[self._task].dtype == str
-        taken = {*to_sidecar, self._task}
+        said = {f"{LANGUAGE}/{style}": style for style in STYLES} | labels_in(fields)
+        self._texts = {
+            style: path
+            for path, style in said.items()
+            if version == "v3.0" and path in fields and fields[path].dtype == str
+        }
+        taken = {*to_sidecar, self._task, *self._texts.values(), PERSISTENT, EVENTS}
         if METADATA_KEY in episodes.metadata:  # What LeRobot counts is counted anew.
             taken |= DEFAULT_COLUMNS.keys()
         self._columns = columns_of(fields, taken)
         places = {column.path: column.name for column in self._columns}
         if is_column and self._task not in to_sidecar:
             places[self._task] = TASK
+        places |= {path: f"{PERSISTENT}/{style}" for style, path in self._texts.items()}
         names = [*places.values(), DONE, TRUNCATED]
         self._cameras = Cameras(of_episode, to_sidecar, names, fps)
         self.sidecar = Sidecar.of(episodes, places, episode_places=self._cameras.fields)
@@ -110,6 +127,7 @@ class RldsRows:
         features: dict[str, Any] = {column.name: column.feature() for column in self._columns}
         features |= self._cameras.features
         features |= {DONE: _FLAG, TRUNCATED: _FLAG, **DEFAULT_COLUMNS}
+        features |= {PERSISTENT: FEATURE} if self._texts else {}
         self._schema = data_schema(features)
         self._settings = Settings(
             features,
@@ -162,6 +180,12 @@ class RldsRows:
         for name, flag in _flags(episode, num_rows).items():
             arrays[name] = column_array(flag, self._schema.field(name).type)
             statistics[name] = of_column(flag)
+        if self._texts:
+            texts = {style: rows[path] for style, path in self._texts.items()}
+            times = (np.arange(num_rows) / self._settings.fps).astype(np.float32)
+            said = with_texts("null", texts, times)
+            kind = self._schema.field(PERSISTENT).type
+            arrays[PERSISTENT] = import_extra("pyarrow").array([said] * num_rows, kind)
         clips = self._cameras.clips(episode, num_rows)
         statistics |= clip_statistics(clips)
         files.add(Rows(arrays, self._tasks_of(episode, num_rows), statistics, clips))

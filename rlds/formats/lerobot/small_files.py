@@ -10,6 +10,7 @@ from typing import Any
 
 from etils import epath
 
+from rlds.formats.lerobot.language import SUBTASKS
 from rlds.formats.lerobot.layout import (
     EPISODES_FOLDER,
     EPISODES_JSONL,
@@ -32,6 +33,7 @@ __all__ = [
     "read_bytes",
     "read_info",
     "read_lines",
+    "read_subtasks",
     "read_tasks",
     "task_text",
     "walk",
@@ -80,6 +82,17 @@ def read_tasks(root: epath.Path, info: Info) -> list[Mapping[str, Any]]:
             raise SourceError(what, file=file, row=number)
         found.add(index)
     return rows
+
+
+def read_subtasks(root: epath.Path) -> dict[int, str]:
+    """Reads the texts of subtasks by their numbers; none if there is no such table."""
+    file = root / SUBTASKS
+    if not file.exists():
+        return {}
+    table = ParquetRows(file)
+    with source_errors(file):
+        rows = table.read(0, table.num_rows).to_pylist()
+        return {int(row["subtask_index"]): str(row.get("subtask", task_text(row))) for row in rows}
 
 
 def task_text(row: Mapping[str, Any]) -> Any:

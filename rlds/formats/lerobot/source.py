@@ -25,6 +25,14 @@ import rlds
 from rlds.formats.lerobot.columns import contradiction, objects
 from rlds.formats.lerobot.data_files import PATH, DataFiles
 from rlds.formats.lerobot.episode_table import EpisodeRow, EpisodeTable
+from rlds.formats.lerobot.language import (
+    EVENTS,
+    LANGUAGE,
+    PERSISTENT,
+    SUBTASK_INDEX,
+    styles_of,
+    texts_of,
+)
 from rlds.formats.lerobot.layout import (
     EXTRAS,
     INFO,
@@ -43,6 +51,7 @@ from rlds.formats.lerobot.small_files import (
     other_files,
     read_bytes,
     read_info,
+    read_subtasks,
     read_tasks,
     task_text,
     walk,
@@ -66,7 +75,7 @@ from rlds.video.fields import clip_fields
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import step_flags
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import nest
+from rlds_ecosystem.nests import nest, root_of
 
 __all__ = ["EXTRA_FILES", "ROW", "LeRobotSource"]
 
@@ -101,7 +110,8 @@ class LeRobotSource(RandomAccessSource):
 
     A feature is a field of the steps: `observation.images.top` is `observation/images/top`,
     `next.reward` is `reward`; `layout.step_paths` has the rules. All columns are kept, in the
-    dtypes of the files. The text of the task of each row is `language_instruction`. Files of images
+    dtypes of the files. The text of the task of each row is `language_instruction`; `language` has
+    what the columns of language say at each row, by its style: `language/subtask`. Files of images
     stay the same bytes; their names are in `image_file/...`. A column that has no dtype, a list of
     objects, say, is text in JSON.
 
@@ -164,6 +174,8 @@ class LeRobotSource(RandomAccessSource):
         self._videos = Videos(self._root, self._info.fps, by_time=match == "timestamp")
         self._paths = step_paths([*self._columns, *self._info.videos], flat_cameras=flat_cameras)
         self._task_path = task_path(self._paths)
+        self._styles = self._free_styles()
+        self._subtasks = read_subtasks(self._root) if SUBTASK_INDEX in self._columns else {}
         flag = f"next.{terminal}"
         if terminal is not None and flag not in self._columns:
             raise ValueError(f"terminal: {terminal!r}, but there is no column {flag!r}")
@@ -181,6 +193,15 @@ class LeRobotSource(RandomAccessSource):
 
     # --- What there is.
 
+    def _free_styles(self) -> list[str]:
+        """The styles of language, if no feature has the place of their texts."""
+        taken = any(root_of(path) == LANGUAGE for path in self._paths.values())
+        lists = {name for name in (PERSISTENT, EVENTS) if self._is_list(name)}
+        return [] if taken else styles_of(lists or {SUBTASK_INDEX} & self._columns.keys())
+
+    def _is_list(self, name: str) -> bool:
+        return name in self._columns and self._columns[name].kind == "json"
+
     def _extra_names(self) -> list[str]:
         """The names of the files that the first episode with such files has."""
         folder = self._root / "extras"
@@ -195,6 +216,7 @@ class LeRobotSource(RandomAccessSource):
         if stored is None:
             return None
         fields = {TASK: self._task_path, **self._paths}
+        fields |= {f"{PERSISTENT}/{style}": f"{LANGUAGE}/{style}" for style in self._styles}
         for name in self._info.videos:
             for part in (CLIP, FIRST):
                 fields[f"videos/{name}/{part}"] = f"{VIDEO}/{self._paths[name]}/{part}"
@@ -217,6 +239,7 @@ class LeRobotSource(RandomAccessSource):
                 fields[f"{IMAGE_FILE}/{self._paths[name]}"] = Field(str)
         if _TASK_INDEX in self._columns:
             fields[self._task_path] = Field(str, doc="The text of the task.")
+        fields |= {f"{LANGUAGE}/{style}": Field(str) for style in self._styles}
         fields.setdefault(rlds.DISCOUNT, Field(np.float32))
         return nest(fields)
 
@@ -472,11 +495,23 @@ class LeRobotSource(RandomAccessSource):
             steps[f"{IMAGE_FILE}/{self._paths[name]}"] = columns[name + PATH]
         if self._task_path in wanted:
             steps[self._task_path] = self._instructions(row, columns[_TASK_INDEX], span)
+        if styles := [style for style in self._styles if f"{LANGUAGE}/{style}" in wanted]:
+            texts = self._texts_of(row, span)
+            steps |= {f"{LANGUAGE}/{style}": texts[style] for style in styles}
         is_terminal = self._is_terminal(row)
         made = step_flags([row.length], [is_terminal])
         if rlds.DISCOUNT in wanted and rlds.DISCOUNT not in steps:
             made[rlds.DISCOUNT] = 1 - made[rlds.IS_TERMINAL].astype(np.float32)
         return {**steps, **{name: column[span.start : span.stop] for name, column in made.items()}}
+
+    def _texts_of(self, row: EpisodeRow, span: range) -> dict[str, np.ndarray]:
+        """The texts of the styles of language in each row."""
+        names = [name for name in (PERSISTENT, EVENTS) if self._is_list(name)]
+        found = self._data.read(row, [*names, _TIMESTAMP] if names else [SUBTASK_INDEX], span)
+        if names:
+            return texts_of({name: found[name] for name in names}, found[_TIMESTAMP])
+        texts = [self._subtasks.get(int(number), "") for number in found[SUBTASK_INDEX]]
+        return {"subtask": objects(texts)}
 
     def _is_terminal(self, row: EpisodeRow) -> bool:
         """Whether the flag of the last row says that the episode ended in a terminal state."""

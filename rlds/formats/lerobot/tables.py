@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from rlds.formats.lerobot import language
 from rlds_ecosystem import import_extra
 
 __all__ = ["TableFiles", "column_array", "data_schema", "image_array", "tasks_table"]
@@ -33,7 +34,8 @@ def data_schema(features: Mapping[str, Mapping[str, Any]]) -> Any:
     for name, feature in features.items():
         if feature["dtype"] != "video":
             fields.append(arrow.field(name, _arrow_type(feature)))
-            said[name] = _feature_of_datasets(feature)
+            if feature["dtype"] != "language":  # LeRobot itself knows what it is.
+                said[name] = _feature_of_datasets(feature)
     metadata = {"huggingface": json.dumps({"info": {"features": said}})}
     return arrow.schema(fields, metadata)
 
@@ -138,6 +140,8 @@ def _arrow_type(feature: Mapping[str, Any]) -> Any:
     arrow = import_extra("pyarrow")
     if feature["dtype"] == "image":
         return arrow.struct({"bytes": arrow.binary(), "path": arrow.string()})
+    if feature["dtype"] == "language":
+        return language.arrow_type()
     *outer, size = feature["shape"]
     found = _value_type(feature["dtype"])
     if not outer:

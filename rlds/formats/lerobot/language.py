@@ -1,0 +1,187 @@
+"""The columns of language that LeRobot 0.6 has: what is said of the steps of an episode.
+
+`language_persistent` has the same list in each row of an episode: texts that hold from a time on
+until the next one of their style. `language_events` has what is said at its row only. Steps have
+both as text in JSON, and the texts of each style as a field below `language`; so older datasets
+have the texts that `subtask_index` numbers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlds_ecosystem import import_extra
+
+__all__ = [
+    "EVENTS",
+    "FEATURE",
+    "LANGUAGE",
+    "PERSISTENT",
+    "STYLES",
+    "SUBTASKS",
+    "SUBTASK_INDEX",
+    "arrow_type",
+    "labels_in",
+    "rows_after",
+    "styles_of",
+    "texts_of",
+    "with_texts",
+]
+
+PERSISTENT, EVENTS = "language_persistent", "language_events"
+# Below it, steps have a text of each style.
+LANGUAGE = "language"
+STYLES = ("subtask", "plan", "memory", "motion", "task_aug")
+_OF_EVENTS = ("interjection", "vqa", "trace", "tool_calls")
+SUBTASK_INDEX, SUBTASKS = "subtask_index", "meta/subtasks.parquet"
+FEATURE: Mapping[str, Any] = {"dtype": "language", "shape": [1], "names": None}
+
+# The labels of steps that become texts, see `rlds.labels.labelled`.
+_LABEL = "label"
+# What others wrote may be a little off the times of rows.
+_TOLERANCE = 1e-4
+
+
+def arrow_type() -> Any:
+    """Returns the type of Arrow of the column of texts that hold."""
+    arrow = import_extra("pyarrow")
+    texts = [(name, arrow.string()) for name in ("content", "style")]
+    return arrow.list_(
+        arrow.struct(
+            [
+                arrow.field("role", arrow.string(), nullable=False),
+                *texts,
+                arrow.field("timestamp", arrow.float32(), nullable=False),
+                ("camera", arrow.string()),
+                ("tool_calls", arrow.list_(arrow.string())),
+            ]
+        )
+    )
+
+
+def styles_of(columns: Collection[str]) -> list[str]:
+    """Returns the styles of which steps have texts, by the names of columns."""
+    styles = [
+        *(STYLES if PERSISTENT in columns else ()),
+        *(_OF_EVENTS if EVENTS in columns else ()),
+    ]
+    return styles or (["subtask"] if SUBTASK_INDEX in columns else [])
+
+
+def labels_in(fields: Iterable[str]) -> dict[str, str]:
+    """Returns which fields of steps are labels that become texts: their styles, by path.
+
+    >>> labels_in(["label/subtask", "label/slip", "action"])
+    {'label/subtask': 'subtask'}
+    """
+    found = {f"{_LABEL}/{style}": style for style in STYLES}
+    return {path: found[path] for path in fields if path in found}
+
+
+def texts_of(columns: Mapping[str, np.ndarray], times: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the texts of each style in each row; empty where nothing is said.
+
+    Several that are said at a time are lines of one text.
+
+    Args:
+      columns: The columns of language, in JSON.
+      times: When each row is.
+    """
+    found: dict[str, np.ndarray] = {}
+    if PERSISTENT in columns:
+        found |= {style: np.full(len(times), "", object) for style in STYLES}
+        for text, rows in _runs(columns[PERSISTENT]):
+            said = json.loads(text) or []
+            for style in STYLES:
+                begins, texts = _in_order(said, style)
+                which = np.searchsorted(begins, times[rows] + _TOLERANCE, side="right") - 1
+                found[style][rows] = np.array(["", *texts], object)[which + 1]
+    if EVENTS in columns:
+        found |= {style: np.full(len(times), "", object) for style in _OF_EVENTS}
+        for row, text in enumerate(columns[EVENTS]):
+            said = json.loads(text) or []
+            for style in _OF_EVENTS if said else ():
+                found[style][row] = "\n".join(_event(each, style) for each in said).strip("\n")
+    return found
+
+
+def with_texts(
+    stored: str, texts: Mapping[str, np.ndarray], times: np.ndarray
+) -> list[dict[str, Any]]:
+    """Returns what `language_persistent` has of an episode with other texts of some styles.
+
+    Args:
+      stored: What it had, in JSON.
+      texts: The texts in each row, by style.
+      times: When each row is.
+    """
+    found = [row for row in json.loads(stored) or [] if row["style"] not in texts]
+    for style, column in texts.items():
+        role = "user" if style == "task_aug" else "assistant"
+        for text, rows in _runs(column):
+            for line in text.split("\n") if style == "task_aug" else [text]:
+                if rows.start or line:  # Before the first text, nothing is said.
+                    said = {"role": role, "content": line, "style": style}
+                    time = float(times[rows.start])
+                    found.append({**said, "timestamp": time, "camera": None, "tool_calls": None})
+    return sorted(found, key=lambda row: row["timestamp"])
+
+
+def rows_after(stored: str, begin: float, length: float) -> list[dict[str, Any]]:
+    """Returns what `language_persistent` has of an episode whose first rows were cut off.
+
+    Args:
+      stored: What it had, in JSON.
+      begin: The time that is 0 from now on.
+      length: The time of the last row from now on.
+    """
+    found: list[dict[str, Any]] = []
+    newest: dict[tuple[Any, ...], float] = {}
+    rows = json.loads(stored) or []
+    for row in rows:
+        if row["timestamp"] <= begin + _TOLERANCE:
+            kind = _kind(row)
+            newest[kind] = max(row["timestamp"], newest.get(kind, 0.0))
+    for row in rows:
+        time = row["timestamp"] - begin
+        last = newest.get(_kind(row))
+        if time > _TOLERANCE or row["timestamp"] == last:
+            found.append({**row, "timestamp": max(time, 0.0)})
+    return [row for row in found if row["timestamp"] <= length + _TOLERANCE]
+
+
+def _kind(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a row replaces others of."""
+    return row["style"], row["role"], row.get("camera")
+
+
+def _runs(column: np.ndarray) -> Iterable[tuple[str, slice]]:
+    """Yields the texts of a column, with the rows that have them one after the other."""
+    begin = 0
+    for text, rows in itertools.groupby(column.tolist()):
+        end = begin + len([*rows])
+        yield text, slice(begin, end)
+        begin = end
+
+
+def _in_order(said: Iterable[Mapping[str, Any]], style: str) -> tuple[list[float], list[str]]:
+    """The times at which texts of a style begin to hold, and these texts."""
+    texts: dict[float, list[str]] = {}
+    for row in said:
+        if row["style"] == style:
+            texts.setdefault(row["timestamp"], []).append(row["content"] or "")
+    begins = sorted(texts)
+    return begins, ["\n".join(texts[begin]) for begin in begins]
+
+
+def _event(said: Mapping[str, Any], style: str) -> str:
+    """What an event says, if it is of a style."""
+    if style == "tool_calls":
+        calls = said.get("tool_calls")
+        return json.dumps(calls, ensure_ascii=False) if said["style"] is None and calls else ""
+    return said["content"] or "" if said["style"] == style else ""
