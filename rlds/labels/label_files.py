@@ -119,7 +119,7 @@ def as_labels(
     new: list[Label] = []
     missing: list[str] = []
     for count, row in enumerate(rows, 1):
-        said = {name: value for name, value in row.items() if value not in (None, "")}
+        said = {n: v for n, v in row.items() if v is not None and (v != "" or n == "value")}
         digest, key = str(said.get("episode", "")), str(said.get("key", ""))
         try:
             steps = _step(said.get("steps"))

@@ -276,6 +276,7 @@ def test_files_of_labels(dataset, tmp_path, suffix):
     labels = labelled_dataset(dataset)
     labels.add("note", 3, 'à "quoted",\nlong one', 0, 4, by="b", type="text")
     labels.add("note", 4, "true", by="b")
+    labels.add("note", 4, "", by="c")
     labels.add("ok", 0, False, by="b")
     labels.add("quality", 0, "fair", by="bob")
     before = places(labels)
@@ -308,7 +309,7 @@ def test_files_of_labels(dataset, tmp_path, suffix):
     rlds.edit(dataset, *cut, to=tmp_path / "cut", to_format="zarr")
     shutil.rmtree(tmp_path / "cut" / ".rlds")
     other = rlds.labels.open(tmp_path / "cut")
-    what = r"(?=.*'4.npz' is not here).*3 rows.*'2.npz' is another one here, of 4 steps"
+    what = r"(?=.*'4.npz' is not here).*4 rows.*'2.npz' is another one here, of 4 steps"
     with pytest.raises(ValueError, match=what):
         rlds.labels.read(file, other)
     assert list(other) == []
