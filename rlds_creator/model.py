@@ -28,6 +28,7 @@ __all__ = [
     "Role",
     "Study",
     "StudyState",
+    "Verdict",
     "prepare",
 ]
 
@@ -248,6 +249,22 @@ class AnnotatedRange(msgspec.Struct, frozen=True, kw_only=True):
     created: float = 0.0
 
 
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody said an episode is worth, when not only its player had said so.
+
+    Attributes:
+      state: One of those that episodes are in once they are judged.
+      success: Whether it worked; None if nobody says.
+      author: Who said it: the identifier of a person.
+      created: When.
+    """
+
+    state: EpisodeState
+    success: bool | None = None
+    author: str = ""
+    created: float = 0.0
+
+
 class ExportState(enum.StrEnum):
     """How far a download is."""
 
@@ -292,4 +309,4 @@ def prepare(*classes: type[msgspec.Struct]) -> None:
         msgspec.json.Decoder(each)
 
 
-prepare(Person, Study, Episode, AnnotatedRange, Export)
+prepare(Person, Study, Episode, AnnotatedRange, Verdict, Export)

@@ -7,3 +7,4 @@ from rlds.labels.labelled import labelled as labelled
 from rlds.labels.labels import Labels as Labels
 from rlds.labels.labels import open as open
 from rlds.sources.label_rows import Label as Label
+from rlds.sources.label_rows import Layer as Layer

@@ -6,15 +6,20 @@ import dataclasses
 import functools
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rlds.sources import label_rows
+from rlds.sources.episode_table import table_row
 from rlds.sources.episodes import Episodes
-from rlds.sources.label_rows import Label
+from rlds.sources.label_rows import Label, Layer
 from rlds.sources.opening import open as open_episodes
+from rlds.sources.source import RandomAccessSource
 
 __all__ = ["Labels", "open"]
+
+# So many values of a choice that was not declared are offered.
+_MOST_CHOICES = 50
 
 
 def open(path: str | os.PathLike[str] | Episodes, **options: Any) -> Labels:
@@ -37,8 +42,8 @@ class Labels:
     labels at the same time, and see those of others at once.
 
     Args:
-      episodes: The episodes. Those that labels are added to are in the table of episodes, which is
-        made if there is none.
+      episodes: The episodes. What names them in labels is in the table of episodes, which is made
+        if it is asked for all of them; of one episode it is found without the table.
 
     Attributes:
       episodes: The episodes.
@@ -47,6 +52,9 @@ class Labels:
     def __init__(self, episodes: Episodes) -> None:
         self.episodes = episodes
         self._folders = label_rows.folders_of(episodes.source)
+        self._alone = functools.lru_cache(maxsize=1000)(
+            functools.partial(table_row, episodes.source)
+        )
 
     def __iter__(self) -> Iterator[Label]:
         known = {*self.digests}
@@ -63,6 +71,16 @@ class Labels:
     def digests(self) -> list[str]:
         """What names each episode in labels; empty for damaged ones, which cannot be labelled."""
         return [(row["digest"] or b"").hex() for row in self._known]
+
+    def _row(self, episode: int) -> dict[str, Any]:
+        """What is known of an episode, if need be without the table."""
+        if "_known" in self.__dict__ or not isinstance(self.episodes.source, RandomAccessSource):
+            return self._known[episode]
+        return self._alone(*self.episodes.place(episode))
+
+    def digest(self, episode: int) -> str:
+        """Returns what names an episode in labels, see `digests`."""
+        return (self._row(episode)["digest"] or b"").hex()
 
     @property
     def keys(self) -> list[str]:
@@ -82,14 +100,56 @@ class Labels:
         """Returns the types of the layers, by their names."""
         return label_rows.types(self._folders)
 
+    def described(self) -> list[Layer]:
+        """Returns the layers as they were declared; of others, what their labels say."""
+        found, said = self.declared(), label_rows.current(self._folders)
+        for name, kind in self.layers().items():
+            rows = [row for row in said if row.layer == name]
+            values = {str(row.value): None for row in rows} if kind == "choice" else {}
+            whole = bool(rows) and all(row.end is None for row in rows)
+            seen = Layer(name=name, type=kind, choices=(*values,)[:_MOST_CHOICES], whole=whole)
+            found.setdefault(name, seen)
+        return list(found.values())
+
+    def declared(self) -> dict[str, Layer]:
+        """Returns what was declared of layers, by their names; see `declare`."""
+        return label_rows.declared(self._folders)
+
+    def can_be_written(self) -> bool:
+        """Returns whether labels can be kept, as far as that is known without trying."""
+        return label_rows.can_be_written(self._folders)
+
+    def state(self) -> tuple[Any, ...]:
+        """Returns what changes with each label."""
+        return label_rows.state_of(self._folders)
+
+    def declare(self, layer: Layer) -> None:
+        """Declares what people may say in a layer, and with which keys, in place of what was.
+
+        Raises:
+          OSError: Labels can be kept nowhere.
+          ValueError: It has labels of another type.
+        """
+        label_rows.declare(self._folders, [layer])
+
     def of(self, episode: int) -> list[Label]:
         """Returns the labels of an episode that hold.
 
         Raises:
           IndexError: There is no such episode.
         """
-        digest = self.digests[episode]
-        return [row for row in label_rows.current(self._folders) if row.episode == digest]
+        found = label_rows.current(self._folders)
+        digest = self.digest(episode) if found else ""
+        return [row for row in found if row.episode == digest]
+
+    def history(self, episode: int) -> list[Label]:
+        """Returns all rows of an episode, with those that were replaced or taken back.
+
+        Raises:
+          IndexError: There is no such episode.
+        """
+        digest = self.digest(episode)
+        return [row for row in label_rows.rows(self._folders) if row.episode == digest]
 
     def add(
         self,
@@ -126,13 +186,10 @@ class Labels:
         kind = self.layers().get(layer, type or label_rows.type_of(value))
         if type not in (None, kind):
             raise ValueError(f"type: got {type!r}, and the layer {layer!r} is one of type {kind}")
-        named: dict[str, Any] = {
-            "episode": self.digests[episode],
-            "key": self._known[episode]["key"],
-        }
+        named = {"episode": self.digest(episode), "key": self._row(episode)["key"]}
         where: dict[str, Any] = {"begin": begin, "end": end, "annotator": by, "tool": tool}
         row = Label(layer=layer, type=kind, value=value, **named, **where)
-        self.add_rows([row])
+        self._add_rows([row], {row.episode: self._row(episode)["steps"]})
         return row
 
     def add_rows(self, rows: Sequence[Label]) -> None:
@@ -143,7 +200,10 @@ class Labels:
           ValueError: A row is of no episode here, or of steps that it does not have, or does not
             fit its layer.
         """
-        layers, lengths = self.layers(), {d: k["steps"] for d, k in zip(self.digests, self._known)}
+        self._add_rows(rows, {d: k["steps"] for d, k in zip(self.digests, self._known)})
+
+    def _add_rows(self, rows: Sequence[Label], lengths: Mapping[str, int]) -> None:
+        layers = self.layers()
         for row in rows:
             if (steps := lengths.get(row.episode)) is None:
                 raise ValueError(f"episode: there is none of the digest {row.episode}")
@@ -170,9 +230,10 @@ class Labels:
           KeyError: There is no such label.
           OSError: Labels can be kept nowhere.
         """
-        place = (by, layer, self.digests[episode], begin, end)
+        place = (by, layer, self.digest(episode), begin, end)
         found = [row for row in self.of(episode) if row.target == place]
         if not found:
             raise KeyError(f"episode {episode} has no label {layer} {begin}:{end} by {by}")
         new: dict[str, Any] = {"id": uuid.uuid4().hex, "at": label_rows.now(), "tool": tool}
-        self.add_rows([dataclasses.replace(found[0], value=None, retracts=found[0].id, **new)])
+        row = dataclasses.replace(found[0], value=None, retracts=found[0].id, **new)
+        self._add_rows([row], {row.episode: self._row(episode)["steps"]})

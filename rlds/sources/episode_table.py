@@ -35,7 +35,7 @@ from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.replacing import FOLDER
 from rlds_ecosystem.whole_files import try_to_lock, write_at_once
 
-__all__ = ["EpisodeTable", "Progress", "TablePart", "table_part"]
+__all__ = ["EpisodeTable", "Progress", "TablePart", "key_of", "table_part", "table_row"]
 
 # Whether to show how far it is, if None on a terminal; or who is told: how many episodes are done,
 # and of how many, if that is known.
@@ -157,6 +157,16 @@ def table_part(
     return TablePart(file, rows, label_rows.folders_of(source))
 
 
+def table_row(source: Source, split: str, number: int) -> dict[str, Any]:
+    """Returns the row of an episode, made without those of the others."""
+    if isinstance(source, SelectedSource):
+        return table_row(source.source, split, int(source.chosen[split][number]))
+    if isinstance(source, WrappedSource) and source.shares_table:
+        return table_row(source.source, split, number)
+    row: dict[str, Any] = RowMaker(source).rows(split, range(number, number + 1)).to_pylist()[0]
+    return row
+
+
 def _with_labels(part: TablePart, columns: Sequence[str] | None) -> Any:
     """Reads columns of a table, with what its labels say of the episodes now, if there are any."""
     read_table = import_extra("pyarrow.parquet").read_table
@@ -172,7 +182,7 @@ def _with_labels(part: TablePart, columns: Sequence[str] | None) -> Any:
 
 def _table_file(source: Source, split: str, progress: Progress, jobs: int | None) -> Path:
     """Returns the table of a split; makes it if there is none that is of these files."""
-    key, name = _key_of(source), f"episodes-{split}.parquet"
+    key, name = key_of(source), f"episodes-{split}.parquet"
     places = [folder / name for folder in (*folder_of(source), *cached(source, "episodes"))]
     for place in places:
         if _stored_key(place) == key:
@@ -331,8 +341,8 @@ def _stored_key(place: Path) -> str:
     return metadata.get(_KEY, b"").decode(errors="replace")
 
 
-def _key_of(source: Source) -> str:
-    """What changes if the files, or what is read of them, are others."""
+def key_of(source: Source) -> str:
+    """Returns what changes if the files of a source, or what is read of them, are others."""
     kind = type(source)
     root, files = root_of(source), []
     for path in source.inputs():

@@ -12,7 +12,16 @@ from typing import Any
 from rlds.sources.digests import digest_of
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.episodes import Episodes
-from rlds.sources.label_rows import Label, append, current, folders_of, folders_of_new, rows
+from rlds.sources.label_rows import (
+    Label,
+    append,
+    current,
+    declare,
+    declared,
+    folders_of,
+    folders_of_new,
+    rows,
+)
 from rlds.sources.source import RandomAccessSource, Source
 from rlds_ecosystem import stores
 
@@ -40,14 +49,17 @@ def carry(
       at: Where it gets to be.
     """
     folders = [folder for base in episodes.source.bases() for folder in folders_of(base)]
-    found = {row.id: row for row in rows(folders)}
-    if not found or not stores.is_local(at):
+    found, layers = {row.id: row for row in rows(folders)}, declared(folders)
+    if not (found or layers) or not stores.is_local(at):
         return
     found |= {row.id: row for row in _moved(current(folders), episodes, order, made)}
     target = folders_of_new(made.source, place, at)
     known = {row.id for row in rows(target)}
     if target and (new := [row for name, row in found.items() if name not in known]):
         append(target, new)
+    there = declared(target)
+    if target and (other := [one for name, one in layers.items() if name not in there]):
+        declare(target, other)
 
 
 def _moved(

@@ -4,6 +4,8 @@ A layer of labels is a file of JSON lines, to which rows are added and of which 
 the rows of one annotator about the same steps of an episode, the last one holds; a retraction is
 such a row. Episodes are named by the digests of their steps, so labels hold for all copies.
 
+What people may say in a layer, and with which keys, can be declared, in `layers.json` beside them.
+
 The rows are read here, and not in `rlds.labels`, because the table of episodes shows them.
 """
 
@@ -16,7 +18,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +27,25 @@ from rlds.sources.source import Source, SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.caches import cache_folder
 from rlds_ecosystem.replacing import FOLDER
-from rlds_ecosystem.whole_files import locked
+from rlds_ecosystem.whole_files import locked, write_at_once
 
 __all__ = [
     "COLUMN",
     "TYPES",
     "Label",
+    "Layer",
     "append",
+    "can_be_written",
     "current",
+    "declare",
+    "declared",
     "folders_of",
     "folders_of_new",
     "has_labels",
     "joined",
     "now",
     "rows",
+    "state_of",
     "type_of",
     "types",
 ]
@@ -55,7 +62,7 @@ def type_of(value: Any) -> str:
     return {bool: "flag", str: "choice"}.get(value.__class__, "number")
 
 
-_FOLDER = "labels"
+_FOLDER, _LAYERS = "labels", "layers.json"
 _LAYER = re.compile("[a-z][a-z0-9_]{0,63}")  # Names a file, and a field in SQL.
 _DIGEST = re.compile("[0-9a-f]{32}")
 
@@ -130,6 +137,43 @@ class Label:
         return self.annotator, self.layer, self.episode, self.begin, self.end
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Layer:
+    """What people may say in a layer of labels.
+
+    Attributes:
+      name: Its name: small letters, digits and `_`.
+      type: The type of the values: flag, choice, text or number.
+      choices: Those of a choice; others can be said all the same.
+      keys: The keys of the choices, in their order, as browsers name them by their place: `KeyG`;
+        of other layers one key. Empty for no key.
+      whole: Whether labels are of whole episodes.
+      doc: When to say what.
+
+    Raises:
+      ValueError: A value does not fit.
+    """
+
+    name: str
+    type: str
+    choices: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    whole: bool = False
+    doc: str = ""
+
+    def __post_init__(self) -> None:
+        lists = (*self.choices, *self.keys)
+        for name, is_right, expected in (
+            ("name", _LAYER.fullmatch(self.name), "small letters, digits and _, such as quality"),
+            ("type", self.type in TYPES, f"one of {', '.join(TYPES)}"),
+            ("choices", self.type == "choice" or not self.choices, "none but of a choice"),
+            ("choices", len({*self.choices}) == len(self.choices), "different ones"),
+            ("keys", {*map(type, lists)} <= {str} and "" not in self.choices, "texts"),
+        ):
+            if not is_right:
+                raise ValueError(f"{name}: got {getattr(self, name)!r}, expected {expected}")
+
+
 def folders_of(source: Source) -> tuple[Path, ...]:
     """Returns where labels of a source are: beside the data, and in the cache.
 
@@ -142,8 +186,8 @@ def folders_of(source: Source) -> tuple[Path, ...]:
 
 
 def has_labels(source: Source) -> bool:
-    """Whether there are labels of episodes that those of a source are made of."""
-    return any(_files(folders_of(base)) for base in source.bases())
+    """Whether there are layers of labels of episodes that those of a source are made of."""
+    return any(types(folders_of(base)) for base in source.bases())
 
 
 def folders_of_new(
@@ -165,12 +209,13 @@ def rows(folders: Iterable[Path]) -> tuple[Label, ...]:
     Raises:
       SourceError: A line is damaged; says which. The last line of a killed writer is passed over.
     """
-    return _rows(tuple((f, f.stat().st_size, f.stat().st_mtime_ns) for f in _files(folders)))
+    return _rows(state_of(folders))
 
 
 def types(folders: Iterable[Path]) -> dict[str, str]:
     """Returns the types of the layers, by their names; reads the first row of each."""
-    found: dict[str, str] = {}
+    folders = tuple(folders)
+    found = {name: layer.type for name, layer in declared(folders).items()}
     for file in _files(folders):
         with open(file, "rb") as stream:
             for row in _parsed(file, [stream.readline()]):
@@ -178,8 +223,56 @@ def types(folders: Iterable[Path]) -> dict[str, str]:
     return found
 
 
-def _files(folders: Iterable[Path]) -> list[Path]:
-    return [file for folder in folders for file in sorted(folder.glob("*.jsonl"))]
+def declared(folders: Iterable[Path]) -> dict[str, Layer]:
+    """Returns the layers that were declared, by their names.
+
+    Raises:
+      SourceError: Their file is damaged.
+    """
+    found: dict[str, Layer] = {}
+    for file in (folder / _LAYERS for folder in folders):
+        try:
+            listed = json.loads(file.read_bytes()) if file.is_file() else []
+            for layer in listed:
+                lists = {name: tuple(layer.get(name, ())) for name in ("choices", "keys")}
+                found.setdefault(layer["name"], Layer(**{**layer, **lists}))
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise SourceError(f"no layers of labels: {error}", file=file) from error
+    return found
+
+
+def declare(folders: Sequence[Path], layers: Iterable[Layer]) -> None:
+    """Declares layers, in place of others of their names.
+
+    Raises:
+      OSError: Labels can be kept nowhere.
+      ValueError: There are labels of another type in a layer.
+    """
+    new = {layer.name: layer for layer in layers}
+    for name, kind in types(folders).items():
+        if name in new and kind != new[name].type and _files(folders, name):
+            raise ValueError(f"type: the layer {name!r} has labels of type {kind}")
+
+    def write(folder: Path) -> None:
+        content = map(dataclasses.asdict, {**declared([folder]), **new}.values())
+        write_at_once(folder / _LAYERS, json.dumps([*content], indent=1).encode() + b"\n")
+
+    _in_first(folders, write)
+
+
+def state_of(folders: Iterable[Path]) -> tuple[Any, ...]:
+    """Returns what changes with each label."""
+    return tuple((f, f.stat().st_size, f.stat().st_mtime_ns) for f in _files(folders))
+
+
+def can_be_written(folders: Iterable[Path]) -> bool:
+    """Whether labels can be kept, as far as that is known without trying."""
+    there = (next((f for f in (each, *each.parents) if f.exists()), None) for each in folders)
+    return any(f is not None and f.is_dir() and os.access(f, os.W_OK) for f in there)
+
+
+def _files(folders: Iterable[Path], layer: str = "*") -> list[Path]:
+    return [file for folder in folders for file in sorted(folder.glob(f"{layer}.jsonl"))]
 
 
 @functools.lru_cache(maxsize=8)
@@ -216,12 +309,22 @@ def append(folders: Sequence[Path], new: Sequence[Label]) -> None:
     Raises:
       OSError: None can.
     """
+
+    def add(folder: Path) -> None:
+        for layer in dict.fromkeys(row.layer for row in new):
+            _add(folder / f"{layer}.jsonl", [row for row in new if row.layer == layer])
+
+    _in_first(folders, add)
+
+
+def _in_first(folders: Sequence[Path], write: Callable[[Path], None]) -> None:
+    """Writes to the first folder that can be written."""
+    failed: OSError | None = None
     for folder in folders:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with locked(folder):
-                for layer in dict.fromkeys(row.layer for row in new):
-                    _add(folder / f"{layer}.jsonl", [row for row in new if row.layer == layer])
+                write(folder)
             return
         except OSError as error:
             failed = error
@@ -254,27 +357,30 @@ def summary(folders: Sequence[Path]) -> Any:
 
     Its columns are `digest` and `label`. That has for each layer `<layer>`, the value of which all
     say that the whole episode has it; `<layer>.n`, how many annotators have labels of it or of some
-    of its steps; and `<layer>.disagree`. The last row is that of episodes without labels.
+    of its steps; `<layer>.by`, who they are; and `<layer>.disagree`. The last row is that of
+    episodes without labels.
     """
-    labels = current(folders)
-    if not labels:
+    labels, layers = current(folders), types(folders)
+    if not layers:
         return None
     arrow = import_extra("pyarrow")
     episodes = [*dict.fromkeys(row.episode for row in labels), ""]
+    kinds_of_arrow = {bool: arrow.bool_(), str: arrow.string(), float: arrow.float64()}
     fields: dict[str, Any] = {}
-    for layer in sorted({row.layer for row in labels}):
+    for layer in sorted(layers):
         said: dict[str, list[Label]] = {episode: [] for episode in episodes}
         for row in labels:
             if row.layer == layer:
                 said[row.episode].append(row)
         kinds = {type(row.value) for rows in said.values() for row in rows}
-        kind: Any = kinds.pop() if len(kinds) == 1 else str
+        kind: Any = kinds.pop() if len(kinds) == 1 else str if kinds else TYPES[layers[layer]]
         values = [{kind(row.value) for row in rows if row.end is None} for rows in said.values()]
         fields[layer] = arrow.array(
-            [next(iter(each)) if len(each) == 1 else None for each in values]
+            [next(iter(each)) if len(each) == 1 else None for each in values], kinds_of_arrow[kind]
         )
-        counts = [len({row.annotator for row in rows}) for rows in said.values()]
-        fields[f"{layer}.n"] = arrow.array(counts, arrow.int32())
+        people = [sorted({row.annotator for row in rows}) for rows in said.values()]
+        fields[f"{layer}.n"] = arrow.array(map(len, people), arrow.int32())
+        fields[f"{layer}.by"] = arrow.array(people, arrow.list_(arrow.string()))
         fields[f"{layer}.disagree"] = arrow.array([len(each) > 1 for each in values])
     digests = arrow.array([bytes.fromhex(each) or None for each in episodes], arrow.binary())
     struct = arrow.StructArray.from_arrays(list(fields.values()), list(fields))

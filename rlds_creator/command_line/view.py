@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import secrets
 import socket
 from collections.abc import Sequence
@@ -14,14 +15,29 @@ from rlds_tools.command_line.printing import invocation, where_option
 EXAMPLES = """\b
 Examples:
   rlds view data/walker2d --episode 3
+  rlds view data/walker2d --by ann
   rlds view logs/run7 logs/run8 ~/tensorflow_datasets --port 8000 --no-open
 """
+
+
+def _login_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # Of a container, whose user has none.
+        return ""
 
 
 @click.command(epilog=EXAMPLES)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--episode", type=click.IntRange(0), metavar="N", help="Show this episode first.")
 @where_option
+@click.option(
+    "--by",
+    metavar="NAME",
+    help="Who labels episodes in the page; by default your login name, or, with --host, the name "
+    "that each person enters.",
+)
+@click.option("--read-only", is_flag=True, help="Nobody labels episodes in the page.")
 @click.option("--format", help="The format of the data, if it cannot be recognized.")
 @click.option(
     "--host",
@@ -57,6 +73,8 @@ def command(
     paths: Sequence[str],
     episode: int | None,
     where: str | None,
+    by: str | None,
+    read_only: bool,
     format: str | None,
     host: str,
     port: int,
@@ -69,7 +87,8 @@ def command(
 
     That is pictures, as a film; values and rewards, as curves; all of any step. PATH is what the
     other commands take, or a folder of several datasets. No data is copied or changed: steps are
-    read when they are shown, so that long episodes open at once. Ctrl-C ends it.
+    read when they are shown, so that long episodes open at once. What you say of episodes and their
+    steps is kept beside the data, see `rlds.labels`. Ctrl-C ends it.
     """
     called = invocation()
     called.quiet, called.verbose = quiet, verbose
@@ -88,9 +107,11 @@ def command(
     from rlds_creator.server.view_app import view_app
     from rlds_creator.viewing import Shelf
 
-    shelf = Shelf(paths, format=format, where=where)
+    shelf = Shelf(paths, format=format, where=where, may_label=not read_only)
     page = shelf.page_of(episode) if episode is not None else "/"
     token = "" if is_loopback(host) else secrets.token_urlsafe(24)
+    if by is None:
+        by = "" if token else _login_name()
     with running.bound(host, port) as listener:
         address = running.address_of(listener)
         if token and host in ("0.0.0.0", "::"):  # Others cannot call it localhost.
@@ -100,7 +121,7 @@ def command(
         wants = running.wants_browser() if opens is None else opens
         line = link if quiet else f"{link}   (Ctrl-C ends it)"
         running.serve(
-            view_app(shelf, Hosts(host, allowed_hosts), token=token),
+            view_app(shelf, Hosts(host, allowed_hosts), token=token, by=by),
             listener,
             opens=link if wants else None,
             when_ready=lambda: click.echo(line),

@@ -17,7 +17,7 @@ import envlogger
 import riegeli
 from envlogger.backends.riegeli_files.layout import METADATA_FILE
 from rlds.raw_files.untrusted import SourceError, check_is_file
-from rlds_creator.model import EpisodeState
+from rlds_creator.model import EpisodeState, Verdict
 from rlds_creator.recorded import ENVIRONMENT, ENVIRONMENT_ID
 from rlds_ecosystem.errors import DamagedDataError, EnvLoggerError
 
@@ -84,6 +84,7 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
       success: What the player said.
       notes: What annotators wrote.
       tags: The tags.
+      verdicts: What was said of its worth, if others than its player did.
       study: Of which it is.
       environment: Which was played.
     """
@@ -93,6 +94,7 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     success: bool | None = None
     notes: str = ""
     tags: tuple[Tag, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
     study: Named = Named()
     environment: Named = Named()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import logging
+import os
 import shutil
 import threading
 from collections.abc import Iterable, Mapping
@@ -32,6 +33,7 @@ from rlds_creator.store import EpisodeQuery, NotFoundError, Store, StoreError
 from rlds_creator.viewing import EpisodeView
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.log_steps import LogSteps
+from rlds_creator.viewing.thumbnails import Thumbnails, state_of
 from rlds_creator.worker.recovery import recover_episode
 from rlds_ecosystem.whole_files import write_at_once
 
@@ -53,7 +55,7 @@ class Recordings:
         self._store = store
         self._writing = threading.Lock()
         self._opening = threading.Lock()
-        self._cache = Cache(_CACHE_BYTES)
+        self._cache, self._thumbnails = Cache(_CACHE_BYTES), Thumbnails()
         self._views: collections.OrderedDict[str, EpisodeView] = collections.OrderedDict()
 
     # What is played.
@@ -87,6 +89,7 @@ class Recordings:
             said = {
                 **{name: getattr(episode, name) for name in _SAID},
                 "tags": self._store.tags(episode_id),
+                "verdicts": self._store.verdicts(episode_id),
                 "study": {"id": study.id, "name": study.name},
                 "environment": environment or {"id": episode.environment, "name": ""},
             }
@@ -119,6 +122,15 @@ class Recordings:
                     self._views.popitem(last=False)
             self._views.move_to_end(episode_id)
             return view
+
+    def thumbnail(self, episode_id: str) -> tuple[bytes, str] | None:
+        """Returns a small picture of an episode, and its media type, if it has any.
+
+        The errors are those of `view`.
+        """
+        directory = self._data.episode(episode_id)
+        state = f"{os.path.realpath(directory)} {state_of(directory.glob('*.riegeli'))}"
+        return self._thumbnails.get(state, lambda: self.view(episode_id).thumbnail())
 
     # What goes.
 
@@ -232,6 +244,7 @@ class Recordings:
             self._store.set_notes(episode.id, said.notes, 0)
             for tag in said.tags:
                 self._store.add_tag(episode.id, tag.label, tag.first, tag.last, by=tag.author)
+            self._store.add_verdicts(episode.id, said.verdicts)
         except StoreError as error:
             logger.warning("not all tags of %s could be brought back: %s", episode.id, error)
         self.annotate(episode.id)

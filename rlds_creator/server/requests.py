@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
 import anyio.to_thread
@@ -17,7 +18,7 @@ from rlds_creator.server import errors, permissions
 from rlds_creator.server.permissions import May
 from rlds_creator.store import Store
 
-__all__ = ["People", "in_thread"]
+__all__ = ["People", "in_thread", "refusals"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,8 +28,15 @@ _LOGIN_SECONDS = 30 * 86_400
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Calls what waits for the disk or a database; what it refuses becomes an answer."""
-    try:
+    with refusals():
         return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs))
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """What a store refuses in here becomes an answer."""
+    try:
+        yield
     except store.NotFoundError as error:
         raise errors.NotFoundError(_sentence(error)) from None
     except store.StaleError as error:

@@ -33,13 +33,16 @@ class _Entry(msgspec.Struct):
     name: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
-def view_app(shelf: Shelf, hosts: Hosts | None = None, *, token: str = "") -> Application:
+def view_app(
+    shelf: Shelf, hosts: Hosts | None = None, *, token: str = "", by: str = ""
+) -> Application:
     """Returns what answers for datasets.
 
     Args:
       shelf: The datasets.
       hosts: What it may be called; only what this machine calls itself if None.
       token: What people need to see them; nothing if it is empty.
+      by: What who labels episodes is called, unless they say something else in the page.
     """
     # The cookie is no use for making a link that others can enter with.
     pass_ = hashlib.sha256(token.encode()).hexdigest()
@@ -56,6 +59,7 @@ def view_app(shelf: Shelf, hosts: Hosts | None = None, *, token: str = "") -> Ap
                 "may": ["view"] if may_view(request.headers) else [],
                 "mode": "view",
                 "single_user": not token,
+                "by": by,
                 "version": version(),
             }
         )

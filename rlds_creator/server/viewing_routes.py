@@ -1,4 +1,4 @@
-"""The routes by which pages look at episodes and datasets."""
+"""The routes by which pages look at episodes and datasets, and label them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from starlette.routing import Route
 
 from rlds.sources import SourceError
 from rlds_creator.server import errors
-from rlds_creator.server.bodies import answer
+from rlds_creator.server.bodies import answer, body
 from rlds_creator.server.errors import without_folders
 from rlds_creator.viewing import EpisodeView, Shelf
+from rlds_creator.viewing.labels import EpisodeLabels, Said, ShownLayer
 from rlds_ecosystem.errors import EnvLoggerError
 
 __all__ = ["dataset_routes", "in_thread", "routes"]
@@ -31,6 +32,9 @@ T = TypeVar("T")
 # How many requests read at a time: what they read is on one disk, and takes memory.
 _THREADS = 4
 _MOST_SIDE = 4096
+_LONGEST_NAME = 200
+# How long browsers show a thumbnail before they ask whether it is another.
+_THUMBNAIL_SECONDS = 300
 # How long a request may wait for the rewards of a long log.
 _MOST_SECONDS = 5
 
@@ -45,15 +49,19 @@ class DamagedError(errors.ServerError):
 def routes(
     base: str,
     locate: Callable[[Request], Awaitable[EpisodeView]],
-    more: Callable[[Request], Awaitable[Mapping[str, Any]]] | None = None,
+    small: Callable[[Request], Awaitable[tuple[bytes, str] | None]],
+    labels_of: Callable[[Request], Awaitable[EpisodeLabels]],
+    more: Callable[[Request], Awaitable[Mapping[str, Any]]],
 ) -> list[Route]:
-    """Returns the routes of an episode: its outline, steps, pictures, curves and video.
+    """Returns the routes of an episode: its outline, steps, pictures, curves, video and labels.
 
     Args:
       base: The address of the outline, such as "/api/episodes/{id}/view".
       locate: Finds the episode of a request. It raises a `ServerError` if there is none, or if who
         asks may not see it.
-      more: What else the outline has, such as tags.
+      small: Finds its thumbnail; the errors are those of `locate`.
+      labels_of: Finds its labels; raises a `ServerError` if who asks may not do that with them.
+      more: What else the outline has.
     """
 
     async def outline(request: Request) -> Response:
@@ -61,7 +69,7 @@ def routes(
         found = await (
             in_thread(view.outline) if seconds is None else in_thread(view.outline, seconds)
         )
-        return answer({**found, **(await more(request) if more else {})})
+        return answer({**found, **await more(request)})
 
     async def step(request: Request) -> Response:
         view, number = await locate(request), _number(request, "step")
@@ -76,14 +84,13 @@ def routes(
 
     async def thumbnail(request: Request) -> Response:
         try:
-            view = await locate(request)
-            found = await in_thread(view.thumbnail)
+            found = await small(request)
         except (DamagedError, errors.NotFoundError):  # The page of the episode says so.
             found = None
         if found is None:
             return Response(status_code=204)
         etag = f'"{hashlib.sha256(found[0]).hexdigest()[:32]}"'
-        headers = {"cache-control": f"private, max-age={view.cache_seconds}", "etag": etag}
+        headers = {"cache-control": f"private, max-age={_THUMBNAIL_SECONDS}", "etag": etag}
         if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers=headers)
         return Response(found[0], media_type=found[1], headers=headers)
@@ -103,7 +110,38 @@ def routes(
         view = await locate(request)
         return answer(await in_thread(view.series, request.path_params["path"]))
 
+    async def labels(request: Request) -> Response:
+        return answer(await in_thread(_listed, await labels_of(request)))
+
+    async def add_label(request: Request) -> Response:
+        found, said = await _to_label(request), await body(request, Said)
+        return answer(await in_thread(_done, found.add, said))
+
+    async def declare(request: Request) -> Response:
+        found, layer = await _to_label(request), await body(request, ShownLayer)
+        await in_thread(_done, found.declare, layer)
+        return answer(await in_thread(_listed, found))
+
+    async def retract(request: Request) -> Response:
+        found = await _to_label(request)
+        return answer(await in_thread(_done, found.retract, request.path_params["label"]))
+
+    async def restore(request: Request) -> Response:
+        found = await _to_label(request)
+        return answer(await in_thread(_done, found.restore, request.path_params["label"]))
+
+    async def _to_label(request: Request) -> EpisodeLabels:
+        found = await labels_of(request)
+        if not found.may_label:
+            raise errors.ForbiddenError(found.why_not or "You may not label episodes.")
+        return found
+
     return [
+        Route(f"{base}/labels", labels),
+        Route(f"{base}/labels", add_label, methods=["POST"]),
+        Route(f"{base}/labels/{{label}}", retract, methods=["DELETE"]),
+        Route(f"{base}/labels/{{label}}", restore, methods=["POST"]),
+        Route(f"{base}/layers", declare, methods=["PUT"]),
         Route(base, outline),
         Route(f"{base}/steps/{{step}}", step),
         Route(f"{base}/pictures/{{step}}/{{path:path}}", picture),
@@ -111,6 +149,28 @@ def routes(
         Route(f"{base}/thumbnail", thumbnail),
         Route(f"{base}/video", video),
     ]
+
+
+def _listed(found: EpisodeLabels) -> dict[str, Any]:
+    return {
+        "layers": found.layers(),
+        "labels": found.labels(),
+        "adds": found.adds,
+        "may_label": found.may_label,
+        "why_not": found.why_not,
+    }
+
+
+def _done(change: Callable[..., T], *args: Any) -> T:
+    """Changes labels; what is wrong with a request, or with where they are kept, is said."""
+    try:
+        return change(*args)
+    except SourceError:
+        raise
+    except ValueError as error:
+        raise errors.BadRequestError(without_folders(str(error))) from error
+    except OSError as error:
+        raise errors.UnavailableError(without_folders(str(error))) from error
 
 
 def dataset_routes(shelf: Shelf) -> list[Route]:
@@ -129,9 +189,24 @@ def dataset_routes(shelf: Shelf) -> list[Route]:
                 episode["error"] = without_folders(episode["error"])
         return answer(found)
 
+    async def layers(request: Request) -> Response:
+        where = request.path_params["dataset"], request.path_params["split"]
+        return answer({"layers": await in_thread(shelf.layers, *where)})
+
     async def locate(request: Request) -> EpisodeView:
         where = request.path_params["dataset"], request.path_params["split"]
         return await in_thread(shelf.view, *where, _number(request, "episode"))
+
+    async def small(request: Request) -> tuple[bytes, str] | None:
+        where = request.path_params["dataset"], request.path_params["split"]
+        return await in_thread(shelf.thumbnail, *where, _number(request, "episode"))
+
+    async def labels_of(request: Request) -> EpisodeLabels:
+        where = request.path_params["dataset"], request.path_params["split"]
+        by = request.query_params.get("by", "").strip()
+        if len(by) > _LONGEST_NAME:
+            raise errors.BadRequestError(f"by: a name has at most {_LONGEST_NAME} letters.")
+        return await in_thread(shelf.labels, *where, _number(request, "episode"), by)
 
     async def beside(request: Request) -> Mapping[str, Any]:
         where = request.path_params["dataset"], request.path_params["split"]
@@ -141,7 +216,8 @@ def dataset_routes(shelf: Shelf) -> list[Route]:
     return [
         Route("/api/datasets", datasets),
         Route("/api/datasets/{dataset}/{split}", listing),
-        *routes("/api/datasets/{dataset}/{split}/{episode}/view", locate, beside),
+        Route("/api/datasets/{dataset}/{split}/layers", layers),
+        *routes("/api/datasets/{dataset}/{split}/{episode}/view", locate, small, labels_of, beside),
     ]
 
 

@@ -102,8 +102,8 @@ const giving = (onChange) => (/** @type {any} */ event) => onChange(event.target
  */
 export function TextField({ value, onChange, autofocus = false, ...rest }) {
   const input = useRef(/** @type {HTMLInputElement | null} */ (null));
-  useEffect(() => {
-    // Browsers heed the attribute only if nothing has the focus yet.
+  useLayoutEffect(() => {
+    // Browsers heed the attribute only if nothing has the focus yet. What is typed next is meant for it.
     if (autofocus) input.current?.focus();
   }, []);
   return inField(rest, (attributes) => html`<input type="text" ref=${input} autocomplete="off" ...${attributes} value=${value} onInput=${giving(onChange)} />`);

@@ -8,6 +8,7 @@ import { createContext, useContext } from "./html.js";
  * @property {"create" | "view"} mode
  * @property {boolean} single_user
  * @property {string} version
+ * @property {string} [by] Who labels in the pages of `rlds view`, unless they say something else.
  */
 
 /** @type {any} */

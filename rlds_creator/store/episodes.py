@@ -9,17 +9,17 @@ import msgspec
 import sqlalchemy as sa
 
 from rlds_creator.identifiers import is_identifier, new_identifier
-from rlds_creator.model import AnnotatedRange, Episode, EpisodeState
+from rlds_creator.model import AnnotatedRange, Episode, EpisodeState, Verdict
 from rlds_creator.store import tables
 from rlds_creator.store.database import Database
 from rlds_creator.store.errors import InUseError, NotFoundError, StaleError, StoreError
 from rlds_creator.store.records import EpisodeQuery, check_names, from_row, to_row
 from rlds_creator.store.studies import LIVE
 
-__all__ = ["Episodes"]
+__all__ = ["JUDGED", "Episodes"]
 
 # What people say that episodes are.
-_JUDGED = (EpisodeState.COMPLETED, EpisodeState.CANCELLED, EpisodeState.REJECTED)
+JUDGED = (EpisodeState.COMPLETED, EpisodeState.CANCELLED, EpisodeState.REJECTED)
 # How many values a statement has; there is a limit in each database.
 _AT_ONCE = 5_000
 _there = tables.tags.c.removed.is_(None)
@@ -127,9 +127,20 @@ class Episodes(Database):
         return found
 
     def judge_episode(
-        self, episode_id: str, state: EpisodeState, *, success: bool | None
+        self,
+        episode_id: str,
+        state: EpisodeState | None = None,
+        *,
+        success: bool | msgspec.UnsetType | None = msgspec.UNSET,
+        by: str = "",
     ) -> Episode:
-        """Says what an episode is worth, in place of its player.
+        """Says what an episode is worth, after its player; `verdicts` has what was said before.
+
+        Args:
+          episode_id: The episode.
+          state: What it is; None for what it is already.
+          success: Whether it worked, if that is said.
+          by: Who says it: the identifier of a person.
 
         Raises:
           NotFoundError: There is none of this identifier.
@@ -141,11 +152,42 @@ class Episodes(Database):
             current = _episode(connection, episode_id, lock=True)
             if current.state in LIVE:
                 raise InUseError("the player has yet to say what this episode is worth")
-            if state != current.state and state not in _JUDGED:
-                raise StoreError(f"an episode is one of {', '.join(_JUDGED)}")
+            if state not in (None, current.state, *JUDGED):
+                raise StoreError(f"an episode is one of {', '.join(JUDGED)}")
+            new = msgspec.structs.replace(
+                current,
+                state=current.state if state is None else state,
+                success=current.success if success is msgspec.UNSET else success,
+            )
+            said = _verdicts(connection, episode_id)
+            players = Verdict(
+                state=current.state,
+                success=current.success,
+                author=current.person,
+                created=current.started + current.seconds,
+            )
+            first = [] if said or current.state not in JUDGED else [players]
+            # Later than what was said before, whatever the clock says.
+            latest = max((one.created for one in (*said, *first)), default=0.0)
+            now = max(self._clock(), latest + 1e-6)
+            mine = Verdict(state=new.state, success=new.success, author=by, created=now)
+            _add_verdicts(connection, episode_id, [*first, mine])
             change = sa.update(table).where(table.c.id == episode_id)
-            connection.execute(change.values(state=state.value, success=success))
-        return msgspec.structs.replace(current, state=state, success=success)
+            connection.execute(change.values(state=new.state.value, success=new.success))
+        return new
+
+    def verdicts(self, episode_id: str) -> list[Verdict]:
+        """Returns what was said an episode is worth, in that order; that of its player first.
+
+        There are none as long as nobody but the player said so.
+        """
+        with self._reading() as connection:
+            return _verdicts(connection, episode_id)
+
+    def add_verdicts(self, episode_id: str, verdicts: Iterable[Verdict]) -> None:
+        """Adds verdicts as they are, of an episode that is brought back."""
+        with self._writing() as connection:
+            _add_verdicts(connection, episode_id, verdicts)
 
     def set_notes(self, episode_id: str, notes: str, version: int) -> Episode:
         """Replaces the notes on an episode.
@@ -287,14 +329,36 @@ def _where(query: EpisodeQuery) -> list[sa.ColumnElement[bool]]:
         found.append(table.c.state == query.state.value)
     elif query.state is not None:
         found.append(table.c.state.in_([state.value for state in query.state]))
-    if query.label is not None:
+    if query.label is not None and query.queue != "unlabelled":
         tagged = sa.select(tables.tags.c.episode).where(tables.tags.c.label == query.label, _there)
         found.append(table.c.id.in_(tagged))
+    if query.queue == "unlabelled":
+        tagged = sa.select(tables.tags.c.episode).where(_there)
+        if query.label is not None:
+            tagged = tagged.where(tables.tags.c.label == query.label)
+        found.append(table.c.id.not_in(tagged))
+    elif query.queue is not None:
+        found += [
+            table.c.state.in_(JUDGED),
+            table.c.id.not_in(sa.select(tables.verdicts.c.episode)),
+        ]
+        if query.queue == "disagreement":
+            found[-2:] = [table.c.id.in_(_disputed())]
     if query.since is not None:
         found.append(table.c.started >= query.since)
     if query.until is not None:
         found.append(table.c.started < query.until)
     return found
+
+
+def _disputed() -> sa.Select[Any]:
+    """The episodes of whose worth the last words of two people differ."""
+    one, later = tables.verdicts, tables.verdicts.alias()
+    is_theirs = sa.and_(later.c.episode == one.c.episode, later.c.author == one.c.author)
+    is_last = ~sa.exists().where(is_theirs, later.c.created > one.c.created)
+    success = sa.case((one.c.success.is_(None), "?"), (one.c.success, "+"), else_="-")
+    said = sa.func.count(sa.distinct(one.c.state + success))
+    return sa.select(one.c.episode).where(is_last).group_by(one.c.episode).having(said > 1)
 
 
 def _order(sort: str) -> list[sa.UnaryExpression[Any]]:
@@ -317,6 +381,18 @@ def _episode(connection: sa.Connection, episode_id: str, *, lock: bool = False) 
     if row is None:
         raise NotFoundError("there is no such episode")
     return _with_labels(connection, [row])[0]
+
+
+def _verdicts(connection: sa.Connection, episode_id: str) -> list[Verdict]:
+    table = tables.verdicts
+    query = sa.select(table).where(table.c.episode == episode_id).order_by(table.c.created)
+    return [from_row(Verdict, row) for row in connection.execute(query)]
+
+
+def _add_verdicts(connection: sa.Connection, episode_id: str, verdicts: Iterable[Verdict]) -> None:
+    for one in verdicts:
+        row = {"id": new_identifier(), "episode": episode_id, **to_row(one)}
+        connection.execute(sa.insert(tables.verdicts).values(row))
 
 
 def _with_labels(connection: sa.Connection, rows: list[Any] | Any) -> list[Episode]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -67,6 +67,9 @@ class EpisodeQuery(msgspec.Struct, frozen=True, kw_only=True):
       person: Only those of this player.
       state: Only those in this state, or in one of these.
       label: Only those with this tag, on the episode or on steps of it.
+      queue: Only those with work to do: "unlabelled" ones have no tag, or not that of `label`;
+        "unreviewed" ones were judged by their player only; of those in "disagreement", two people
+        say different things of what they are worth.
       success: Only those that the player called a success, or a failure.
       since: Only those that began then or later.
       until: Only those that began before.
@@ -80,6 +83,7 @@ class EpisodeQuery(msgspec.Struct, frozen=True, kw_only=True):
     person: str | None = None
     state: EpisodeState | tuple[EpisodeState, ...] | None = None
     label: str | None = None
+    queue: Literal["unlabelled", "unreviewed", "disagreement"] | None = None
     success: bool | None = None
     since: float | None = None
     until: float | None = None

@@ -12,7 +12,17 @@ import sqlalchemy as sa
 
 from rlds_creator.store.errors import StoreError
 
-__all__ = ["episodes", "exports", "invites", "logins", "metadata", "people", "studies", "tags"]
+__all__ = [
+    "episodes",
+    "exports",
+    "invites",
+    "logins",
+    "metadata",
+    "people",
+    "studies",
+    "tags",
+    "verdicts",
+]
 
 
 class _Text(sa.TypeDecorator[str]):
@@ -154,6 +164,19 @@ tags = sa.Table(
     sa.Column("removed_by", _Text),
     sa.Index(None, "episode", "label"),
     sa.Index(None, "label"),
+)
+
+# What was said of an episode after its player had said it, which is the first row.
+verdicts = sa.Table(
+    "verdicts",
+    metadata,
+    _key(),
+    _column("episode", _Text, sa.ForeignKey("episodes.id", ondelete="CASCADE")),
+    _column("state", _Text),
+    sa.Column("success", sa.Boolean),
+    _column("author", _Text),
+    _column("created", sa.Double),
+    sa.Index(None, "episode", "created"),
 )
 
 exports = sa.Table(

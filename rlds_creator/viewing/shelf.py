@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import bisect
 import concurrent.futures
+import contextlib
 import hashlib
 import itertools
+import math
 import os
 import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,15 +22,19 @@ from typing_extensions import override
 import envlogger
 from rlds import sources
 from rlds.formats.logs.recorded_logs import find_logs
+from rlds.labels import Labels
 from rlds.sources import reading
-from rlds.sources.episode_table import EpisodeTable
+from rlds.sources.episode_table import EpisodeTable, key_of
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.episode_view import EpisodeView
+from rlds_creator.viewing.labels import DatasetLabels
 from rlds_creator.viewing.log_steps import LogSteps
 from rlds_creator.viewing.source_steps import SourceSteps
 from rlds_creator.viewing.steps import Steps
 from rlds_creator.viewing.table_steps import Tables, TableSteps
+from rlds_creator.viewing.thumbnails import Thumbnails, state_of
 from rlds_creator.viewing.values import as_json
+from rlds_ecosystem import stores
 from rlds_ecosystem.errors import EnvLoggerError
 from rlds_tools.inspection import marked_format
 from rlds_tools.listing import find_datasets
@@ -41,6 +48,8 @@ _MOST_OPEN = 32
 _LISTING_SECONDS = 0.5
 # How long it waits for the table of episodes: after that it says how far that is.
 _TABLE_SECONDS = 1.0
+# How long files are taken to be as they were: many of them take long to be looked at.
+_STATE_SECONDS = 2.0
 
 
 class Shelf:
@@ -51,6 +60,7 @@ class Shelf:
         several of these.
       format: The name of their format, if it cannot be recognized.
       where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
+      may_label: Whether episodes can be labelled.
 
     Raises:
       FileNotFoundError: There is nothing at a path, or nothing that can be shown.
@@ -64,8 +74,10 @@ class Shelf:
         *,
         format: str | None = None,
         where: str | None = None,
+        may_label: bool = True,
     ) -> None:
-        cache = Cache(_CACHE_BYTES)
+        cache, self._may_label = Cache(_CACHE_BYTES), may_label
+        self._thumbnails = Thumbnails()
         places = [place for path in paths for place in _places(os.fspath(path), format)]
         if not places:
             raise FileNotFoundError("there is nothing to be shown")
@@ -146,6 +158,27 @@ class Shelf:
           SourceError: It is damaged.
         """
         return self._dataset(dataset, split).view(split, index)
+
+    def thumbnail(self, dataset: str, split: str, index: int) -> tuple[bytes, str] | None:
+        """Returns a thumbnail, see `EpisodeView.thumbnail`; the errors are those of `view`."""
+        found, state = self._dataset(dataset, split), ""
+        with contextlib.suppress(OSError):  # Whoever makes it says what is wrong.
+            state = found.state(split, index)
+
+        def make() -> tuple[bytes, str] | None:
+            return found.view(split, index).thumbnail()
+
+        return self._thumbnails.get(state, make) if state else make()
+
+    def layers(self, dataset: str, split: str) -> list[str]:
+        """Returns the names of the layers of labels that episodes have."""
+        return sorted(self._dataset(dataset, split).labels(split).layers())
+
+    def labels(self, dataset: str, split: str, index: int, by: str) -> DatasetLabels:
+        """Returns the labels of an episode for somebody of that name; the errors are of `view`."""
+        found = self._dataset(dataset, split)
+        found.view(split, index)
+        return DatasetLabels(found.labels(split), index, by, may_label=self._may_label)
 
     def page_of(self, episode: int) -> str:
         """Returns the address of the page of an episode of the first dataset.
@@ -247,6 +280,7 @@ class _Dataset:
         self._lock = threading.RLock()
         self._makings: dict[str, _Making] = {}
         self._views: dict[tuple[str, int], EpisodeView] = {}
+        self._labels: dict[str, Labels] = {}
 
     def open(self) -> None:
         """Finds out what there is; does nothing if that is known."""
@@ -288,7 +322,8 @@ class _Dataset:
             total = self.count(split)
             return range(at_least if total is None else total)
         found: Sequence[int] = self.cache.get(
-            (self.id, split, "where", where), lambda: self._table(split).where(where)
+            (self.id, split, "where", where, self.labels(split).state()),
+            lambda: self._table(split).where(where),
         )
         return found
 
@@ -318,6 +353,13 @@ class _Dataset:
             listed.append(row)
         return listed
 
+    def labels(self, split: str) -> Labels:
+        """The labels of the episodes of a split."""
+        with self._lock:
+            if split not in self._labels:
+                self._labels[split] = Labels(self.episodes(split))
+            return self._labels[split]
+
     def _check(self, split: str, index: int) -> None:
         total = self.count(split)
         if index < 0 or (total is not None and index >= total):
@@ -340,6 +382,10 @@ class _Dataset:
 
     def steps(self, split: str, index: int) -> Steps:
         """The steps of an episode."""
+        raise NotImplementedError
+
+    def state(self, split: str, index: int) -> str:
+        """What changes if somebody writes to the files of an episode; empty if nobody knows."""
         raise NotImplementedError
 
     def summary(self, split: str, index: int) -> dict[str, Any]:
@@ -388,6 +434,12 @@ class _Logs(_Dataset):
         # It is closed when nobody looks at the episode any more.
         return LogSteps(envlogger.Reader(path), number, self.cache, f"{self.id}/{index}")
 
+    def state(self, split: str, index: int) -> str:
+        path, number = self._place(index)
+        if not stores.is_local(path):
+            return ""
+        return f"{os.path.realpath(path)} {number} {state_of(Path(path).rglob('*.riegeli'))}"
+
     def summary(self, split: str, index: int) -> dict[str, Any]:
         path, number = self._place(index)
         with envlogger.Reader(path) as reader:
@@ -411,6 +463,7 @@ class _Source(_Dataset):
             split: sources.Episodes(source, split, format=self.format) for split in self.splits
         }
         self._tables = Tables.of(source)
+        self._looked, self._key = -math.inf, ""
 
     def count(self, split: str) -> int | None:
         return self._source.num_episodes(split)
@@ -425,6 +478,12 @@ class _Source(_Dataset):
             table, row = self._tables.find(split, index)
             return TableSteps(table, row, episodes, index, self.cache, name)
         return SourceSteps(episodes, index, self.cache, name)
+
+    def state(self, split: str, index: int) -> str:
+        with self._lock:
+            if time.monotonic() > self._looked + _STATE_SECONDS:
+                self._looked, self._key = time.monotonic(), key_of(self._source)
+        return f"{os.path.realpath(self.path)} {split} {index} {self._key}"
 
     def summary(self, split: str, index: int) -> dict[str, Any]:
         if self._tables is not None:

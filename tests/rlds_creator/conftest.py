@@ -24,6 +24,14 @@ def _drawn_in_processes() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Labels and thumbnails are not kept in the home of who runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RLDS_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 def _programs() -> Path | None:
     """Where PostgreSQL is: Debian has it beside the path."""
     found = shutil.which("initdb")

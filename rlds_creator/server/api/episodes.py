@@ -1,4 +1,4 @@
-"""Episodes: the table, their notes and tags, and their steps."""
+"""Episodes: the table, their notes, and their steps with what is said of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from rlds_creator.model import AnnotatedRange, Episode, EpisodeState, Identifier, Name, Person, Text
+from rlds_creator.model import Episode, EpisodeState, Identifier, Person, Text
 from rlds_creator.server.api.routes import Routes
 from rlds_creator.server.bodies import answer, body, query
 from rlds_creator.server.errors import ConflictError, ForbiddenError, NotFoundError
 from rlds_creator.server.permissions import May, may, of_episode, sees_episode
+from rlds_creator.server.recorded_labels import RecordedLabels
 from rlds_creator.server.requests import in_thread
 from rlds_creator.server.viewing_routes import in_thread as reading
 from rlds_creator.server.viewing_routes import routes as viewing_routes
@@ -22,8 +23,6 @@ from rlds_creator.store import EpisodeQuery
 from rlds_creator.viewing import EpisodeView
 
 __all__ = ["EpisodeRoutes", "seen_by"]
-
-_Step = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
 class _Ids(msgspec.Struct, forbid_unknown_fields=True):
@@ -33,17 +32,6 @@ class _Ids(msgspec.Struct, forbid_unknown_fields=True):
 class _Notes(msgspec.Struct, forbid_unknown_fields=True):
     notes: Text
     version: int
-
-
-class _Verdict(msgspec.Struct, forbid_unknown_fields=True):
-    state: EpisodeState
-    success: bool | None
-
-
-class _Tag(msgspec.Struct, forbid_unknown_fields=True):
-    label: Name
-    first: _Step | None = None
-    last: _Step | None = None
 
 
 class EpisodeRoutes(Routes):
@@ -57,12 +45,9 @@ class EpisodeRoutes(Routes):
             Route("/api/episodes/{id}", self.one),
             Route("/api/episodes/{id}", self.delete, methods=["DELETE"]),
             Route("/api/episodes/{id}/notes", self.set_notes, methods=["PUT"]),
-            Route("/api/episodes/{id}/verdict", self.judge, methods=["PUT"]),
-            Route("/api/episodes/{id}/tags", self.tags),
-            Route("/api/episodes/{id}/tags", self.add_tag, methods=["POST"]),
-            Route("/api/tags/{id}", self.remove_tag, methods=["DELETE"]),
-            Route("/api/tags/{id}/restore", self.restore_tag, methods=["POST"]),
-            *viewing_routes("/api/episodes/{id}/view", self._view, self._beside),
+            *viewing_routes(
+                "/api/episodes/{id}/view", self._view, self._thumbnail, self._labels, self._beside
+            ),
         ]
 
     async def all(self, request: Request) -> Response:
@@ -134,47 +119,13 @@ class EpisodeRoutes(Routes):
         await in_thread(self._recordings.annotate, episode.id)
         return answer(changed)
 
-    async def judge(self, request: Request) -> Response:
-        """Says what an episode is worth, after its player."""
-        _, episode = await self._tagged(request)
-        said = await body(request, _Verdict)
-        judged = await in_thread(
-            self._store.judge_episode, episode.id, said.state, success=said.success
-        )
-        await in_thread(self._recordings.annotate, episode.id)
-        return answer(judged)
+    async def _labels(self, request: Request) -> RecordedLabels:
+        what = self._seen if request.method in ("GET", "HEAD") else self._tagged
+        return RecordedLabels(self._store, self._recordings, *await what(request))
 
-    async def tags(self, request: Request) -> Response:
-        """The tags of an episode, and those of its study."""
+    async def _thumbnail(self, request: Request) -> tuple[bytes, str] | None:
         _, episode = await self._seen(request)
-        study = await in_thread(self._store.study, episode.study)
-        tags = await in_thread(self._store.tags, episode.id)
-        return answer({"tags": tags, "labels": study.labels})
-
-    async def add_tag(self, request: Request) -> Response:
-        """Adds a tag."""
-        person, episode = await self._tagged(request)
-        said = await body(request, _Tag)
-        tag = await in_thread(
-            self._store.add_tag, episode.id, said.label, said.first, said.last, by=person.id
-        )
-        return await self._tag(tag)
-
-    async def remove_tag(self, request: Request) -> Response:
-        """Takes a tag away."""
-        person = await self._people.required(request, May.TAG)
-        identifier = request.path_params["id"]
-        return await self._tag(await in_thread(self._store.remove_tag, identifier, by=person.id))
-
-    async def restore_tag(self, request: Request) -> Response:
-        """Brings a tag back that was taken away."""
-        person = await self._people.required(request, May.TAG)
-        identifier = request.path_params["id"]
-        return await self._tag(await in_thread(self._store.restore_tag, identifier, by=person.id))
-
-    async def _tag(self, tag: AnnotatedRange) -> Response:
-        await in_thread(self._recordings.annotate, tag.episode)
-        return answer(tag)
+        return await reading(self._recordings.thumbnail, episode.id)
 
     async def _view(self, request: Request) -> EpisodeView:
         _, episode = await self._seen(request)
@@ -188,7 +139,6 @@ class EpisodeRoutes(Routes):
         return {
             "title": (await in_thread(self._rows, person, [episode]))[0]["environment_name"],
             **await self._neighbours(request, person, episode),
-            "tags": await in_thread(self._store.tags, episode.id),
         }
 
     async def _neighbours(

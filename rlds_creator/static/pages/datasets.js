@@ -58,7 +58,7 @@ function Dataset({ dataset, query, isOnly }) {
     ${names.length > 1 &&
     html`<div class="splits"><${Segments} label="Split" hideLabel=${true} value=${split} onChange=${(/** @type {string} */ name) => setQuery({ split: name, offset: null })}
       choices=${dataset.splits.map((/** @type {any} */ { name, episodes }) => ({ value: name, label: `${name}${episodes === null ? "" : ` · ${formatCount(episodes)}`}` }))} /></div>`}
-    ${split !== undefined && html`<${WhereBox} where=${query.where ?? ""} listing=${listing} onChange=${(/** @type {string} */ where) => setQuery({ where, offset: null })} />`}
+    ${split !== undefined && html`<${WhereBox} path=${`/api${address("datasets", dataset.id, split)}`} where=${query.where ?? ""} listing=${listing} onChange=${(/** @type {string} */ where) => setQuery({ where, offset: null })} />`}
     ${query.where && (listing.error || listing.data?.making)
       ? null
       : split === undefined && !dataset.error

@@ -33,6 +33,8 @@ export default function Enter() {
     try {
       await post("/api/enter", { token, name: name.trim() });
       token = "";
+      // Whose labels these are, in pages of `rlds view`.
+      localStorage.setItem("rlds:annotator", JSON.stringify(name.trim()));
       await me.reload();
       void navigate("/", { replace: true });
     } catch (problem) {
@@ -44,7 +46,7 @@ export default function Enter() {
     ${me.person && html`<${Notice} tone="odd">You are here as ${me.person.name} already. If you enter, you become somebody else in this browser.<//>`}
     <section class="panel">
       <h1>Welcome</h1>
-      <p class="quiet">You were invited to play. Say what to call you, and begin.</p>
+      <p class="quiet">${me.mode === "view" ? "You were invited to look at data. Say what to call you." : "You were invited to play. Say what to call you, and begin."}</p>
       <form
         novalidate
         onSubmit=${(/** @type {Event} */ event) => {
@@ -52,7 +54,7 @@ export default function Enter() {
           void enter();
         }}
       >
-        <${TextField} label="Your name" hint="Those who run the studies see it. It does not have to be your real one." value=${name} onChange=${setName}
+        <${TextField} label="Your name" hint=${me.mode === "view" ? "It stands beside what you say of episodes." : "Those who run the studies see it. It does not have to be your real one."} value=${name} onChange=${setName}
           error=${error} maxlength="200" autocomplete="nickname" autofocus />
         <${Button} type="submit" kind="primary" size="large" busy=${isBusy}>Enter<//>
       </form>

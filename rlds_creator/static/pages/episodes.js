@@ -11,7 +11,7 @@ import { useMe } from "../session.js";
 import { Thumbnail } from "../view/list.js";
 
 const LIMIT = 50;
-const FILTERS = ["study", "environment", "person", "state", "label", "success", "since", "until"];
+const FILTERS = ["study", "environment", "person", "state", "label", "queue", "success", "since", "until"];
 const NO_FILTER = Object.fromEntries(FILTERS.map((name) => [name, null]));
 
 /** @param {{query: Record<string, string>}} props */
@@ -204,6 +204,8 @@ function Filters({ filter, studies, seesOthers, onChange }) {
       choices=${[["", "All states"], ...Object.entries(EPISODE_STATES).map(([name, [title]]) => [name, title])]} />
     <${SelectField} label="Success" value=${filter.success ?? ""} onChange=${set("success")} choices=${[["", "Any or none"], ["true", "Yes"], ["false", "No"]]} />
     ${labels.length > 0 && html`<${SelectField} label="Tag" value=${filter.label ?? ""} onChange=${set("label")} choices=${[["", "Any or none"], ...labels]} />`}
+    <${SelectField} label="To do" value=${filter.queue ?? ""} onChange=${set("queue")}
+      choices=${[["", "Done or not"], ["unlabelled", filter.label ? "Without this tag" : "Without tags"], ["unreviewed", "Not reviewed"], ["disagreement", "Verdicts differ"]]} />
     <${Field} label="From">${(/** @type {any} */ attributes) => html`<input type="date" ...${attributes} value=${filter.since ?? ""} max=${filter.until} onChange=${(/** @type {any} */ event) => set("since")(event.target.value)} />`}<//>
     <${Field} label="To">${(/** @type {any} */ attributes) => html`<input type="date" ...${attributes} value=${filter.until ?? ""} min=${filter.since} onChange=${(/** @type {any} */ event) => set("until")(event.target.value)} />`}<//>
     ${filter.person && !people.data && html`<${Chip} tone="accent" onRemove=${() => onChange({ person: null })} removeLabel="Show all players">One player<//>`}

@@ -1,17 +1,18 @@
-/** An episode, step by step: pictures, rewards, values, and its tags. */
-import { put, queryOf, useResource } from "../api.js";
+/** An episode, step by step: pictures, rewards, values, and its labels. */
+import { queryOf, useResource } from "../api.js";
 import { COLORS, Chart, useZoom } from "../chart.js";
-import { Button, Chip, EPISODE_STATES, Failed, Icon, IconButton, Loading, Menu, StateChip, Time, toast, toastError, useTitle } from "../components.js";
-import { formatCount, formatDuration, formatNumber } from "../format.js";
+import { Button, Chip, Dialog, Failed, Icon, IconButton, Loading, StateChip, Time, toast, toastError, useTitle } from "../components.js";
+import { formatCount, formatDuration, formatNumber, keyName } from "../format.js";
 import { Fragment, html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { address, navigate, setQuery } from "../router.js";
 import { useMe } from "../session.js";
 import { EpisodeData } from "../view/episode.js";
+import { Labels, LastChange, NameDialog, rangeWith, textOf, useAnnotator, useLabels } from "../view/labels.js";
 import { EpisodeList } from "../view/list.js";
+import { Notes } from "../view/notes.js";
 import { Divider, useStored } from "../view/panes.js";
 import { Pictures } from "../view/picture.js";
 import { beginnings, isForPage, playKey, usePlayback } from "../view/playback.js";
-import { Notes, Tags, rangeWith, useTags } from "../view/tags.js";
 import { Transport } from "../view/transport.js";
 import { Values, pretty, useValues } from "../view/values.js";
 
@@ -70,7 +71,9 @@ export function useEpisode(base, filter) {
       data.close();
     };
   }, [base, tries, JSON.stringify(filter)]);
-  return { ...state, reload: () => setTries(tries + 1) };
+  // What is said now is not meant for the episode before.
+  const isOther = state.data !== null && state.data.base !== base;
+  return { ...state, ...(isOther && { data: null, outline: null }), reload: () => setTries(tries + 1) };
 }
 
 /**
@@ -126,7 +129,6 @@ function shortName(path, paths) {
 function Recorded({ id, data, outline, query }) {
   const me = useMe();
   const episode = useResource(`/api/episodes/${encodeURIComponent(id)}`);
-  const store = useTags(encodeURIComponent(id));
   const row = episode.data;
   const canTag = row?.may ? row.may.includes("tag") : me.can("tag");
   const chips = row && html`<${Fragment}>
@@ -137,21 +139,9 @@ function Recorded({ id, data, outline, query }) {
     ${[row.study_name, row.environment_name, row.person_name].filter(Boolean).join(" · ")}${row.started > 0 && html`${" · "}<${Time} seconds=${row.started} />`}
     ${row.seconds > 0 && ` · ${formatDuration(row.seconds)}`}
   <//>`;
-  const judge = async (/** @type {any} */ change) => {
-    try {
-      const { state, success } = { ...row, ...change };
-      episode.set({ ...row, ...(await put(`/api/episodes/${encodeURIComponent(id)}/verdict`, { state, success })) });
-    } catch (problem) {
-      toastError(problem);
-    }
-  };
-  const verdict = canTag && row && html`<${Menu} label="Verdict" kind="plain" icon="edit" isIconOnly=${false} items=${[
-    ...["completed", "cancelled", "rejected"].map((state) => ({ label: EPISODE_STATES[state][0], icon: row.state === state ? "check" : "", do: () => judge({ state }) })),
-    ...[[true, "It worked"], [false, "It failed"], [null, "Success not said"]].map(([success, label]) => ({ label, icon: row.success === success ? "check" : "", do: () => judge({ success }) })),
-  ]} />`;
-  return html`<${Replay} data=${data} outline=${outline} query=${query} verdict=${verdict} back=${{ href: "/episodes", label: "Episodes" }}
+  return html`<${Replay} data=${data} outline=${outline} query=${query} back=${{ href: "/episodes", label: "Episodes" }}
     title=${row?.environment_name ? `${row.environment_name}, episode ${row.number + 1}` : undefined}
-    chips=${chips} subtitle=${subtitle} store=${store} canTag=${canTag}
+    chips=${chips} subtitle=${subtitle} onLabel=${episode.reload}
     notes=${row && html`<${Notes} key=${id} episode=${row} canEdit=${canTag} onSaved=${(/** @type {any} */ saved) => {
       episode.set({ ...row, ...saved });
       toast("Notes saved.", { kind: "good" });
@@ -161,9 +151,9 @@ function Recorded({ id, data, outline, query }) {
 
 /**
  * @param {{data: EpisodeData, outline: Outline, query: Record<string, string>, back: {href: string, label: string}, title?: string,
- *   chips?: any, subtitle?: any, verdict?: any, store?: ReturnType<typeof useTags>, canTag?: boolean, notes?: any, problem?: string}} props
+ *   chips?: any, subtitle?: any, onLabel?: () => void, notes?: any, problem?: string}} props
  */
-function Replay({ data, outline, query, back, title = outline.title || "Episode", chips, subtitle, verdict, store, canTag = false, notes, problem }) {
+function Replay({ data, outline, query, back, title = outline.title || "Episode", chips, subtitle, onLabel, notes, problem }) {
   const numSteps = outline.num_steps;
   const begins = useMemo(() => beginnings(numSteps, outline.fps, outline.times), [outline]);
   const pictures = usePictures(outline);
@@ -174,33 +164,46 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
   useStepInAddress(playback, query.t);
   useTitle(title);
 
+  const { by, setName } = useAnnotator();
+  const store = useLabels(data.base, by, onLabel);
+  const canLabel = store.may_label;
+  const [entry, setEntry] = useState(/** @type {import("../view/labels.js").Layer | null} */ (null));
+  const [isAsking, setIsAsking] = useState(false);
+  const [showsKeys, setShowsKeys] = useState(false);
   const { scope, range, setScope, setRange, target } = useTarget();
-  const apply = (/** @type {string} */ label) => {
-    if (!store) return;
+  const apply = (/** @type {import("../view/labels.js").Layer} */ { name, type, whole }, /** @type {any} */ value) => {
     const { scope, range } = target.current;
     const step = playback.at();
-    if (scope === "episode") void store.add(label, null, null);
-    else if (scope === "range" && range) void store.add(label, range.first, range.last);
-    else void store.add(label, step, step);
-    // The next tag is for the step again: a range that stays is one that surprises.
-    if (scope === "range") setRange(null);
+    const isRange = scope === "range" && range !== null;
+    const [first, last] = whole || scope === "episode" ? [null, null] : isRange ? [range.first, range.last] : [step, step];
+    if (by === "") {
+      setIsAsking(true);
+      return;
+    }
+    store.add({ layer: name, type, value, first, last });
+    // The next one is for the step again: a range that stays is one that surprises.
+    if (scope === "range" && !whole) setRange(null);
   };
 
   useEffect(() => {
     /** @param {KeyboardEvent} event */
     const press = (event) => {
-      if (store && canTag && (event.ctrlKey || event.metaKey) && event.code === "KeyZ" && !(document.activeElement instanceof HTMLTextAreaElement || document.activeElement instanceof HTMLInputElement)) {
+      if (canLabel && (event.ctrlKey || event.metaKey) && event.code === "KeyZ" && !(document.activeElement instanceof HTMLTextAreaElement || document.activeElement instanceof HTMLInputElement)) {
         event.preventDefault();
-        void store.undo();
+        store.undo();
         return;
       }
       if (!isForPage(event)) return;
-      const label = canTag && !event.shiftKey && !event.repeat && store?.labels.find(({ key }) => key === event.code);
-      if (label) apply(label.name);
-      else if (playKey(event, playback, numSteps) || zoomKey(event.code)) {
+      const key = canLabel && !event.repeat && store.keys.find(({ code }) => code === event.code);
+      const isNot = event.shiftKey && key && key.value === true && store.adds === "layer";
+      if (event.key === "?") setShowsKeys(true);
+      else if (key && (!event.shiftKey || isNot)) {
+        if (key.value === undefined) setEntry(key.layer);
+        else apply(key.layer, key.value !== true ? key.value : !isNot);
+      } else if (playKey(event, playback, numSteps) || zoomKey(event.code)) {
         // Done.
-      } else if (canTag && event.code === "KeyI") setRange(rangeWith(target.current.range, "first", playback.at()));
-      else if (canTag && event.code === "KeyO") setRange(rangeWith(target.current.range, "last", playback.at()));
+      } else if (canLabel && event.code === "KeyI") setRange(rangeWith(target.current.range, "first", playback.at()));
+      else if (canLabel && event.code === "KeyO") setRange(rangeWith(target.current.range, "last", playback.at()));
       else if (event.code === "Escape" && (target.current.range || target.current.scope !== "step")) setRange(null);
       else if (event.code === "KeyV") void save();
       else if (event.code === "KeyN" && outline.next) void navigate(outline.next);
@@ -213,12 +216,10 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
   });
 
   const bands = useMemo(() => {
-    const tagged = (store?.tags ?? [])
-      .filter(({ first }) => first !== null)
-      .map(({ label, first, last }) => ({ first: Number(first), last: last ?? Number(first), color: store?.colors.get(label) ?? COLORS[1] }));
-    return range && scope === "range" ? [...tagged, { ...range, color: "--accent", isFaint: true }] : tagged;
-  }, [store?.tags, store?.colors, range, scope]);
-  const select = canTag ? (/** @type {number} */ first, /** @type {number} */ last) => setRange({ first, last }) : undefined;
+    const labelled = store.labels.filter(({ first }) => first !== null).map((label) => ({ first: Number(label.first), last: label.last ?? Number(label.first), color: store.colorOf(label) }));
+    return range && scope === "range" ? [...labelled, { ...range, color: "--accent", isFaint: true }] : labelled;
+  }, [store.labels, store.keys, range, scope]);
+  const select = canLabel && (store.adds === "tag" || store.layers.length > 0) ? (/** @type {number} */ first, /** @type {number} */ last) => setRange({ first, last }) : undefined;
 
   const hasRewards = useMemo(() => outline.rewards.some((reward) => reward !== null), [outline]);
   const numbers = useMemo(() => outline.fields.filter(({ kind }) => ["number", "vector", "flag"].includes(kind)).map(({ path }) => path), [outline]);
@@ -252,10 +253,10 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
         ${subtitle && html`<p class="quiet">${subtitle}</p>`}
       </div>
       <div class="actions">
-        ${verdict}
         ${outline.previous && html`<${Button} icon="previous" href=${outline.previous} title="The episode before: B" aria-label="The episode before" />`}
         ${outline.next && html`<${Button} icon="next" href=${outline.next} title="The next episode: N" aria-label="The next episode" />`}
         <${Button} icon="compare" href=${`/compare?left=${encodeURIComponent(location.pathname)}`}>Compare<//>
+        <${Button} onClick=${() => setShowsKeys(true)} title="What the keys do: ?" aria-label="Keys"><kbd>?</kbd><//>
         <${IconButton} icon="link" kind="plain" label="Copy the link to this step" onClick=${() => copyLink(step)} />
       </div>
       ${problem && html`<p class="replay-problem"><${Icon} name="error" size=${16} /> ${problem}</p>`}
@@ -264,7 +265,7 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
       <div class="viewer">
         <${PictureChooser} ...${pictures} />
         ${pictures.chosen.length > 0 && html`<${Pictures} data=${data} step=${step} paths=${pictures.chosen} />`}
-        <${Transport} playback=${playback} numSteps=${numSteps}>
+        <${Transport} playback=${playback} numSteps=${numSteps} line=${html`<${LastChange} last=${store.last} />`}>
           ${pictures.chosen.length > 0 && html`<${Button} size="small" icon="download" busy=${isSaving} onClick=${save} title="Save a video of the pictures that are shown, side by side: V">Video<//>`}
         <//>
         <${StepLine} data=${data} outline=${outline} step=${step} isPlaying=${isPlaying} store=${store} />
@@ -272,26 +273,28 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
       <${Divider} label="Height of the curves" isFlat=${true} isAfter=${true} size=${height} least=${100} most=${700} onSize=${setHeight} />
       <div class="charts">
         ${hasRewards && html`<${RewardChart} outline=${outline} ...${charts} />`}
-        ${!hasRewards && canTag && html`<${StepsChart} ...${charts} />`}
+        ${!hasRewards && select && html`<${StepsChart} ...${charts} />`}
         ${plotted.map((path) => html`<${FieldChart} key=${path} data=${data} path=${path} ...${charts} onClose=${() => togglePlot(path)} />`)}
       </div>
     </div>
     <${Divider} label="Width of the values" isAfter=${true} size=${width} least=${220} most=${800} onSize=${setWidth} />
     <aside class="replay-side" aria-label="About this episode">
-      ${store && html`<${Tags} store=${store} step=${step} numSteps=${numSteps} scope=${scope} setScope=${setScope} range=${range} setRange=${setRange} apply=${apply} canTag=${canTag} onSeek=${seek} />`}
+      <${Labels} store=${store} step=${step} numSteps=${numSteps} scope=${scope} setScope=${setScope} range=${range} setRange=${setRange} apply=${apply}
+        entry=${entry} setEntry=${setEntry} by=${by} onName=${() => setIsAsking(true)} onSeek=${seek} />
       ${notes}
       <${Values} data=${data} fields=${outline.fields} step=${step} plotted=${plotted} onPlot=${togglePlot} />
       <${Metadata} metadata=${outline.metadata} />
-      <${Shortcuts} canTag=${canTag} />
     </aside>
+    ${isAsking && html`<${NameDialog} name=${by ?? ""} onName=${setName} onClose=${() => setIsAsking(false)} />`}
+    ${showsKeys && html`<${Shortcuts} store=${store} onClose=${() => setShowsKeys(false)} />`}
   </div>`;
 }
 
 /** What a tag goes to. `target` has it also when the page is not drawn again yet after keys that follow fast. */
 function useTarget() {
   const [state, setState] = useState({
-    scope: /** @type {import("../view/tags.js").Scope} */ ("step"),
-    range: /** @type {import("../view/tags.js").Range | null} */ (null),
+    scope: /** @type {import("../view/labels.js").Scope} */ ("step"),
+    range: /** @type {import("../view/labels.js").Range | null} */ (null),
   });
   const target = useRef(state);
   const change = (/** @type {typeof state} */ next) => {
@@ -307,8 +310,8 @@ function useTarget() {
 }
 
 /**
- * The rewards, flags and tags of a step in words, for those who do not see the chart.
- * @param {{data: EpisodeData, outline: Outline, step: number, isPlaying: boolean, store?: ReturnType<typeof useTags>}} props
+ * The rewards, flags and labels of a step in words, for those who do not see the chart.
+ * @param {{data: EpisodeData, outline: Outline, step: number, isPlaying: boolean, store: ReturnType<typeof useLabels>}} props
  */
 function StepLine({ data, outline, step, isPlaying, store }) {
   const totals = useMemo(() => runningTotal(outline.rewards), [outline]);
@@ -317,13 +320,13 @@ function StepLine({ data, outline, step, isPlaying, store }) {
   const isOn = (/** @type {string} */ path) => values?.[path] === true;
   const flags = outline.fields.filter(({ path, kind }) => kind === "flag" && !path.includes("/") && isOn(path)).map(({ path }) => path.replace(/^is_|^tag:/, ""));
   if (isOn("is_last") && values?.is_terminal === false && !flags.includes("truncated")) flags.push("truncated");
-  const tags = (store?.tags ?? []).filter(({ first, last }) => first !== null && step >= first && step <= (last ?? first));
+  const labels = store.labels.filter(({ first, last }) => first !== null && step >= first && step <= (last ?? first));
   return html`<p class="step-line" aria-live=${isPlaying ? "off" : "polite"}>
     ${outline.rewards.some((one) => one !== null) &&
     html`<span>Reward <strong>${formatNumber(reward)}</strong></span>
       <span>So far <strong>${formatNumber(totals[step])}</strong> <span class="quiet">of ${formatNumber(totals.at(-1))}</span></span>`}
     ${flags.map((name) => html`<${Chip} key=${name} tone="accent">${name}<//>`)}
-    ${tags.map(({ id, label }) => html`<span class="step-tag" key=${id}><span class="dot" style=${{ "--color": `var(${store?.colors.get(label)})` }}></span>${label}</span>`)}
+    ${labels.map((label) => html`<span class="step-tag" key=${label.id}><span class="dot" style=${{ "--color": `var(${store.colorOf(label)})` }}></span>${textOf(label)}</span>`)}
   </p>`;
 }
 
@@ -409,8 +412,8 @@ function Metadata({ metadata }) {
   </details>`;
 }
 
-/** @param {{canTag: boolean}} props */
-function Shortcuts({ canTag }) {
+/** What the keys do. @param {{store: ReturnType<typeof useLabels>, onClose: () => void}} props */
+function Shortcuts({ store, onClose }) {
   const keys = [
     ["Space", "play, pause"],
     ["← →", "one step"],
@@ -420,12 +423,18 @@ function Shortcuts({ canTag }) {
     ["B N", "episode before, next"],
     ["+ - 0", "zoom the curves, all"],
     ["V", "save a video"],
-    ...(canTag ? [["I O", "begin, end a range"], ["Esc", "no range"], ["Ctrl Z", "undo"]] : []),
+    ...(store.may_label ? [["I O", "begin, end a range"], ["Esc", "no range"], ["Ctrl Z", "undo"]] : []),
   ];
-  return html`<details class="panel shortcuts">
-    <summary><h2>Keys</h2></summary>
-    <dl>${keys.map(([names, does]) => html`<div key=${names}><dt>${names.split(" ").map((name) => html`<kbd key=${name}>${name}</kbd>`)}</dt><dd>${does}</dd></div>`)}</dl>
-  </details>`;
+  const says = store.keys.filter(({ code }) => code && store.may_label).map(({ layer, value, code }) => {
+    const text = value === undefined ? `${layer.name}…` : textOf({ layer: layer.name, type: layer.type, value, first: null, last: null });
+    return [keyName(code), layer.doc ? `${text}: ${layer.doc}` : text];
+  });
+  if (store.adds === "layer" && store.keys.some(({ value }) => value === true)) says.push(["Shift", "with the key of a flag: not so"]);
+  const list = (/** @type {string[][]} */ all, /** @type {boolean} */ isWhole) => html`<dl>${all.map(([names, does]) => html`<div key=${`${names} ${does}`}><dt>${(isWhole ? [names] : names.split(" ")).map((name) => html`<kbd key=${name}>${name}</kbd>`)}</dt><dd>${does}</dd></div>`)}</dl>`;
+  return html`<${Dialog} title="Keys" class="shortcuts" onClose=${onClose}>
+    ${says.length > 0 && html`<h3>Labels</h3>${list(says, true)}`}
+    <h3>The episode</h3>${list(keys, false)}
+  <//>`;
 }
 
 /**

@@ -1,9 +1,10 @@
 /** The episodes beside the one that is shown, and the condition that chooses them. */
 import { useResource } from "../api.js";
-import { Button, Failed, IconButton, Loading, StateChip, TextField, Time } from "../components.js";
+import { Button, Failed, IconButton, Loading, SelectField, StateChip, TextField, Time } from "../components.js";
 import { formatCount, formatNumber, plural } from "../format.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { address } from "../router.js";
+import { useAnnotator } from "./labels.js";
 
 const LIMIT = 50;
 
@@ -15,10 +16,23 @@ export function Thumbnail({ base }) {
 }
 
 /**
- * A field for a condition in SQL; while the table of episodes is made for it, how far that is.
- * @param {{where: string, listing: import("../api.js").Resource, onChange: (where: string) => void}} props
+ * Conditions that choose what is still to be labelled.
+ * @param {string[]} layers
+ * @param {string} by
+ * @returns {[string, string][]}
  */
-export function WhereBox({ where, listing, onChange }) {
+export const queuesOf = (layers, by) =>
+  layers.flatMap((name) => [
+    [`label."${name}.n" = 0`, `${name}: unlabelled`],
+    [`not list_contains(label."${name}.by", '${by.replaceAll("'", "''")}')`, `${name}: not by ${by || "me"}`],
+    [`label."${name}.disagree"`, `${name}: disagreement`],
+  ]);
+
+/**
+ * A field for a condition in SQL; while the table of episodes is made for it, how far that is.
+ * @param {{path: string, where: string, listing: import("../api.js").Resource, onChange: (where: string) => void}} props `path` is where the split is.
+ */
+export function WhereBox({ path, where, listing, onChange }) {
   const { data, error, reload } = listing;
   const [text, setText] = useState(where);
   useEffect(() => setText(where), [where]);
@@ -28,10 +42,19 @@ export function WhereBox({ where, listing, onChange }) {
     return () => clearTimeout(timer);
   }, [data, reload]);
   const { done, total } = data?.making ?? {};
+  const { by = "" } = useAnnotator();
+  const layers = useResource(`${path}/layers`);
+  useEffect(() => {
+    addEventListener("layers", layers.reload);
+    return () => removeEventListener("layers", layers.reload);
+  }, [layers.reload]);
+  const queues = queuesOf(layers.data?.layers ?? [], by);
+  const own = /** @type {[string, string][]} */ (where && !queues.some(([one]) => one === where) ? [[where, "As below"]] : []);
   return html`<form class="where" role="search" onSubmit=${(/** @type {Event} */ event) => {
     event.preventDefault();
     onChange(text.trim());
   }}>
+    ${queues.length > 0 && html`<${SelectField} label="Queue" value=${where} onChange=${onChange} choices=${[["", "All episodes"], ...own, ...queues]} />`}
     <${TextField} label="Episodes where" placeholder="steps > 50 and success" spellcheck="false" maxlength="2000" title="A condition in SQL over the table of episodes" value=${text} onChange=${setText} error=${where && error?.message} />
     <${Button} type="submit" icon="filter" aria-label="Filter" title="Filter" />
     ${where && html`<${IconButton} icon="close" label="Show all episodes" onClick=${() => onChange("")} />`}
@@ -89,7 +112,7 @@ export function EpisodeList({ params, filter, outline, onWhere }) {
   const offset = shown?.offset ?? 0;
   const turn = (/** @type {number} */ by) => shown && setShown({ ...shown, offset: Math.max(0, offset + by) });
   return html`<nav class="episode-list panel" aria-label="Episodes">
-    ${isDataset && html`<${WhereBox} where=${filter.where ?? ""} listing=${listing} onChange=${onWhere} />`}
+    ${isDataset && html`<${WhereBox} path=${path} where=${filter.where ?? ""} listing=${listing} onChange=${onWhere} />`}
     ${error && !filter.where && html`<${Failed} error=${error} />`}
     ${!data && isLoading && html`<${Loading} label="The episodes are listed…" />`}
     <ul aria-busy=${isLoading ? "true" : undefined}>

@@ -11,9 +11,9 @@ export function clockOf(seconds) {
 }
 
 /**
- * @param {{playback: import("./playback.js").Playback, numSteps: number, children?: any}} props
+ * @param {{playback: import("./playback.js").Playback, numSteps: number, line?: any, children?: any}} props
  */
-export function Transport({ playback, numSteps, children }) {
+export function Transport({ playback, numSteps, line, children }) {
   const { step, isPlaying, isWaiting, speed, begins, seek, toggle, pause, setSpeed } = playback;
   const last = Math.max(numSteps - 1, 0);
   const go = (/** @type {number} */ to) => {
@@ -51,6 +51,7 @@ export function Transport({ playback, numSteps, children }) {
       </span>
       <span class="transport-time quiet">${clockOf(time)} / ${clockOf(begins[last] ?? 0)}</span>
       ${isWaiting && html`<span class="quiet" role="status">Loading…</span>`}
+      ${line}
       <label class="speed"><span class="visually-hidden">Speed</span>
         <select value=${String(speed)} onChange=${(/** @type {any} */ event) => setSpeed(Number(event.target.value))}>
           ${SPEEDS.map((one) => html`<option key=${one} value=${String(one)} selected=${one === speed}>${one}×</option>`)}

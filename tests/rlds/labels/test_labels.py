@@ -9,6 +9,7 @@ import pytest
 import rlds.labels
 import rlds.sources
 from rlds import editing
+from rlds.labels import Layer
 from rlds.sources import SourceError
 
 
@@ -195,6 +196,54 @@ def test_exports_without_labels_make_no_table_and_those_that_change_steps_keep_l
     made = rlds.labels.open(tmp_path / "made")
     assert places(made) == places(labels)
     assert made.digests[1] != labels.digests[1]
+
+
+def test_layers_are_declared_and_stay_with_the_data(dataset, tmp_path):
+    labels = labelled_dataset(dataset)
+    assert not labels.declared()
+    said = {layer.name: (layer.type, layer.choices, layer.whole) for layer in labels.described()}
+    assert said["quality"] == ("choice", ("good", "bad"), True)
+    assert said["slip"] == ("flag", (), False)
+    phase = Layer(name="phase", type="choice", choices=("reach", "grasp"), keys=("KeyR", "KeyG"))
+    labels.declare(phase)
+    labels.declare(Layer(name="quality", type="choice", choices=("good", "bad", "odd"), doc="How?"))
+    assert labels.layers()["phase"] == "choice"
+    table = rlds.sources.open(dataset).table()
+    assert table.where('label."phase.n" = 0 and label.phase is null').tolist() == [0, 1, 2, 3, 4]
+    assert table.where("list_contains(label.\"quality.by\", 'bob')").tolist() == [0, 1]
+    with pytest.raises(ValueError, match="labels of type choice"):
+        labels.declare(Layer(name="quality", type="text"))
+    with pytest.raises(ValueError, match="is one of type choice"):
+        labels.add("phase", 0, 1.0, type="number", by="ann")
+    for wrong in (
+        {"name": "Phase", "type": "flag"},
+        {"name": "phase", "type": "colour"},
+        {"name": "phase", "type": "flag", "choices": ("a",)},
+        {"name": "phase", "type": "choice", "choices": ("a", "a")},
+    ):
+        with pytest.raises(ValueError, match=r"got .*, expected"):
+            Layer(**wrong)
+    rlds.sources.export(rlds.sources.open(dataset), "zarr", tmp_path / "copy")
+    assert rlds.labels.open(tmp_path / "copy").declared() == labels.declared()
+    labels.add("quality", 0, "bad", by="ann")
+    [old] = [row for row in labels.history(0) if (row.value, row.annotator) == ("good", "ann")]
+    assert old.id not in {row.id for row in labels.of(0)}
+    file = dataset / ".rlds" / "labels" / "layers.json"
+    for damaged in ("{", "[1]", '[{"name": "x"}]', '[{"name": "x", "type": "flag", "more": 1}]'):
+        file.write_text(damaged)
+        with pytest.raises(SourceError, match="no layers of labels"):
+            labels.layers()
+
+
+def test_an_episode_is_labelled_without_a_table(dataset):
+    labels = rlds.labels.open(dataset)
+    labels.add("quality", 3, "good", by="ann")
+    assert [row.value for row in labels.of(3)] == ["good"]
+    assert labels.of(2) == []
+    assert not list(dataset.glob(".rlds/*.parquet"))
+    assert labels.digest(3) == rlds.labels.open(dataset).digests[3]
+    with pytest.raises(IndexError):
+        labels.add("quality", 5, "good", by="ann")
 
 
 def test_labels_are_fields(dataset):

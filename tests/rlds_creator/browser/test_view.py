@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 from creator_server import serving
 from dm_env import specs
+from playwright.sync_api import expect
 
 import envlogger
+import rlds
 from rlds_creator.server.view_app import view_app
 from rlds_creator.viewing import Shelf
 
@@ -175,3 +177,130 @@ def test_the_workplace(viewed, visit):
     page.get_by_label("Episodes where").fill("nothing")
     page.keyboard.press("Enter")
     page.wait_for_selector(".episode-list .error:has-text('nothing')")
+
+
+def made_layer(page, name, kind, of, choices=(), keys=()):
+    """Makes a layer of labels in the page."""
+    page.get_by_role("button", name="Layer", exact=True).click()
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label(kind, exact=True).check(force=True)
+    page.get_by_label(of).check(force=True)
+    if choices:
+        page.get_by_label("Choices").fill(", ".join(choices))
+    for choice, key in zip(choices, keys):
+        page.get_by_label(f"Key of “{choice}”").press(key)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
+    rng = np.random.default_rng(0)
+    with envlogger.EnvLogger(_Eyes(), data_directory=str(tmp_path / "reach")) as env:
+        for _ in range(3):
+            timestep = env.reset()
+            while not timestep.last():
+                timestep = env.step(rng.random(2).astype(np.float32))
+    labels = rlds.labels.open(tmp_path / "reach")
+    with serving(view_app(Shelf([tmp_path / "reach"]), by="")) as there:
+        visitor = visit(there, color_scheme=scheme)
+        page = visitor.open("/")
+        page.click("text=reach")
+        page.click("text=Episode 1")
+        page.wait_for_selector(".picture canvas[data-step='0']")
+        made_layer(page, "Grip quality!", "choice", "The whole episode", ["good", "bad"], "gx")
+        visitor.look(f"labels-layer-{scheme}", is_whole=False)
+        page.get_by_role("button", name="Make layer").click()
+        page.get_by_role("group", name="grip_quality").wait_for()
+        for name, kind, of, choices in (
+            ("phase", "choice", "Steps and ranges", ["reach", "lift"]),
+            ("slip", "flag", "Steps and ranges", ()),
+            ("note", "text", "Steps and ranges", ()),
+            ("score", "number", "The whole episode", ()),
+        ):
+            made_layer(page, name, kind, of, choices)
+            page.keyboard.press("Enter")
+            expect(page.get_by_role("dialog")).to_have_count(0)
+        page.locator("h1").focus()
+        page.keyboard.press("g")  # It asks once who that is.
+        page.get_by_label("Your name").fill("Ann")
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="by Ann").wait_for()
+        page.locator("h1").focus()
+        # Nobody waits for the page in between.
+        for key in ("g", "i", *["ArrowRight"] * 3, "o", "1", "ArrowRight", "3", "Shift+Digit3"):
+            page.keyboard.press(key)
+        page.keyboard.press("4")
+        page.keyboard.type("the cup tips, 3 times")
+        page.keyboard.press("Enter")
+        page.keyboard.press("5")
+        page.keyboard.type("4.5x")
+        page.keyboard.press("Enter")
+        page.get_by_text("Expected a number.").wait_for()
+        page.keyboard.press("Backspace")
+        page.keyboard.press("Enter")
+        expect(page.locator(".tag-list li")).to_have_count(5)
+        assert page.locator(".step-tag").all_inner_texts() == [
+            "note: the cup tips, 3 times",
+            "not slip",
+        ]
+        shown = [(row.layer, row.value, row.begin, row.end) for row in labels.of(1)]
+        assert sorted(shown) == [
+            ("grip_quality", "good", None, None),
+            ("note", "the cup tips, 3 times", 4, 5),
+            ("phase", "reach", 0, 4),
+            ("score", 4.5, None, None),
+            ("slip", False, 4, 5),
+        ]
+        assert {row.annotator for row in labels.of(1)} == {"Ann"}
+        # The range has its band; what was done last is said in the transport, and taken back.
+        band = page.evaluate(
+            """() => {
+                const chart = document.querySelector(".chart canvas");
+                const { width, height } = chart;
+                const { data } = chart.getContext("2d").getImageData(0, 0, width, height);
+                const found = new Set();
+                for (let at = 0; at < data.length; at += 4)
+                    found.add(data.slice(at, at + 3).join());
+                const probe = document.querySelector(".tag-list li:nth-child(3) .dot");
+                const color = getComputedStyle(probe).backgroundColor.match(/\\d+/g).join();
+                return found.has(color);
+            }"""
+        )
+        assert band
+        page.keyboard.press("x")
+        page.wait_for_selector(".tag-last:has-text('grip_quality: bad')")
+        visitor.look(f"labels-{scheme}", is_whole=False)
+        page.keyboard.press("Control+z")
+        page.wait_for_selector(".tag-last:has-text('Undone')")
+        page.get_by_role("button", name="Remove phase: reach").click()
+        page.locator(".tag-last").get_by_role("button", name="Undo").click()
+        page.wait_for_selector(".tag-last:has-text('Undone: Removed')")
+        assert len(labels.of(1)) == 5
+        assert [row.value for row in labels.history(1) if row.layer == "grip_quality"] == [
+            *("good", "bad", "good")
+        ]
+        assert page.locator(".toast").count() == 0
+        page.keyboard.press("Shift+Slash")
+        page.get_by_role("dialog").get_by_text("grip_quality: good").wait_for()
+        visitor.look(f"labels-keys-{scheme}", is_whole=False)
+        page.keyboard.press("Escape")
+
+        # Queues are conditions; N and B go through them. The name stays with the browser.
+        page.get_by_label("Queue").select_option("grip_quality: unlabelled")
+        listed = page.locator(".episode-list li strong")
+        expect(listed).to_have_text(["Episode 0", "Episode 2"])
+        page.keyboard.press("n")
+        page.wait_for_url("**/train/2?**")
+        page.wait_for_selector(".episode-list a[aria-current]:has-text('Episode 2')")
+        page.get_by_role("heading", name="reach, train 2").wait_for()
+        page.get_by_role("group", name="grip_quality").wait_for()
+        page.keyboard.press("g")
+        page.wait_for_selector(".tag-list li")
+        labels.add("grip_quality", 2, "bad", by="bob")
+        page.reload()
+        expect(listed).to_have_text(["Episode 0"])
+        page.get_by_label("Queue").select_option("grip_quality: disagreement")
+        expect(listed).to_have_text(["Episode 2"])
+        # What others say is shown, and theirs.
+        expect(page.locator(".tag-list li")).to_have_count(2)
+        expect(page.locator(".tag-remove")).to_have_count(1)
+        assert visitor.troubles == []

@@ -31,8 +31,9 @@ def played(tmp_path_factory):
 @pytest.mark.slow
 def test_what_is_downloaded_is_what_was_played(played) -> None:
     served, study, ids = played
-    path = f"/api/episodes/{ids[0]}/tags"
-    served.good("POST", path, {"label": "fall", "first": 1, "last": 2})
+    path = f"/api/episodes/{ids[0]}/view/labels"
+    tag = {"layer": "fall", "type": "flag", "value": True}
+    served.good("POST", path, {**tag, "first": 1, "last": 2})
     wish = {"filter": {"study": study["id"], "state": "completed", "sort": "started"}}
     export = served.good("POST", "/api/exports", {**wish, "format": "log", "name": "Walk home!"})
     export = poll(
@@ -103,7 +104,10 @@ def test_an_episode_is_looked_at_tagged_and_deleted(played) -> None:
     assert status == 200
     assert headers["content-type"].startswith("image/")
 
-    tag = served.good("POST", f"{path}/tags", {"label": "door", "first": 1})
+    labels = f"{path}/view/labels"
+    door = {"layer": "door", "type": "flag", "value": True, "first": 1}
+    tag = served.good("POST", labels, door)
+    assert (tag["layer"], tag["first"], tag["last"], tag["author"]) == ("door", 1, 1, "you")
     served.good("PUT", f"{path}/notes", {"notes": "slow", "version": 0})
     sidecar = served.directory / "episodes" / ids[1] / "annotations.json"
 
@@ -111,22 +115,39 @@ def test_an_episode_is_looked_at_tagged_and_deleted(played) -> None:
         return json.loads(sidecar.read_bytes())
 
     assert (said()["notes"], [tag["label"] for tag in said()["tags"]]) == ("slow", ["door"])
-    assert [tag["label"] for tag in served.good("GET", f"{path}/view")["tags"]] == ["door"]
-    served.good("DELETE", f"/api/tags/{tag['id']}")
+    assert [one["layer"] for one in served.good("GET", labels)["labels"]] == ["verdict", "door"]
+    served.good("DELETE", f"{labels}/{tag['id']}")
     assert said()["tags"] == []
-    assert served.good("POST", f"/api/tags/{tag['id']}/restore") == tag
+    assert served.good("POST", f"{labels}/{tag['id']}") == tag
     assert said()["tags"][0]["first"] == 1
     row = served.good("GET", f"/api/episodes?label=door&study={study['id']}")["episodes"]
     assert [one["labels"] for one in row] == [["door"]]
 
-    assert served.call("POST", f"{path}/tags", {"label": " "})[0] == 400
+    for wrong in ({"layer": " "}, {"value": False}, {"value": "yes"}, {"first": 9}, {"by": 1}):
+        assert served.call("POST", labels, {**door, **wrong})[0] == 400
 
-    judged = served.good("PUT", f"{path}/verdict", {"state": "cancelled", "success": False})
-    assert (judged["state"], judged["success"], judged["version"]) == ("cancelled", False, 1)
+    def listed(queue):
+        asked = f"/api/episodes?study={study['id']}&queue={queue}"
+        return {row["id"] for row in served.good("GET", asked)["episodes"]}
+
+    assert listed("unreviewed") == {*ids}
+    assert ids[1] not in listed("unlabelled")
+    assert ids[1] in listed("unlabelled&label=fall")
+    verdict = {"layer": "verdict", "type": "choice", "value": "cancelled"}
+    judged = served.good("POST", labels, verdict)
+    assert (judged["value"], judged["author"], judged["is_mine"]) == ("cancelled", "you", True)
+    failed = served.good("POST", labels, {**verdict, "layer": "success", "value": "no"})
     assert (said()["state"], said()["success"]) == ("cancelled", False)
-    for state in ("playing", "failed", "good"):
-        verdict = {"state": state, "success": None}
-        assert served.call("PUT", f"{path}/verdict", verdict)[0] == 400
+    assert [one["state"] for one in said()["verdicts"]] == ["completed", "cancelled", "cancelled"]
+    served.good("DELETE", f"{labels}/{failed['id']}")
+    assert served.good("GET", path)["success"] is None
+    assert served.good("POST", f"{labels}/{failed['id']}")["value"] == "no"
+    assert listed("unreviewed") == {ids[0]}
+    for state in ("playing", "failed", "good", True):
+        assert served.call("POST", labels, {**verdict, "value": state})[0] == 400
+    assert served.call("DELETE", f"{labels}/{judged['id']}")[0] == 400
+    layer = {"name": "mine", "type": "flag"}
+    assert served.call("PUT", f"{path}/view/layers", layer)[0] == 400
 
     # The next one is that of the list from which one came.
     here = f"study={study['id']}&sort=-started"

@@ -269,7 +269,7 @@ def test_identifiers_and_names_never_become_paths(served, study) -> None:
             ("GET", f"/api/episodes/{part}", None),
             ("GET", f"/api/episodes/{part}/view", None),
             ("GET", f"/api/episodes/{part}/view/steps/0", None),
-            ("GET", f"/api/episodes/{part}/tags", None),
+            ("GET", f"/api/episodes/{part}/view/labels", None),
             ("DELETE", f"/api/episodes/{part}", None),
             ("GET", f"/api/exports/{part}/file", None),
             ("DELETE", f"/api/exports/{part}", None),

@@ -8,6 +8,8 @@ from rlds_creator.server.security import Hosts
 
 ROLES = ["owner", "annotator", "participant", "viewer", "nobody"]
 STUDY = {"name": "New", "environments": []}
+FALL = {"layer": "fall", "type": "flag", "value": True, "first": 1}
+REJECTED = {"layer": "verdict", "type": "choice", "value": "rejected"}
 
 
 class People:
@@ -89,17 +91,12 @@ TABLE = [
     ("GET", "/api/episodes/{foreign}", None, "owner annotator viewer"),
     ("GET", "/api/episodes/{own}", None, "owner annotator participant viewer"),
     ("PUT", "/api/episodes/{fresh}/notes", {"notes": "!", "version": 0}, "owner annotator"),
-    (
-        "PUT",
-        "/api/episodes/{foreign}/verdict",
-        {"state": "rejected", "success": None},
-        "owner annotator",
-    ),
-    ("GET", "/api/episodes/{foreign}/tags", None, "owner annotator viewer"),
-    ("GET", "/api/episodes/{own}/tags", None, "owner annotator participant viewer"),
-    ("POST", "/api/episodes/{own}/tags", {"label": "fall", "first": 1}, "owner annotator"),
-    ("DELETE", "/api/tags/{tag}", None, "owner annotator"),
-    ("POST", "/api/tags/{tag}/restore", None, "owner annotator"),
+    ("GET", "/api/episodes/{foreign}/view/labels", None, "owner annotator viewer"),
+    ("GET", "/api/episodes/{own}/view/labels", None, "owner annotator participant viewer"),
+    ("POST", "/api/episodes/{foreign}/view/labels", REJECTED, "owner annotator"),
+    ("POST", "/api/episodes/{own}/view/labels", FALL, "owner annotator"),
+    ("DELETE", "/api/episodes/{own}/view/labels/{tag}", None, "owner annotator"),
+    ("POST", "/api/episodes/{own}/view/labels/{tag}", None, "owner annotator"),
     ("DELETE", "/api/episodes/{fresh}", None, "owner"),
     ("DELETE", "/api/episodes/{fresh_own}", None, "owner annotator participant"),
     ("POST", "/api/episodes/delete", {"ids": ["{fresh}"]}, "owner"),

@@ -76,6 +76,8 @@ def test_the_store_and_the_logs_agree_after_a_restart(left) -> None:
         store.set_notes(completed, "Look at the end.", 0)
         store.add_tag(completed, "fine", by=store.people()[0].id)
         store.add_tag(completed, "jump", 1, 2)
+        store.judge_episode(completed, EpisodeState.REJECTED)
+        verdicts = store.verdicts(completed)
         served.creator.recordings.annotate(completed)
         store.delete_episodes([completed])
         # A deletion that was begun, and one that was all but done.
@@ -97,13 +99,14 @@ def test_the_store_and_the_logs_agree_after_a_restart(left) -> None:
         assert (row["state"], row["num_steps"], row["total_reward"]) == ("abandoned", 2, 5.0)
         assert row["seconds"] > 0
         row = served.good("GET", f"/api/episodes/{completed}")
-        assert (row["state"], row["num_steps"], row["person_name"]) == ("completed", 3, "you")
+        assert (row["state"], row["num_steps"], row["person_name"]) == ("rejected", 3, "you")
         assert (row["notes"], row["labels"]) == ("Look at the end.", ["fine", "jump"])
-        tags = served.good("GET", f"/api/episodes/{completed}/tags")["tags"]
-        assert [(tag["label"], tag["first"], tag["last"], tag["author"]) for tag in tags] == [
+        tags = served.creator.store.tags(completed)
+        assert [(tag.label, tag.first, tag.last, tag.author) for tag in tags] == [
             ("fine", None, None, row["person"]),
             ("jump", 1, 2, ""),
         ]
+        assert served.creator.store.verdicts(completed) == verdicts
         said = json.loads((directory / "episodes" / completed / "annotations.json").read_bytes())
         assert (said["notes"], len(said["tags"])) == ("Look at the end.", 2)
         assert not gone.exists()

@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "9999"
-down_revision = "0001"
+down_revision = "0002"
 
 
 def upgrade() -> None:
@@ -38,6 +38,21 @@ def test_the_migrations_make_the_tables(where: str, store: Store) -> None:
         assert compare_metadata(context, tables.metadata) == []
         found = sa.inspect(connection).get_table_names()
     assert {*found} == {"alembic_version", *tables.metadata.tables}
+
+
+def test_a_database_of_the_first_release_becomes_one_of_this(tmp_path: Path) -> None:
+    path = tmp_path / "creator.sqlite"
+    with Store.open(path) as store:
+        busy_store.fill(store)
+        ids = store.episode_ids(busy_store.ALL)
+        with store._writing() as connection:
+            tables.verdicts.drop(connection)
+            connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
+    with Store.open(path) as store:
+        test_the_migrations_make_the_tables("", store)
+        assert store.episode_ids(busy_store.ALL) == ids
+        store.judge_episode(ids[0], by="somebody")
+        assert store.verdicts(ids[0])[-1].author == "somebody"
 
 
 def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
@@ -70,7 +85,7 @@ def test_rows_survive_a_later_release_which_this_one_refuses(
             with store._reading() as connection:  # Foreign keys are looked after again.
                 assert connection.scalar(sa.select(sa.func.count()).select_from(tables.tags)) == 0
 
-    with pytest.raises(StoreError, match=r"newer release \(version 9999\).* up to version 0001"):
+    with pytest.raises(StoreError, match=r"newer release \(version 9999\).* up to version 0002"):
         Store.open(path)
 
 

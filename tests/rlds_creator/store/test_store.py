@@ -492,6 +492,48 @@ def test_tags(store: Store, owner: Person, play: Play) -> None:
     assert store.tags(episode.id) == [early, late]
 
 
+def test_verdicts_stay_and_make_queues(store: Store, owner: Person, play: Play) -> None:
+    anna, bao = (store.add_person(name, Role.ANNOTATOR).id for name in ("Anna", "Bao"))
+    one, other, left = play(), play(success=True), play(state=EpisodeState.ABANDONED)
+
+    def listed(queue: str, **more: str) -> set[str]:
+        query = msgspec.convert({"queue": queue, **more}, EpisodeQuery)
+        return {*store.episode_ids(query)}
+
+    assert store.verdicts(one.id) == []
+    assert listed("unreviewed") == {one.id, other.id}
+    judged = store.judge_episode(one.id, EpisodeState.REJECTED, by=anna)
+    assert judged == replace(one, state=EpisodeState.REJECTED) == store.episode(one.id)
+    said = [(v.state.value, v.success, v.author) for v in store.verdicts(one.id)]
+    assert said == [("completed", None, owner.id), ("rejected", None, anna)]
+    assert (listed("unreviewed"), listed("disagreement")) == ({other.id}, {one.id})
+    # The last word of each person counts.
+    store.judge_episode(one.id, EpisodeState.COMPLETED, by=anna)
+    store.judge_episode(other.id, by=anna)
+    assert (listed("unreviewed"), listed("disagreement")) == (set(), set())
+    store.judge_episode(other.id, success=False, by=bao)
+    assert store.episode(other.id).success is False
+    assert listed("disagreement") == {other.id}
+    assert [v.success for v in store.verdicts(other.id)] == [True, True, False]
+    created = [v.created for v in store.verdicts(other.id)]
+    assert created == sorted({*created})
+    # What nobody has judged has no verdict that a player could have had.
+    store.judge_episode(left.id, EpisodeState.CANCELLED, by=bao)
+    assert len(store.verdicts(left.id)) == 1
+
+    store.add_tag(one.id, "fall", 1, 1, by=anna)
+    assert listed("unlabelled") == {other.id, left.id}
+    assert listed("unlabelled", label="jump") == {one.id, other.id, left.id}
+    assert listed("unlabelled", label="fall") == {other.id, left.id}
+    for wrong in (EpisodeState.PLAYING, EpisodeState.FAILED):
+        with pytest.raises(StoreError):
+            store.judge_episode(one.id, wrong, by=anna)
+    with pytest.raises(NotFoundError):
+        store.judge_episode("other", EpisodeState.REJECTED)
+    assert store.delete_episodes([one.id]) == [one.id]
+    assert store.verdicts(one.id) == []
+
+
 def test_exports(store: Store, owner: Person) -> None:
     anna = store.add_person("Anna", Role.PARTICIPANT)
     request = {"episodes": ["a", "b"], "format": "log", "filter": None, "end_at": []}

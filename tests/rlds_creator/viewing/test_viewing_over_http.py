@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,9 +16,11 @@ import pytest
 from creator_server import fetch
 from PIL import Image
 
-from rlds.sources import episode_table, reading
+import rlds
+from rlds.sources import episode_table, label_rows, reading
 from rlds_creator.server.view_app import view_app
 from rlds_creator.viewing import Shelf, shelf
+from rlds_creator.viewing.thumbnails import Thumbnails
 from rlds_tools.command_line.commands import run
 from tests.rlds_creator.viewing.test_episode_view import SHOWN, record
 from tests.support import tiny_datasets
@@ -206,6 +209,155 @@ def test_thumbnails_and_videos(client, datasets):
     assert ratio == pytest.approx(width / height + other / high, rel=0.02)
     assert np.abs(np.diff(np.stack(frames).astype(int), axis=0)).max() > 20  # It moves.
     assert client.json(f"{base}/video?path=observation/state")[0] == 404
+
+
+def test_thumbnails_are_kept_until_the_files_change(tmp_path, monkeypatch):
+    monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
+    record(tmp_path / "run")
+
+    def asked():
+        with serving(view_app(Shelf([tmp_path / "run"]))) as client:
+            dataset = client.json("/api/datasets")[1]["datasets"][0]["id"]
+            return client.get(f"/api/datasets/{dataset}/train/0/view/thumbnail")[2]
+
+    first = asked()
+    [file] = (f for f in (tmp_path / "cache" / "thumbnails").rglob("*") if f.is_file())
+    assert file.read_bytes() == first
+    buffer = io.BytesIO()
+    Image.new("RGB", (4, 4), "red").save(buffer, "PNG")
+    file.write_bytes(buffer.getvalue())
+    assert asked() == buffer.getvalue()
+    shutil.rmtree(tmp_path / "run")
+    record(tmp_path / "run")
+    assert asked() == first
+    # Those that nobody looks at go; a cache that cannot be written is no hindrance.
+    kept = Thumbnails(most_bytes=len(first) + 10)
+    assert kept.get("new", lambda: (b"x" * 20, "")) == (b"x" * 20, "")
+    assert [one.stat().st_size for one in file.parent.iterdir()] == [20]
+    assert kept.get("none", lambda: None) is kept.get("none", pytest.fail) is None
+    shutil.rmtree(file.parent.parent)
+    file.parent.parent.write_text("no folder")
+    assert asked() == first
+
+
+def labels_of(client, name="tiny", episode=0):
+    found = client.json("/api/datasets")[1]["datasets"]
+    dataset = next(one["id"] for one in found if one["name"] == name)
+    return f"/api/datasets/{dataset}/train/{episode}/view/labels"
+
+
+def test_episodes_of_any_data_are_labelled(tmp_path):
+    (tmp_path / "tiny").mkdir()
+    for number, length in enumerate((3, 5, 4)):
+        steps = {"observation": np.ones((length, 2)), "action": np.ones((length, 1))}
+        np.savez(tmp_path / "tiny" / f"{number}.npz", **steps, reward=np.ones(length, "f4"))
+    quality = {"layer": "quality", "type": "choice", "value": "good"}
+    with serving(view_app(Shelf([tmp_path / "tiny"]), by="ann")) as client:
+        base = labels_of(client)
+
+        def ask(method, path="", body=None, by="ann", to=base):
+            return client.json(
+                f"{to}{path}?by={by}",
+                method=method,
+                body=None if body is None else json.dumps(body),
+                **{"content-type": "application/json"},
+            )
+
+        def listed(where):
+            asked = urllib.parse.urlencode({"where": where})
+            answer = client.json(f"{base.removesuffix('/0/view/labels')}?{asked}")[1]
+            return [row["index"] for row in answer["episodes"]]
+
+        assert client.json("/api/me")[1]["by"] == "ann"
+        # To look at labels is to make no table, and to write nothing.
+        empty = {"layers": [], "labels": [], "adds": "layer", "may_label": True, "why_not": ""}
+        assert ask("GET") == (200, empty)
+        assert not (tmp_path / "tiny" / ".rlds").exists()
+        layer = {"name": "quality", "type": "choice", "choices": ["good", "bad"], "whole": True}
+        layer |= {"keys": ["KeyG", "KeyX"], "doc": "Would you show it?"}
+        status, answer = ask("PUT", body=layer, to=base.removesuffix("labels") + "layers")
+        assert (status, answer["layers"]) == (200, [layer])
+        status, made = ask("POST", body=quality)
+        assert (status, made["author"], made["is_mine"]) == (200, "ann", True)
+        slip = {"layer": "slip", "type": "flag", "value": True, "first": 1, "last": 2}
+        assert ask("POST", body=slip)[1]["last"] == 2
+        assert not list((tmp_path / "tiny").glob(".rlds/*.parquet"))
+        found = [(row.value, row.begin, row.end) for row in rlds.labels.open(tmp_path / "tiny")]
+        assert found == [("good", None, None), (True, 1, 3)]
+
+        assert listed('label."quality.n" = 0') == [1, 2]
+        assert listed("not list_contains(label.\"quality.by\", 'bob')") == [0, 1, 2]
+        bad = {**quality, "value": "bad"}
+        assert ask("POST", body=bad, by="bob")[0] == 200
+        assert listed('label."quality.disagree"') == [0]
+        assert listed("not list_contains(label.\"quality.by\", 'bob')") == [1, 2]
+        told = ask("GET", by="bob")[1]["labels"]
+        assert [(one["value"], one["may_remove"]) for one in told] == [
+            ("good", False),
+            ("bad", True),
+            (True, False),
+        ]
+        # Nobody takes back what others say; what was taken back can come back.
+        assert ask("DELETE", f"/{made['id']}", by="bob")[0] == 404
+        assert ask("DELETE", f"/{made['id']}")[0] == 200
+        assert listed('label."quality.disagree"') == []
+        again = ask("POST", f"/{made['id']}")[1]
+        assert (again["value"], again["author"]) == ("good", "ann")
+        rows = (tmp_path / "tiny" / ".rlds" / "labels" / "quality.jsonl").read_text().splitlines()
+        assert len(rows) == 4
+        other = base.replace("/0/", "/1/")
+        assert ask("DELETE", f"/{made['id']}", to=other)[0] == 404
+        assert ask("GET", to=other)[1]["labels"] == []
+        [slips] = [one for one in ask("GET")[1]["layers"] if one["name"] == "slip"]
+        assert (slips["type"], slips["whole"]) == ("flag", False)
+
+        for body, by, status in (
+            ({**quality, "layer": "Not a name"}, "ann", 400),
+            ({**quality, "layer": "../x"}, "ann", 400),
+            ({**quality, "type": "number"}, "ann", 400),
+            ({**quality, "value": 1}, "ann", 400),
+            ({**slip, "last": 3}, "ann", 400),
+            ({**slip, "first": -1}, "ann", 400),
+            ({**slip, "value": "x" * 20_001}, "ann", 400),
+            (quality, "", 400),
+            (quality, "x" * 201, 400),
+            ("no label", "ann", 400),
+        ):
+            found, answer = ask("POST", body=body, by=by)
+            assert found == status, body
+            assert str(tmp_path) not in json.dumps(answer)
+        wrong = {**layer, "type": "number", "choices": [], "keys": []}
+        assert ask("PUT", body=wrong, to=base.removesuffix("labels") + "layers")[0] == 400
+        assert ask("GET", to=base.replace("/0/", "/9/"))[0] == 404
+        evil = {"Origin": "http://evil.example.com", "content-type": "application/json"}
+        body = json.dumps(quality)
+        assert client.json(f"{base}?by=eve", method="POST", body=body, **evil)[0] == 403
+        plain = {"content-type": "text/plain"}
+        assert client.json(f"{base}?by=eve", method="POST", body=body, **plain)[0] == 400
+        assert len(list(rlds.labels.open(tmp_path / "tiny"))) == 3
+
+
+def test_nobody_labels_what_is_read_only_or_has_no_place_for_labels(tmp_path, monkeypatch):
+    tiny_datasets.write_dataset(tmp_path / "tiny", [tiny_datasets.episode(3)])
+    (tmp_path / "tiny" / ".rlds").write_text("no folder")
+    (tmp_path / "cache").write_text("no folder")
+    monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
+    said = json.dumps({"layer": "quality", "type": "choice", "value": "good"})
+    kind = {"content-type": "application/json"}
+    for may_label, why in ((False, "You may not"), (True, "neither beside the data nor")):
+        with serving(view_app(Shelf([tmp_path / "tiny"], may_label=may_label))) as client:
+            base = labels_of(client)
+            assert client.json(f"{base}?by=ann")[1]["may_label"] is False
+            status, answer = client.json(f"{base}?by=ann", method="POST", body=said, **kind)
+            assert status == 403
+            assert why in answer["error"]["message"]
+    monkeypatch.setattr(label_rows, "can_be_written", lambda folders: True)
+    with serving(view_app(Shelf([tmp_path / "tiny"]))) as client:
+        asked = f"{labels_of(client)}?by=ann"
+        status, answer = client.json(asked, method="POST", body=said, **kind)
+        assert (status, answer["error"]["code"]) == (503, "unavailable")
+        assert "RLDS_CACHE_DIR" in answer["error"]["message"]
+        assert str(tmp_path) not in answer["error"]["message"]
 
 
 def test_what_is_not_there(client, datasets, folder):

@@ -1,0 +1,162 @@
+"""The labels of a recorded episode: its tags, and what people say it is worth."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from typing_extensions import override
+
+from rlds_creator.model import AnnotatedRange, Episode, EpisodeState, Person
+from rlds_creator.server.errors import BadRequestError
+from rlds_creator.server.permissions import May, may
+from rlds_creator.server.recordings import Recordings
+from rlds_creator.server.requests import refusals
+from rlds_creator.store import Store
+from rlds_creator.store.episodes import JUDGED
+from rlds_creator.viewing.labels import EpisodeLabels, Said, ShownLabel, ShownLayer
+
+__all__ = ["RecordedLabels"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_VERDICT = ShownLayer(
+    name="verdict",
+    type="choice",
+    choices=tuple(JUDGED),
+    whole=True,
+    doc="What the episode is worth; its player said so first.",
+)
+_SUCCESS = ShownLayer(name="success", type="choice", choices=("yes", "no"), whole=True)
+
+
+def _refused(method: Callable[P, T]) -> Callable[P, T]:
+    @functools.wraps(method)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        with refusals():
+            return method(*args, **kwargs)
+
+    return called
+
+
+class RecordedLabels(EpisodeLabels):
+    """The labels of a recorded episode. Flags are its tags; two choices are its verdict.
+
+    Args:
+      store: Has them.
+      recordings: Write what is said beside the log.
+      person: Who looks at them.
+      episode: The episode.
+    """
+
+    adds = "tag"
+
+    def __init__(
+        self, store: Store, recordings: Recordings, person: Person, episode: Episode
+    ) -> None:
+        self._store, self._recordings = store, recordings
+        self._person, self._episode = person, episode
+        self.may_label = may(person, May.TAG)
+
+    @override
+    @_refused
+    def layers(self) -> list[ShownLayer]:
+        labels = self._store.study(self._episode.study).labels
+        tags = [
+            ShownLayer(
+                name=one.name, type="flag", keys=(one.key,) * bool(one.key), doc=one.description
+            )
+            for one in labels
+        ]
+        return [_VERDICT, _SUCCESS, *tags]
+
+    @override
+    @_refused
+    def labels(self) -> list[ShownLabel]:
+        tags = [self._tag(tag) for tag in self._store.tags(self._episode.id)]
+        return [*self._verdict(), *tags]
+
+    @override
+    @_refused
+    def add(self, said: Said) -> ShownLabel:
+        id, by = self._episode.id, self._person.id
+        if said.type == "flag" and said.value is True:
+            tag = self._store.add_tag(id, said.layer, said.first, said.last, by=by)
+            self._recordings.annotate(id)
+            return self._tag(tag)
+        if (said.layer, said.first, said.value) == ("success", None, "yes"):
+            self._store.judge_episode(id, success=True, by=by)
+        elif (said.layer, said.first, said.value) == ("success", None, "no"):
+            self._store.judge_episode(id, success=False, by=by)
+        elif (said.layer, said.first) == ("verdict", None) and said.value in tuple(JUDGED):
+            self._store.judge_episode(id, EpisodeState(said.value), by=by)
+        else:
+            raise BadRequestError("Of recordings there are tags, a verdict, and a success.")
+        self._recordings.annotate(id)
+        return next(one for one in self._verdict() if one.layer == said.layer)
+
+    @override
+    @_refused
+    def retract(self, label: str) -> None:
+        by = self._person.id
+        if label.startswith("verdict:"):
+            raise BadRequestError("A verdict is changed, and not taken back.")
+        if label.startswith("success:"):
+            changed = self._store.judge_episode(self._episode.id, success=None, by=by).id
+        else:
+            changed = self._store.remove_tag(label, by=by).episode
+        self._recordings.annotate(changed)
+
+    @override
+    @_refused
+    def restore(self, label: str) -> ShownLabel:
+        layer, colon, value = label.partition(":")
+        if colon:
+            return self.add(Said(layer=layer, type="choice", value=value))
+        tag = self._store.restore_tag(label, by=self._person.id)
+        self._recordings.annotate(tag.episode)
+        return self._tag(tag)
+
+    @functools.cached_property
+    def _people(self) -> dict[str, str]:
+        if not may(self._person, May.SEE):
+            return {self._person.id: self._person.name}
+        return {one.id: one.name for one in self._store.people()}
+
+    def _tag(self, tag: AnnotatedRange) -> ShownLabel:
+        return ShownLabel(
+            id=tag.id,
+            layer=tag.label,
+            type="flag",
+            value=True,
+            first=tag.first,
+            last=tag.last,
+            author=self._people.get(tag.author, ""),
+            created=tag.created,
+            is_mine=True,  # There is one of each, whoever sets it.
+            may_remove=self.may_label,
+        )
+
+    def _verdict(self) -> list[ShownLabel]:
+        episode = self._store.episode(self._episode.id)
+        said = self._store.verdicts(episode.id)
+        author = said[-1].author if said else episode.person
+        about: dict[str, Any] = {
+            "type": "choice",
+            "author": self._people.get(author, ""),
+            "created": said[-1].created if said else episode.started + episode.seconds,
+            # Who says the same again after a player has looked at it.
+            "is_mine": bool(said) and author == self._person.id,
+        }
+        found = []
+        if episode.state in JUDGED:
+            value = episode.state.value
+            layer: dict[str, Any] = {"layer": "verdict", "may_remove": False}
+            found.append(ShownLabel(id=f"verdict:{value}", value=value, **layer, **about))
+        if episode.success is not None:
+            value = "yes" if episode.success else "no"
+            layer = {"layer": "success", "may_remove": self.may_label}
+            found.append(ShownLabel(id=f"success:{value}", value=value, **layer, **about))
+        return found

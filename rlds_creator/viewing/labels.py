@@ -1,0 +1,177 @@
+"""Labels of an episode as pages show and change them, wherever they are kept."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import datetime
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+from typing_extensions import override
+
+from rlds.labels import Label, Labels, Layer
+from rlds_creator.model import Name, Text, prepare
+
+__all__ = ["DatasetLabels", "EpisodeLabels", "Said", "ShownLabel", "ShownLayer"]
+
+_Value = bool | float | Text
+_Type = Literal["flag", "choice", "text", "number"]
+_Step = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+_Key = Annotated[str, msgspec.Meta(max_length=32)]
+
+
+class ShownLayer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What people may say in a layer; see `rlds.labels.Layer`."""
+
+    name: Name
+    type: _Type
+    choices: Annotated[tuple[Name, ...], msgspec.Meta(max_length=100)] = ()
+    keys: Annotated[tuple[_Key, ...], msgspec.Meta(max_length=100)] = ()
+    whole: bool = False
+    doc: Text = ""
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What somebody says of an episode, or of the steps from the first to the last one."""
+
+    layer: Name
+    type: _Type
+    value: _Value
+    first: _Step | None = None
+    last: _Step | None = None
+
+
+class ShownLabel(Said, frozen=True, kw_only=True):
+    """A label.
+
+    Attributes:
+      id: Names it.
+      author: Who said it.
+      created: When, in seconds since 1970.
+      is_mine: Whether who asks said it.
+      may_remove: Whether who asks may take it back.
+    """
+
+    id: str
+    author: str
+    created: float
+    is_mine: bool
+    may_remove: bool
+
+
+prepare(ShownLayer, Said, ShownLabel)
+
+
+class EpisodeLabels(abc.ABC):
+    """The labels of an episode, for somebody who looks at it.
+
+    Attributes:
+      adds: What else can be said: in another "layer", which is declared first; by another "tag".
+      may_label: Whether who looks at it may label it.
+      why_not: Why nobody may.
+    """
+
+    adds: ClassVar[Literal["layer", "tag"]]
+    may_label: bool
+    why_not: str = ""
+
+    @abc.abstractmethod
+    def layers(self) -> list[ShownLayer]:
+        """Returns what can be said."""
+
+    @abc.abstractmethod
+    def labels(self) -> list[ShownLabel]:
+        """Returns what is said."""
+
+    @abc.abstractmethod
+    def add(self, said: Said) -> ShownLabel:
+        """Adds a label, in place of that of the same person in the same place."""
+
+    @abc.abstractmethod
+    def retract(self, label: str) -> None:
+        """Takes a label back."""
+
+    @abc.abstractmethod
+    def restore(self, label: str) -> ShownLabel:
+        """Brings a label back that was taken back."""
+
+    def declare(self, layer: ShownLayer) -> None:
+        """Declares a layer."""
+        raise ValueError("layers are those of the study here")
+
+
+class DatasetLabels(EpisodeLabels):
+    """The labels of an episode of any data, which are beside it.
+
+    Args:
+      labels: Those of all episodes.
+      episode: The number of the episode.
+      by: What who looks at it is called.
+      may_label: Whether anybody may.
+    """
+
+    adds = "layer"
+
+    def __init__(self, labels: Labels, episode: int, by: str, *, may_label: bool = True) -> None:
+        self._labels, self._episode, self._by = labels, episode, by
+        self.may_label = may_label and labels.can_be_written()
+        if may_label and not self.may_label:
+            self.why_not = "Labels can be kept neither beside the data nor in the cache."
+
+    @override
+    def layers(self) -> list[ShownLayer]:
+        found = self._labels.described()
+        return [ShownLayer(**dataclasses.asdict(layer)) for layer in found]
+
+    @override
+    def labels(self) -> list[ShownLabel]:
+        return [self._shown(row) for row in self._labels.of(self._episode)]
+
+    def _shown(self, row: Label) -> ShownLabel:
+        try:
+            created = datetime.datetime.fromisoformat(row.at).timestamp()
+        except ValueError:  # Of a program that writes times in another way.
+            created = 0.0
+        return ShownLabel(
+            id=row.id,
+            layer=row.layer,
+            type=row.type,  # type: ignore[arg-type]  # It was checked.
+            value=row.value,  # type: ignore[arg-type]  # No retraction.
+            first=row.begin,
+            last=None if row.end is None else row.end - 1,
+            author=row.annotator,
+            created=created,
+            is_mine=row.annotator == self._by,
+            may_remove=row.annotator == self._by,
+        )
+
+    @override
+    def add(self, said: Said) -> ShownLabel:
+        last = said.first if said.last is None else said.last
+        end = None if last is None else last + 1
+        where = self._episode, said.value, said.first, end
+        tool = "rlds view"
+        row = self._labels.add(said.layer, *where, by=self._by, type=said.type, tool=tool)
+        return self._shown(row)
+
+    @override
+    def retract(self, label: str) -> None:
+        row = self._mine(label, self._labels.of(self._episode))
+        steps = row.begin, row.end
+        self._labels.retract(row.layer, self._episode, *steps, by=self._by, tool="rlds view")
+
+    @override
+    def restore(self, label: str) -> ShownLabel:
+        row = self._mine(label, self._labels.history(self._episode))
+        return self.add(self._shown(row))
+
+    def _mine(self, label: str, rows: list[Label]) -> Label:
+        found = [r for r in rows if (r.id, r.annotator) == (label, self._by) and not r.retracts]
+        if not found:
+            raise LookupError("There is no such label of yours.")
+        return found[0]
+
+    @override
+    def declare(self, layer: ShownLayer) -> None:
+        self._labels.declare(Layer(**msgspec.structs.asdict(layer)))

@@ -1,0 +1,78 @@
+"""Thumbnails that were made once, on the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from rlds_creator.viewing.pictures import media_type_of
+from rlds_ecosystem.caches import cache_folder
+from rlds_ecosystem.whole_files import write_at_once
+
+__all__ = ["Thumbnails", "state_of"]
+
+_MOST_BYTES = 64 << 20
+# After so many new ones it is looked whether there are too many.
+_OFTEN = 200
+# Another version makes others.
+_VERSION = 1
+
+
+class Thumbnails:
+    """Thumbnails in the cache of this user, of all data, up to a number of bytes.
+
+    Args:
+      most_bytes: When there are more, those go that nobody has looked at for longest.
+    """
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._most_bytes, self._new = most_bytes, 0
+        self._folder = cache_folder("thumbnails", f"version {_VERSION}")
+
+    def get(
+        self, state: str, make: Callable[[], tuple[bytes, str] | None]
+    ) -> tuple[bytes, str] | None:
+        """Returns a thumbnail and its media type; makes it if it is not there.
+
+        Args:
+          state: What the thumbnail is of, and the state of its files.
+          make: Makes it; returns None if there is none.
+        """
+        if self._folder is None:
+            return make()
+        file = self._folder / hashlib.sha256(state.encode(errors="surrogateescape")).hexdigest()
+        try:
+            data = file.read_bytes()
+            with contextlib.suppress(OSError):
+                os.utime(file)
+        except OSError:
+            data = (make() or (b"", ""))[0]
+            with contextlib.suppress(OSError):  # Of a cache that cannot be written.
+                self._keep(file, data)
+        return (data, media_type_of(data) or "") if data else None
+
+    def _keep(self, file: Path, data: bytes) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_at_once(file, data, durable=False)
+        self._new += 1
+        if self._new % _OFTEN != 1:
+            return
+        found = sorted(
+            ((stat := each.stat()).st_mtime, stat.st_size, each.path)
+            for each in os.scandir(file.parent)
+        )
+        total = sum(size for _, size, _ in found)
+        for _, size, path in found:
+            if total <= self._most_bytes:
+                break
+            os.unlink(path)
+            total -= size
+
+
+def state_of(files: Iterable[Path]) -> str:
+    """Returns what changes if somebody writes to files."""
+    stats = [(os.fspath(file), file.stat()) for file in sorted(files)]
+    return repr([(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats])
