@@ -41,6 +41,7 @@ class DatasetWriter:
       homepage: Where it comes from.
       license: Under which terms it may be used.
       metadata: What else is said about the whole, in the types of JSON.
+      others: What else `dataset_info.json` is to say, by the names there, such as `configName`.
       max_examples_per_shard: How many examples a shard takes.
       max_bytes_per_shard: How many bytes a shard takes; it has one example at least.
 
@@ -71,6 +72,7 @@ class DatasetWriter:
         homepage: str = "",
         license: str = "",
         metadata: Mapping[str, Any] | None = None,
+        others: Mapping[str, Any] | None = None,
         max_examples_per_shard: int = 1000,
         max_bytes_per_shard: int | None = None,
     ) -> None:
@@ -88,7 +90,7 @@ class DatasetWriter:
         info |= {"description": description, "citation": citation}
         info |= {"location": {"urls": [homepage]}} if homepage else {}
         info |= {"redistributionInfo": {"license": license}} if license else {}
-        self._info = {key: value for key, value in info.items() if value}
+        self._info = {**(others or {}), **{key: value for key, value in info.items() if value}}
         self._features = features.to_json()
         self._metadata = dict(metadata) if metadata else None
         self._encoder = ExampleEncoder(features)

@@ -44,6 +44,8 @@ __all__ = [
     "Sidecar",
     "SidecarWriter",
     "StoredSidecar",
+    "field_from_json",
+    "field_json",
 ]
 
 # What the arrays are called in which a file keeps it, see `StoredSidecar.in_arrays`.
@@ -135,8 +137,8 @@ class Sidecar:
         return json.dumps(
             {
                 "version": _VERSION,
-                "steps": {path: _field_json(field) for path, field in self.steps.items()},
-                "episode": {path: _field_json(field) for path, field in self.episode.items()},
+                "steps": {path: field_json(field) for path, field in self.steps.items()},
+                "episode": {path: field_json(field) for path, field in self.episode.items()},
                 "places": dict(self.places),
                 "episode_places": dict(self.episode_places),
                 "whole": list(self.whole),
@@ -158,7 +160,7 @@ class Sidecar:
             raise ValueError(f"expected version {_VERSION} of a sidecar")
         try:
             steps, episode = (
-                {str(path): _field_from_json(field) for path, field in content[name].items()}
+                {str(path): field_from_json(field) for path, field in content[name].items()}
                 for name in ("steps", "episode")
             )
             places, episode_places = (
@@ -528,13 +530,15 @@ def _decoded(column: np.ndarray, field: Field) -> np.ndarray:
     return np.stack(images) if images else np.zeros((0, *map(int, field.shape)), field.dtype)  # type: ignore[arg-type]
 
 
-def _field_json(field: Field) -> dict[str, Any]:
+def field_json(field: Field) -> dict[str, Any]:
+    """Returns a field in the types of JSON."""
     dtype = "str" if field.dtype == str else "bytes" if field.is_text else str(field.column_dtype)
     said = {"encoding": field.encoding, "names": field.names, "unit": field.unit, "doc": field.doc}
     return {"dtype": dtype, "shape": field.shape, **{k: v for k, v in said.items() if v}}
 
 
-def _field_from_json(content: Mapping[str, Any]) -> Field:
+def field_from_json(content: Mapping[str, Any]) -> Field:
+    """Reads what `field_json` returns; an error is one of the content."""
     kinds: Mapping[str, Any] = {"str": str, "bytes": bytes}
     names = content.get("names")
     return Field(

@@ -12,14 +12,15 @@ from typing_extensions import override
 
 import rlds
 import tfds_files
-from rlds.formats.tfds.source import FolderSource
+from rlds.formats.tfds.source import FIELDS, FolderSource
 from rlds.sources import reading
 from rlds.sources.episode_fields import EPISODE_FIELDS, fields_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement, as_it_was
+from rlds.sources.exporting import Export, Placement, as_it_was, encoding_of
+from rlds.sources.sidecar import field_json
 from rlds.sources.source import Place, RandomAccessSource, SourceEpisode
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import map_named_leaves
+from rlds_ecosystem.fields import Field, as_fields
+from rlds_ecosystem.nests import leaves_at, map_named_leaves
 from tfds_files.features import Dataset, Feature, Features, Image, Tensor
 
 __all__ = ["TfdsExport"]
@@ -27,6 +28,10 @@ __all__ = ["TfdsExport"]
 # What a shard has at most, as TFDS recommends.
 _SHARD_BYTES, _SHARD_EXAMPLES = 128 << 20, 10_000
 _CHANNELS = (1, 3, 4)
+# What `dataset_info.json` says of a dataset whichever examples it has.
+_KEPT = ("configName", "configDescription", "configTags", "moduleName", "releaseNotes")
+# The class of strings that are no texts.
+_TENSOR = "tensorflow_datasets.core.features.tensor_feature.Tensor"
 
 
 class TfdsExport(Export):
@@ -60,12 +65,14 @@ class TfdsExport(Export):
         self._features = _features_of(episodes) if folder is None else folder.features
         if rlds.metadata.EPISODE_ID not in self._features:
             self.unchecked = {"key"}  # It is the name of a file.
+        said = _about_files(episodes)
         formats = ("tfrecord", "array_record")
-        known = folder.file_format if folder and folder.file_format in formats else formats[0]
+        known = said.get("fileFormat") if said.get("fileFormat") in formats else formats[0]
         self._arguments: dict[str, Any] = {
-            "name": name or (folder.name if folder else "") or "dataset",
-            "version": version or (folder.version if folder else "") or "1.0.0",
+            "name": name or str(said.get("name", "")) or "dataset",
+            "version": version or str(said.get("version", "")) or "1.0.0",
             "file_format": file_format or known,
+            "others": {name: said[name] for name in _KEPT if name in said},
         }
 
     @override
@@ -83,7 +90,7 @@ class TfdsExport(Export):
             citation=source.citation,
             homepage=source.homepage,
             license=source.license,
-            metadata=source.metadata(),
+            metadata={**source.metadata(), **self._said_of_fields()},
             max_examples_per_shard=_SHARD_EXAMPLES,
             max_bytes_per_shard=_SHARD_BYTES,
         ) as writer:
@@ -93,6 +100,28 @@ class TfdsExport(Export):
                     writer.add_encoded(_example(episode), split)
                 else:
                     writer.add(self._example_of(episode), split)
+
+    @override
+    def read_options(self) -> Mapping[str, Any]:
+        fields = leaves_at(self.episodes.source.step_fields(), None)
+        return {"decode_images": not any(encoding_of(field) for _, field in fields)}
+
+    def _said_of_fields(self) -> dict[str, Any]:
+        """What features cannot say: names and units of elements, and which strings are texts."""
+        source = self.episodes.source
+        fields = as_fields({rlds.STEPS: source.step_fields(), **source.episode_fields()})
+        said = {
+            path: field_json(field)
+            for path, field in leaves_at(fields, None)
+            if isinstance(field, Field)
+            and (
+                field.names
+                or field.unit
+                or field.dtype == str
+                or (field.encoding and not path.startswith(f"{rlds.STEPS}/"))
+            )
+        }
+        return {FIELDS: said} if said else {}
 
     def _copies(self, place: Place) -> bool:
         source = place.source
@@ -117,6 +146,12 @@ def _example(place: Place) -> bytes | bytearray:
         return place.source.folder[place.split].example_bytes(place.index)
 
 
+def _about_files(episodes: Episodes) -> Mapping[str, Any]:
+    """What `dataset_info.json` says of the first dataset of TFDS that the episodes are from."""
+    found = [base for base in episodes.source.bases() if isinstance(base, FolderSource)]
+    return found[0].folder.info if found else {}
+
+
 def _stored_source(episodes: Episodes) -> FolderSource | None:
     """The first dataset whose examples are copied, if all episodes have the fields that it has."""
     source = episodes.source
@@ -134,11 +169,11 @@ def _stored_source(episodes: Episodes) -> FolderSource | None:
 
 def _features_of(episodes: Episodes) -> Features:
     """The features of a dataset whose examples hold all fields without loss."""
-    steps = dict(episodes.source.step_fields())
+    steps = as_fields(episodes.source.step_fields())
     flags = dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_))
     as_png = episodes.source.images_as_png
     feature = _feature({**steps, **flags}, rlds.STEPS, as_png)
-    others = {**EPISODE_FIELDS, **episodes.source.episode_fields()}
+    others = as_fields({**EPISODE_FIELDS, **episodes.source.episode_fields()})
     others = map_named_leaves(lambda path, field: _as_file(field), others)
     children = {name: _feature(field, name, False) for name, field in sorted(others.items())}
     return Features(features={**children, rlds.STEPS: Dataset(feature=feature)})
@@ -158,9 +193,7 @@ def _feature(field: Any, path: str, as_png: bool) -> Feature:
             }
         )
     if not isinstance(field, Field):
-        if not isinstance(field, type | np.dtype):
-            raise ValueError(f"{path}: {field} cannot be stored")
-        field = Field(field)
+        raise ValueError(f"{path}: {field} cannot be stored")
     shape, dtype = field.shape, field.column_dtype
     is_image = dtype == np.uint8 and len(shape) == 3 and shape[2] in _CHANNELS and 0 not in shape
     if field.encoding or (is_image and as_png):
@@ -171,4 +204,5 @@ def _feature(field: Any, path: str, as_png: bool) -> Feature:
     is_even = None not in shape and 0 not in shape
     is_plain = is_even and (dtype.kind in "biuO" or dtype == np.float32)
     encoding = "none" if is_plain or dtype.kind == "O" else "bytes"
-    return Tensor(shape=shape, dtype=dtype, encoding=encoding, doc=field.doc)
+    class_name = _TENSOR if np.dtype(field.dtype).kind in "SO" else ""
+    return Tensor(shape=shape, dtype=dtype, encoding=encoding, doc=field.doc, class_name=class_name)

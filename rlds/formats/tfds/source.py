@@ -24,6 +24,7 @@ from rlds.raw_files.example_files import read_examples
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.robotics.registry import DatasetMeaning, find_meaning
 from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, RESERVED, TRUNCATED
+from rlds.sources.sidecar import field_from_json
 from rlds.sources.source import (
     ALL_ROWS,
     DamagedEpisode,
@@ -35,10 +36,14 @@ from rlds.sources.source import (
     StoredSource,
     require_files,
 )
+from rlds.sources.texts import as_text, as_texts
 from rlds_ecosystem.fields import Field, Opaque
 from rlds_ecosystem.nests import leaves_at, map_named_leaves
 
-__all__ = ["FolderSource"]
+__all__ = ["FIELDS", "FolderSource"]
+
+FIELDS = "rlds_fields"
+"""What the metadata of a dataset calls what features cannot say of fields."""
 
 # What `SourceEpisode` has attributes for.
 _FLAGS = (rlds.FINAL_OBSERVATION_KNOWN, TRUNCATED, COMPLETE)
@@ -147,10 +152,42 @@ class FolderSource(StoredSource, RandomAccessSource):
         steps = self._folder.features[rlds.STEPS]
         assert isinstance(steps, tfds_files.Dataset)
         fields = _fields_of(steps.feature, image_files=not self._decode_images)
-        if self._meaning is None:
-            return fields
-        named: dict[str, Any] = map_named_leaves(functools.partial(_named, self._meaning), fields)
-        return named
+        if self._meaning is not None:
+            fields = map_named_leaves(functools.partial(_named, self._meaning), fields)
+        described: dict[str, Any] = map_named_leaves(self._described, fields, rlds.STEPS)
+        return described
+
+    @functools.cached_property
+    def _said(self) -> dict[str, Field]:
+        """What features cannot say of fields, by path, if the dataset says it."""
+        with source_errors(self.directory / "metadata.json", field=FIELDS):
+            said = self._folder.metadata.get(FIELDS, {}).items()
+            return {str(path): field_from_json(content) for path, content in said}
+
+    def _described(self, path: str, field: Any) -> Any:
+        """A field with its names and unit; as a text, if it is one."""
+        said = self._said.get(path)
+        if said is None or not isinstance(field, Field):
+            return field
+        if said.encoding and field.is_text:
+            return said  # A file that is an image, which is stored as bytes.
+        names = said.names if len(said.names or ()) == (*field.shape, None)[-2:][0] else None
+        is_text = field.is_text and said.dtype == str
+        return dataclasses.replace(
+            field,
+            dtype=str if is_text else field.dtype,
+            names=names or field.names,
+            unit=said.unit or field.unit,
+        )
+
+    def _as_texts(self, path: str, value: Any) -> Any:
+        """What is stored as UTF-8, as text."""
+        said = self._said.get(path)
+        if said is None or said.dtype != str:
+            return value
+        if isinstance(value, tfds_files.RaggedColumn):
+            return tfds_files.RaggedColumn(as_texts(value.values), value.lengths)
+        return as_texts(value) if isinstance(value, np.ndarray) else as_text(value)
 
     @functools.cached_property
     def _meaning(self) -> DatasetMeaning | None:
@@ -161,17 +198,15 @@ class FolderSource(StoredSource, RandomAccessSource):
 
     @override
     def episode_fields(self) -> Mapping[str, Any]:
-        return {
-            name: field
-            for name, field in _fields_of(
-                self._folder.features, image_files=not self._decode_images
-            ).items()
-            if name not in RESERVED
-        }
+        fields = _fields_of(self._folder.features, image_files=not self._decode_images)
+        own = {name: field for name, field in fields.items() if name not in RESERVED}
+        described: dict[str, Any] = map_named_leaves(self._described, own)
+        return described
 
     def metadata(self) -> Mapping[str, Any]:
-        """Returns the metadata of the dataset."""
-        return self._folder.metadata
+        """Returns the metadata of the dataset, without what it says of fields."""
+        said = self._folder.metadata
+        return {name: value for name, value in said.items() if name != FIELDS}
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -240,6 +275,8 @@ class FolderSource(StoredSource, RandomAccessSource):
         if fields is not None:
             wanted = [path for path in self._paths if path in fields or _is_about_episode(path)]
         found = self._folder[split].example(index, wanted)
+        if self._said:
+            found = map_named_leaves(self._as_texts, found)
         steps = found.pop(rlds.STEPS, {})
         flags = {name: found.pop(name, None) for name in _FLAGS}
         is_terminal = bool(np.any(steps.get(rlds.IS_TERMINAL, ())[-1:]))

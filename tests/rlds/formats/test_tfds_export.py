@@ -1,12 +1,17 @@
 """Datasets of TFDS that are written without TensorFlow, and of which examples are copied."""
 
+import json
+
+import numpy as np
 import pytest
 import tensorflow_datasets as tfds
+from robot_source import RobotSource
 from toy_source import ToySource
 
 import rlds
 import tfds_files
-from rlds.editing import Delete, Describe, Set, Split
+from rlds.editing import Add, Delete, Describe, Set, Split
+from rlds.sources.episode_fields import as_converted
 from rlds.sources.exporting import differences, export
 
 
@@ -43,6 +48,38 @@ def test_examples_are_copied_to_their_splits(dataset, tmp_path):
     [steps] = [list(episode["steps"]) for episode in builder.as_dataset(split="test[:1]")]
     ours = rlds.sources.open(tmp_path / "less", "test")[0]
     assert [step["action"].numpy() for step in steps] == ours["action"].tolist()
+
+
+def test_what_is_said_of_fields_and_of_the_dataset_is_kept(tmp_path):
+    export(RobotSource(), "tfds", path := tmp_path / "data", name="robots")
+    info = json.loads((path / "dataset_info.json").read_text())
+    info |= {"configName": "fast", "releaseNotes": {"1.0.0": "New."}}
+    (path / "dataset_info.json").write_text(json.dumps(info))
+    for operation in (Delete(episodes=[1]), Add("length", len)):  # Copied, and written anew.
+        rlds.edit(path, operation)
+        builder = tfds.builder_from_directory(path)
+        assert (builder.name, builder.builder_config.name) == ("robots", "fast")
+        assert builder.info.release_notes == {"1.0.0": "New."}
+        seen = builder.info.features["steps"]["observation"]
+        assert isinstance(seen["note"], tfds.features.Text)
+        assert type(seen["blob"]) is tfds.features.Tensor
+        episodes = rlds.sources.open(path, decode_images=False)
+        for episode, again, stored in zip(
+            (0, 2), episodes, builder.as_dataset(split="train"), strict=True
+        ):
+            expected = RobotSource().read("train", episode)
+            but = {"length", "steps/observation/camera"}
+            again = as_converted(again)
+            assert list(differences(expected, again, but)) == []
+            assert again["observation"]["note"].tolist() == expected["observation"]["note"].tolist()
+            assert again.metadata["operator"] == expected.metadata["operator"]
+            assert again["observation"]["blob"][0] == expected["observation"]["blob"][0]
+            notes = [step["observation"]["note"].numpy().decode() for step in stored["steps"]]
+            assert notes == expected["observation"]["note"].tolist()
+        spec = episodes.spec["steps"]["observation"]
+        assert spec["state"] == RobotSource().step_fields()["observation"]["state"]
+        assert (spec["note"].dtype, spec["blob"].dtype) == (np.dtype(str), np.dtype(bytes))
+        assert "rlds_fields" not in episodes.metadata
 
 
 def test_what_changes_is_written_anew(dataset):
