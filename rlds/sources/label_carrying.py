@@ -30,7 +30,7 @@ __all__ = ["carry", "moved"]
 
 def carry(
     episodes: Episodes,
-    order: Iterable[int],
+    others: Iterable[tuple[int, int]],
     made: Episodes,
     place: str | os.PathLike[str],
     at: str | os.PathLike[str],
@@ -43,7 +43,8 @@ def carry(
 
     Args:
       episodes: The episodes that it is made of.
-      order: Which of them is the first one of the new dataset, which the second one, and so on.
+      others: Numbers of episodes of the new dataset, each with that of what it is made of. Copies
+        need not be among them.
       made: The episodes of the new dataset.
       place: Where that is.
       at: Where it gets to be.
@@ -52,7 +53,7 @@ def carry(
     found, layers = {row.id: row for row in rows(folders)}, declared(folders)
     if not (found or layers) or not stores.is_local(at):
         return
-    found |= {row.id: row for row in _moved(current(folders), episodes, order, made)}
+    found |= {row.id: row for row in _moved(current(folders), episodes, others, made)}
     target = folders_of_new(made.source, place, at)
     known = {row.id for row in rows(target)}
     if target and (new := [row for name, row in found.items() if name not in known]):
@@ -63,7 +64,7 @@ def carry(
 
 
 def _moved(
-    labels: Iterable[Label], episodes: Episodes, order: Iterable[int], made: Episodes
+    labels: Iterable[Label], episodes: Episodes, others: Iterable[tuple[int, int]], made: Episodes
 ) -> Iterator[Label]:
     said: dict[str, list[Label]] = {}
     for row in labels:
@@ -75,7 +76,7 @@ def _moved(
         return found
 
     made = Episodes(made.source.with_image_files(), made.split)
-    for number, index in enumerate(order):
+    for number, index in others if said else ():
         source, (split, at), first = episodes.source, episodes.place(index), 0
         if isinstance(source, RandomAccessSource):
             base, first = source.base_at(split, at)

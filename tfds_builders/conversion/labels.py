@@ -27,11 +27,11 @@ def carry_labels(source: Source, place: epath.Path, at: epath.Path) -> None:
     if has_labels(source):
         episodes = Episodes(source, "+".join(source.splits))
         made = open_episodes(place, "all", format="tfds")
-        carry(episodes, _order(episodes, made), made, place, at)
+        carry(episodes, _pairs(episodes, made), made, place, at)
 
 
-def _order(episodes: Episodes, made: Episodes) -> Iterator[int]:
+def _pairs(episodes: Episodes, made: Episodes) -> Iterator[tuple[int, int]]:
     rows = episodes.table().arrow(["split", "key"]).to_pylist()
     numbers = {(row["split"], row["key"]): number for number, row in enumerate(rows)}
     for number in range(len(made)):
-        yield numbers[made.place(number)[0], as_converted(made.peek(number)).key]
+        yield number, numbers[made.place(number)[0], as_converted(made.peek(number)).key]

@@ -10,7 +10,7 @@ import rlds.labels
 import rlds.sources
 from rlds import editing
 from rlds.labels import Layer
-from rlds.sources import SourceError
+from rlds.sources import SourceError, label_carrying
 
 
 @pytest.fixture(autouse=True)
@@ -182,7 +182,7 @@ def test_labels_of_a_changed_episode_are_those_of_the_new_one(dataset, tmp_path,
     assert ids[0] == ids[1]  # Merged, they are there once.
 
 
-def test_exports_without_labels_make_no_table_and_those_that_change_steps_keep_labels(tmp_path):
+def test_only_what_has_labels_and_changes_is_read_for_them(tmp_path, monkeypatch):
     folder = tmp_path / "data"
     folder.mkdir()
     images = np.random.default_rng(0).integers(0, 255, (2, 4, 8, 8, 3), np.uint8)
@@ -196,6 +196,11 @@ def test_exports_without_labels_make_no_table_and_those_that_change_steps_keep_l
     made = rlds.labels.open(tmp_path / "made")
     assert places(made) == places(labels)
     assert made.digests[1] != labels.digests[1]
+    read: list[object] = []  # What is copied as it is stored is not read for its labels.
+    monkeypatch.setattr(label_carrying, "digest_of", read.append)
+    rlds.edit(tmp_path / "made", editing.Delete(episodes=[0]))
+    assert places(rlds.labels.open(tmp_path / "made")) == places(labels)[1:]
+    assert read == []
 
 
 def test_layers_are_declared_and_stay_with_the_data(dataset, tmp_path):
