@@ -19,12 +19,14 @@ import json
 import os
 import struct
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
 import numpy as np
 
+from rlds_ecosystem import stores
 from rlds_ecosystem.caches import cache_folder
 from rlds_ecosystem.mapping import map_file
 from rlds_ecosystem.stores import is_local
@@ -33,7 +35,7 @@ from tfds_files.example_scan import NOT_DIRECT, FieldLayout
 from tfds_files.record_files import FOOTER, HEADER
 from tfds_files.shard_index import ShardIndex, stored_checksum
 
-__all__ = ["FOLDER", "load", "move", "remove", "save"]
+__all__ = ["FOLDER", "fetch", "load", "move", "remove", "save"]
 
 FOLDER = ".feeds"
 """The folder of indexes in that of a dataset."""
@@ -70,13 +72,37 @@ def save(index: ShardIndex, *, cache: bool = True) -> None:
         )
 
 
-def load(path: str, sequence: str, layouts: tuple[FieldLayout, ...]) -> ShardIndex | None:
+def fetch(urls: Sequence[str], paths: Sequence[str]) -> None:
+    """Copies the indexes that are beside shards in a store to beside copies of these, if any are.
+
+    Args:
+      urls: The shards.
+      paths: Their copies.
+    """
+
+    def fetch_one(number: int) -> None:
+        url, (target, *_) = stores.as_path(urls[number]), _beside(paths[number])
+        if target.exists():
+            return
+        with contextlib.suppress(OSError):
+            content = (url.parent / FOLDER / target.name).read_bytes()
+            target.parent.mkdir(exist_ok=True)
+            write_at_once(target, content, durable=False)
+
+    stores.in_parallel(fetch_one, range(len(urls)), urls[0])
+
+
+def load(
+    path: str, sequence: str, layouts: tuple[FieldLayout, ...], *, is_copy: bool = False
+) -> ShardIndex | None:
     """Returns the index of a shard, if there is one that can be used.
 
     Args:
       path: The shard.
       sequence: The sequence in its examples.
       layouts: Their fields.
+      is_copy: Whether it is a copy of an object, of which parts may be missing, and whose times say
+        nothing.
 
     Raises:
       OSError: The shard cannot be read.
@@ -87,7 +113,7 @@ def load(path: str, sequence: str, layouts: tuple[FieldLayout, ...]) -> ShardInd
         with contextlib.suppress(OSError, _Unusable):
             index = _parsed(_mapped(place), path, sequence, layouts)
             _check(index, shard.st_size)
-            if index.modified_ns == shard.st_mtime_ns:
+            if is_copy or index.modified_ns == shard.st_mtime_ns:
                 return index
             copies.append(index)
     for index in copies:  # The shard may be a copy of the one that was indexed.

@@ -30,7 +30,11 @@ _LEAST_SIZE = 1 << 20
 
 
 def open_indexes(
-    split: Split, *, verify: bool = False, progress: Callable[[int, int], object] | None = None
+    split: Split,
+    *,
+    verify: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+    copies: stores.CopiedObjects | None = None,
 ) -> list[ShardIndex]:
     """Returns the indexes of the shards of a split, or of its part of them, in its order.
 
@@ -41,10 +45,13 @@ def open_indexes(
       split: The split.
       verify: Whether the checksums of all data must have been compared.
       progress: Called after each shard with how many are done, and how many there are.
+      copies: What is copied of the shards of the split, if they are in a store. Indexes are those
+        of the copies. One that is beside a shard in the store is taken if the sizes fit. Otherwise
+        the whole shard is fetched once.
 
     Raises:
-      UnsupportedFileError: The files have no index, because they are compressed, remote, or not
-        TFRecord files; says why.
+      UnsupportedFileError: The files have no index, because they are compressed, not on this
+        machine, or not TFRecord files; says why.
       DamagedFileError: A file is damaged, or has another number of examples than
         `dataset_info.json` says.
       OSError: A file cannot be read.
@@ -52,7 +59,7 @@ def open_indexes(
     pieces = list(split.cut(0, len(split)))
     if not pieces:
         return []
-    if not stores.is_local(pieces[0].path):
+    if copies is None and not stores.is_local(pieces[0].path):
         raise UnsupportedFileError(
             f"{pieces[0].path}: it is not on this machine, and reading single steps of it would "
             "fetch each of them; copy the dataset"
@@ -64,14 +71,20 @@ def open_indexes(
             "are compressed; only those of TFRecord files can be read in parts"
         )
     lengths = {p.path: p.end for whole in folder.values() for p in whole.cut(0, len(whole))}
+    paths = [os.fspath(piece.path) for piece in pieces]
+    layouts = layouts_of(folder.features)
+    if copies is not None:
+        paths = [copied.path for copied in copies.objects]
+        index_files.fetch(copies.urls, paths)
     indexes = []
-    for done, piece in enumerate(pieces, 1):
-        path = os.fspath(piece.path)
-        saved = index_files.load(path, *layouts_of(folder.features))
+    for done, (piece, path) in enumerate(zip(pieces, paths, strict=True), 1):
+        saved = index_files.load(path, *layouts, is_copy=copies is not None)
         if saved is not None and verify and not saved.is_verified:
             saved = None
         index = saved
         if index is None:
+            if copies is not None:
+                copies.fetch_whole(done - 1)
             index = index_shard(path, folder.features, verify=verify)
         expected = lengths.get(piece.path, piece.end)
         if len(index) != expected:

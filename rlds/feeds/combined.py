@@ -36,6 +36,7 @@ class ExtendedStorage(Storage):
         self._begins[episodes] = np.cumsum(lengths[episodes]) - lengths[episodes]
         self.fields = {**storage.fields, path: Field(values.dtype, values.shape[1:])}
         self.outlines, self.num_files = storage.outlines, storage.num_files
+        self.is_remote = storage.is_remote
         self.why_cached = storage.why_cached
 
     @override
@@ -46,6 +47,13 @@ class ExtendedStorage(Storage):
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
         others = self._storage.rows(episodes, steps, [path for path in paths if path != self.path])
         return _ExtendedRows(self, others, self._begins[episodes], steps)
+
+    @override
+    def read_ahead(
+        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
+    ) -> None:
+        others = [path for path in paths if path != self.path]
+        self._storage.read_ahead(episodes, firsts, lasts, others)
 
     @override
     def check(self, episodes: np.ndarray) -> None:
@@ -113,6 +121,7 @@ class JoinedStorage(Storage):
                     )
         self.outlines = Outlines(*map(np.concatenate, zip(*(t.outlines for t in tables))))
         self.num_files = sum(table.storage.num_files for table in tables)
+        self.is_remote = any(table.storage.is_remote for table in tables)
         self.why_cached = next(filter(None, (table.storage.why_cached for table in tables)), "")
         self._ends = np.cumsum([table.num_episodes for table in tables])
 
@@ -133,6 +142,15 @@ class JoinedStorage(Storage):
             rows = np.flatnonzero(parts == part)
             made.append((rows, self._tables[part].rows(numbers[rows], steps[rows], paths)))
         return _JoinedRows(self, made, steps)
+
+    @override
+    def read_ahead(
+        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
+    ) -> None:
+        parts, numbers = self.parts_of(episodes)
+        for part in np.unique(parts).tolist():
+            rows = parts == part
+            self._tables[part].read_ahead(numbers[rows], firsts[rows], lasts[rows], paths)
 
     @override
     def check(self, episodes: np.ndarray) -> None:

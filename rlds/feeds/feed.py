@@ -23,7 +23,7 @@ from rlds.feeds.arrays import joined
 from rlds.feeds.mixture import Mixture, not_samples
 from rlds.feeds.order import InOrder, Order, Segmented, SegmentShuffle, Shuffled, Weighted
 from rlds.feeds.permutation import RowRandom, key_of
-from rlds.feeds.planning import explain, planned_shuffle
+from rlds.feeds.planning import explain, planned_shuffle, samples_ahead
 from rlds.feeds.samples import Batch, Columns, Samples
 from rlds.feeds.storage import hash_of
 from rlds_ecosystem.nests import nest
@@ -240,6 +240,58 @@ class Feed:
         of_row = sum(_bytes_of(*leaf) for leaf in self.samples.spec.values())
         return max(of_row * (self.batch_size // self.world), 1)
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether some of the data is in a store."""
+        return self._batches_ahead > 0
+
+    @functools.cached_property
+    def _batches_ahead(self) -> int:
+        """How many batches are fetched before they are made; 0 if nothing is remote."""
+        samples = sum(map(samples_ahead, self._parts, self.plans))
+        return max(samples // self.batch_size, 2) if samples else 0
+
+    def read_ahead(self, batch: int, begun: int = 0) -> int:
+        """Begins to fetch what the batches from one on need, if their data is in a store.
+
+        Args:
+          batch: The next one that is made.
+          begun: What this returned before.
+
+        Returns:
+          Up to which batch that was begun.
+        """
+        if not self._batches_ahead:
+            return 0
+        end = batch + self._batches_ahead
+        end = end if self.num_batches is None else min(end, self.num_batches)
+        is_known = batch <= begun <= end
+        if is_known and end - begun < self._batches_ahead // 4:
+            return begun
+        first, count = (begun if is_known else batch), 1
+        while first < end:  # What is needed first is fetched first.
+            count = min(2 * count, end - first, _BLOCK_ROWS)
+            epochs, places, _ = self._places_of_block(first, count)
+            for part, numbers in self._numbers_of(epochs, places):
+                self._parts[part].read_ahead(numbers)
+            first += count
+        return end
+
+    def _numbers_of(
+        self, epochs: np.ndarray, places: np.ndarray
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields the samples at some places: the part, and their numbers there."""
+        parts = np.zeros_like(places)
+        if isinstance(self.samples, Mixture):
+            parts, places = self.samples.places(places, self.seed)
+        for part in np.unique(parts).tolist():
+            rows, order = parts == part, self._orders[part]
+            of_part = epochs[rows], places[rows]
+            if isinstance(self.samples, Mixture):
+                of_part = np.divmod(of_part[1], order.size)
+            for epoch in np.unique(of_part[0]).tolist():
+                yield part, order.numbers(epoch, of_part[1][of_part[0] == epoch])
+
     def _transformed(self, positions: np.ndarray, batch: Batch) -> Any:
         assert self.transform is not None
         arguments: list[Any] = [batch]
@@ -441,7 +493,8 @@ class FeedIterator(Iterator[Batch]):
     def __init__(self, feed: Feed, start: int, prefetch: bool) -> None:
         self.feed, self.batch = feed, start
         self._made: list[Batch] = []
-        self._given = 0
+        self._given = self._ahead = 0
+        self._start = start
         self._prefetch, self._process = prefetch, os.getpid()
         self._thread: ThreadPoolExecutor | None = None
         self._next: tuple[int, Future[list[Batch]], SimpleQueue[Any]] | None = None
@@ -466,7 +519,7 @@ class FeedIterator(Iterator[Batch]):
         if self.feed.num_batches is not None and first >= self.feed.num_batches:
             return []
         if not self._prefetch:
-            return _block_at(self.feed, first)
+            return self._block(first)
         if self._process != os.getpid():  # The thread is in the process that was forked.
             self._thread, self._next, self._process = None, None, os.getpid()
         if self._thread is None:
@@ -490,26 +543,30 @@ class FeedIterator(Iterator[Batch]):
     def _begin(self, first: int) -> None:
         """Has the thread make the batches from one on."""
         assert self._thread is not None
-        future = self._thread.submit(_block_at, self.feed, first)
+        future = self._thread.submit(self._block, first)
         ended: SimpleQueue[Any] = SimpleQueue()
         future.add_done_callback(ended.put)
         self._next = first, future, ended
+
+    def _block(self, first: int) -> list[Batch]:
+        """Returns batches from one on; if one of them cannot be made, only those before it."""
+        count = self.feed.block_size
+        if self.feed.is_remote:  # The first ones need little, so that they come soon.
+            count = min(count, max(first - self._start, 1))
+        try:
+            made = self.feed.block(first, count)
+        except Exception:
+            if count == 1:
+                raise
+            made = self.feed.block(first, 1)
+        self._ahead = self.feed.read_ahead(first + len(made), self._ahead)
+        return made
 
     def close(self) -> None:
         """Ends the thread, as forgetting the iterator does."""
         if self._thread is not None and self._process == os.getpid():
             self._thread.shutdown(wait=False, cancel_futures=True)
         self._thread = self._next = None
-
-
-def _block_at(feed: Feed, first: int) -> list[Batch]:
-    """Returns batches from one on; if one of them cannot be made, only those before it."""
-    try:
-        return feed.block(first, feed.block_size)
-    except Exception:
-        if feed.block_size == 1:
-            raise
-    return feed.block(first, 1)
 
 
 def _order(samples: Samples, shuffle: str | SegmentShuffle | None, seed: int) -> Order:

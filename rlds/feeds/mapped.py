@@ -7,10 +7,11 @@ otherwise (compressed arrays, text, integers of several bytes) are read by whole
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import SourceError
+from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.mapping import map_file
 from rlds_ecosystem.nests import leaves_at
@@ -58,48 +60,103 @@ class MappedFiles:
     Args:
       indexes: Those of the files.
       features: What their examples look like.
+      copies: What is copied of the files, if they are in a store: what is missing is fetched.
 
     Raises:
       SourceChangedError: One is not the file that was indexed.
       OSError: One cannot be read.
     """
 
-    def __init__(self, indexes: Sequence[ShardIndex], features: tfds_files.Features) -> None:
-        self._indexes, self._features = indexes, features
+    def __init__(
+        self,
+        indexes: Sequence[ShardIndex],
+        features: tfds_files.Features,
+        copies: stores.CopiedObjects | None = None,
+    ) -> None:
+        self._indexes, self._features, self.copies = indexes, features, copies
         maps = [map_file(index.path) for index in indexes]
         self._states = [_state_of(state) for _, state in maps]
-        for index, (data, state) in zip(indexes, maps):
+        for index, (data, state) in zip(indexes if copies is None else (), maps):
             if (len(data), state.st_mtime_ns) != (index.file_size, index.modified_ns):
                 what = f"{len(data)} bytes, where there were {index.file_size} when it was indexed"
                 raise SourceChangedError(what, file=index.path)
         self._buffers = Buffers([np.frombuffer(data, np.uint8) for data, _ in maps])
         self._next_check, self._seconds_of_file = 0.0, math.inf
 
-    def gather_steps(self, *arguments: Any) -> None:
+    def gather_steps(
+        self,
+        numbers: np.ndarray,
+        begins: np.ndarray,
+        episodes: np.ndarray,
+        steps: np.ndarray,
+        stride: int,
+        width: int,
+        out: np.ndarray,
+    ) -> None:
         """Copies rows, see `Buffers.gather_steps`; `check` afterwards."""
-        try:
-            self._buffers.gather_steps(*arguments)
-        except UnreadableError as error:
-            raise self._error(error) from error
 
-    def copies(self, numbers: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
+        def gather() -> None:
+            self._buffers.gather_steps(numbers, begins, episodes, steps, stride, width, out)
+
+        if self.copies is None:
+            self._read(gather)
+        else:
+            offsets = begins[episodes] + steps * stride
+            self._read_copies(gather, numbers, offsets, offsets + width)
+
+    def copies_of(
+        self, numbers: np.ndarray, begins: np.ndarray, ends: np.ndarray
+    ) -> list[np.ndarray]:
         """Returns bytes from anywhere in the files, as arrays of uint8; `check` afterwards."""
         sizes = ends - begins
         afters = np.cumsum(sizes)
         memory, copies = arrays.empty([int(sizes.sum())], np.uint8), []
+        for size, after in zip(sizes.tolist(), afters.tolist()):
+            copies.append(memory[after - size : after])
+
+        def gather() -> None:
+            for row, copy in enumerate(copies):
+                place = slice(row, row + 1)
+                self._buffers.gather(numbers[place], begins[place], len(copy), copy[np.newaxis])
+
+        if self.copies is None:
+            self._read(gather)
+        else:
+            self._read_copies(gather, numbers, begins, ends)
+        return copies
+
+    def _read(self, gather: Callable[[], None]) -> None:
         try:
-            for row, (size, after) in enumerate(zip(sizes.tolist(), afters.tolist())):
-                copy, place = memory[after - size : after], slice(row, row + 1)
-                self._buffers.gather(numbers[place], begins[place], size, copy[np.newaxis])
-                copies.append(copy)
+            gather()
         except UnreadableError as error:
             raise self._error(error) from error
-        return copies
+
+    def read_ahead(self, numbers: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> None:
+        """Begins to fetch what is missing of some ranges."""
+        if self.copies is not None:
+            self.copies.fetch(self.copies.blocks_of(numbers, begins, ends), wait=False)
+
+    def _read_copies(
+        self, gather: Callable[[], None], numbers: np.ndarray, begins: np.ndarray, ends: np.ndarray
+    ) -> None:
+        assert self.copies is not None
+        blocks = self.copies.blocks_of(numbers, begins, ends)
+        with _store_errors(), self.copies.held(blocks):
+            while True:
+                self.copies.fetch(blocks)
+                times = self.copies.times(blocks)
+                self._read(gather)
+                if times.all() and (times == self.copies.times(blocks)).all():
+                    return  # Nothing was dropped meanwhile.
 
     def _error(self, error: UnreadableError) -> SourceError:
         self._check(error.number)
         what = f"byte {error.offset} cannot be read: the file was cut, or its disk fails"
-        return SourceError(what, file=self._indexes[error.number].path)
+        return SourceError(what, file=self.name_of(error.number))
+
+    def name_of(self, number: int) -> str:
+        """The path of a file, or its URL."""
+        return self._indexes[number].path if self.copies is None else self.copies.urls[number]
 
     def check(self, numbers: Sequence[int]) -> None:
         """Raises an error if files were changed in place, so that what was copied may be wrong.
@@ -113,7 +170,8 @@ class MappedFiles:
         Raises:
           SourceChangedError: Names the file.
         """
-        if (begin := time.monotonic()) < self._next_check:
+        # What is copied of objects was compared with their versions when it came.
+        if self.copies is not None or (begin := time.monotonic()) < self._next_check:
             return
         for number in numbers:
             self._check(number)
@@ -146,6 +204,17 @@ class MappedFiles:
         except (tfds_files.DamagedFileError, OSError):
             return False
         return now.checksum == index.checksum
+
+
+@contextlib.contextmanager
+def _store_errors() -> Iterator[None]:
+    """Makes errors of stores, which name the object, those of a source."""
+    try:
+        yield
+    except OSError as error:
+        is_changed = isinstance(error, stores.ChangedObjectError)
+        url, _, what = str(error).partition(": ")
+        raise (SourceChangedError if is_changed else SourceError)(what, file=url) from error
 
 
 def _state_of(state: os.stat_result) -> tuple[int, int, int, int, int]:
@@ -194,6 +263,7 @@ class MappedStorage(Storage):
       fields: The fields of a step that are wanted, by their paths.
       decoders: What decodes images, by their paths.
       max_bytes: How many bytes of episodes to keep, of fields that are not copied out of the files.
+      disk_bytes: How much of the disk copies may take of files that are in a store.
       verify: Whether to check the checksums of all records first, unless that was done before.
       progress: Told how many files have been indexed, and of how many.
 
@@ -209,6 +279,7 @@ class MappedStorage(Storage):
         decoders: Mapping[str, ImageDecoder],
         max_bytes: int,
         *,
+        disk_bytes: int = 0,
         verify: bool = False,
         progress: Progress | None = None,
     ) -> None:
@@ -216,8 +287,14 @@ class MappedStorage(Storage):
         self.fields, self.decoders = fields, decoders
         folder = episodes.source.folder
         split = folder[episodes.split]
-        self.indexes = open_indexes(split, verify=verify, progress=progress)
-        self.files = MappedFiles(self.indexes, folder.features)
+        urls = [os.fspath(piece.path) for piece in split.cut(0, len(split))]
+        copies = None
+        if urls and not stores.is_local(urls[0]) and folder.file_format == "tfrecord":
+            with _store_errors():
+                copies = stores.CopiedObjects(urls, disk_bytes)
+        self.indexes = open_indexes(split, verify=verify, progress=progress, copies=copies)
+        self.files = MappedFiles(self.indexes, folder.features, copies)
+        self.is_remote = copies is not None
         self.num_files = len(self.indexes)
         counts = [len(index) for index in self.indexes]
         self.shards = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
@@ -236,6 +313,40 @@ class MappedStorage(Storage):
         return _MappedRows(
             self, episodes, steps, [path for path in paths if not self.is_random(path)]
         )
+
+    @override
+    def read_ahead(
+        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
+    ) -> None:
+        shards = self.shards[episodes]
+        for path in paths:
+            place = self.places[path]
+            if isinstance(place, _Column):
+                begins, ends = (place.begins[episodes] + n * place.stride for n in (firsts, lasts))
+                ends = ends + place.width
+                if place.is_there is not None:
+                    ends = np.where(place.is_there[episodes], ends, begins)
+                self.files.read_ahead(shards, begins, ends)
+            elif place is not None:
+                begins, _ = self.find_strings(place.name, shards, episodes, firsts)
+                _, ends = self.find_strings(place.name, shards, episodes, lasts)
+                self.files.read_ahead(shards, begins, ends)
+        slow = [path for path in paths if not self.is_random(path)]
+        if slow:
+            self.others.read_ahead(episodes, firsts, lasts, slow)
+
+    def find_strings(
+        self, name: str, shards: np.ndarray, episodes: np.ndarray, steps: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Where text, or files of images, begin and end in their shards."""
+        begins, ends = np.empty((2, len(steps)), np.int64)
+        for shard in np.unique(shards).tolist():
+            chosen = np.flatnonzero(shards == shard)
+            found = self.indexes[shard].find_strings(
+                name, episodes[chosen] - self.firsts[shard], steps[chosen]
+            )
+            begins[chosen], ends[chosen] = found
+        return begins, ends
 
     @override
     def check(self, episodes: np.ndarray) -> None:
@@ -282,7 +393,7 @@ class MappedStorage(Storage):
 
     def error(self, what: str, path: str, episode: int, step: int) -> SourceError:
         """Returns an error that says where it happened."""
-        file = self.indexes[int(self.shards[episode])].path
+        file = self.files.name_of(int(self.shards[episode]))
         return SourceError(f"step {step}: {what}", file=file, episode=episode, field=path)
 
     def _joined(self, part: Callable[[ShardIndex], np.ndarray]) -> np.ndarray:
@@ -428,12 +539,8 @@ class _MappedRows(Rows):
 
     def _strings(self, place: _Strings, rows: np.ndarray) -> list[np.ndarray]:
         """Returns text, or files of images."""
-        begins, ends = np.empty((2, len(rows)), np.int64)
         shards = self._shards[rows]
-        for shard in np.unique(shards).tolist():
-            chosen = np.flatnonzero(shards == shard)
-            episodes, steps = self._episodes[rows[chosen]], self._steps[rows[chosen]]
-            index = self._storage.indexes[shard]
-            found = index.find_strings(place.name, episodes - self._storage.firsts[shard], steps)
-            begins[chosen], ends[chosen] = found
-        return self._storage.files.copies(shards, begins, ends)
+        begins, ends = self._storage.find_strings(
+            place.name, shards, self._episodes[rows], self._steps[rows]
+        )
+        return self._storage.files.copies_of(shards, begins, ends)

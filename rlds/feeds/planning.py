@@ -16,13 +16,19 @@ from rlds.feeds.samples import Samples
 from rlds.feeds.storage import row_shape
 from rlds.feeds.table import in_words
 
-__all__ = ["Plan", "explain", "planned_shuffle"]
+__all__ = ["Plan", "explain", "planned_shuffle", "samples_ahead"]
 
 # A window of segments: so many samples if they fit into memory, which mix well enough.
 _WINDOW_SAMPLES = 32_768
 # What is read of a file at once costs hardly more than any part of it.
 _SEGMENT_BYTES = 256 << 10
+# So many of them mix.
+_LEAST_SEGMENTS = 64
 _ENCODED_SHARE = 0.1
+# Of another machine, more is read at once, and so much before it is needed.
+_REMOTE_SEGMENT_BYTES, _AHEAD_BYTES = 1 << 20, 64 << 20
+# Without segments, hardly any two of the samples of a while are near each other.
+_AHEAD_SAMPLES = 1024
 # Logs are compressed in chunks of this size, of which episodes in a row share some.
 _CHUNK_BYTES = 1 << 20
 
@@ -70,7 +76,7 @@ def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Pl
         )
     storage = samples.table.storage
     slow = [path for path in samples.table.fields if not storage.is_random(path)]
-    if wanted == "auto" and not slow:
+    if wanted == "auto" and not slow and not storage.is_remote:
         reason = "any step costs no more than itself"
         if (stored := _stored_bytes(samples)) > _memory() * 0.75:
             reason += (
@@ -83,8 +89,27 @@ def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Pl
         why = storage.why_cached or "the fields are not stored as plain numbers"
         reason = f"whole episodes are read for {in_words(slow)}: {why}"
         return Plan(_whole_episodes(samples), reason)
-    length = max(int(_SEGMENT_BYTES / max(_stored_per_step(samples), 1)), 16)
-    return Plan(SegmentShuffle(length, max(_WINDOW_SAMPLES // length, 2)), "you chose it")
+    reason, segment_bytes, window = "you chose it", _SEGMENT_BYTES, _WINDOW_SAMPLES
+    size = max(_stored_per_step(samples), 1)
+    if storage.is_remote:
+        reason = "the data is in a store, of which parts are read before they are needed"
+        window = min(window, int(_AHEAD_BYTES / size))
+        segment_bytes = min(_REMOTE_SEGMENT_BYTES, int(window * size / _LEAST_SEGMENTS))
+    length = max(int(segment_bytes / size), 16)
+    return Plan(SegmentShuffle(length, max(window // length, 2)), reason)
+
+
+def samples_ahead(samples: Samples, plan: Plan) -> int:
+    """Returns how many samples are read before they are needed."""
+    table = samples.table
+    if not table.storage.is_remote:
+        return 0
+    slow = [path for path in table.fields if not table.storage.is_random(path)]
+    if slow:  # They have to fit into memory, beside those that are used.
+        size = sum(bytes_in_memory(samples, path) for path in slow)
+        return min(int(table.cache_bytes / 4 / max(size, 1)), _WINDOW_SAMPLES)
+    most = _WINDOW_SAMPLES if isinstance(plan.shuffle, SegmentShuffle) else _AHEAD_SAMPLES
+    return min(int(_AHEAD_BYTES / max(_stored_per_step(samples), 1)), most)
 
 
 def _whole_episodes(samples: Samples) -> SegmentShuffle:

@@ -69,6 +69,11 @@ class Samples(abc.ABC):
     table: Table
 
     @property
+    def reach(self) -> tuple[int, int]:
+        """How many steps before that of a sample it may have values of, and how many after it."""
+        return 0, 0
+
+    @property
     def weights(self) -> np.ndarray | None:
         """How likely each sample is to be drawn; None if a feed has each once in an epoch."""
         return None
@@ -141,6 +146,16 @@ class Samples(abc.ABC):
             return self.columns(numbers, episodes, steps, epoch)
         finally:
             self.table.check(episodes)
+
+    def read_ahead(self, numbers: np.ndarray) -> None:
+        """Begins to fetch what is going to be read for samples, if that is in a store."""
+        table, (before, after) = self.table, self.reach
+        episodes, steps = self.locate(numbers)
+        lasts = np.minimum(steps + after, table.outlines.num_steps[episodes] - 1)
+        firsts = np.minimum(np.maximum(steps - before, 0), lasts)
+        # By these, samples say how they end.
+        ends = [p for p in (rlds.DISCOUNT, rlds.IS_TERMINAL) if p in table.storage.fields]
+        table.read_ahead(episodes, firsts, lasts, list(dict.fromkeys([*table.fields, *ends])))
 
     def batch(self, numbers: Sequence[int] | np.ndarray, epoch: int = 0) -> Batch:
         """Returns samples.
@@ -376,6 +391,11 @@ class Transitions(Samples):
                 "an episode that ended looks like one that was cut"
             )
 
+    @property
+    @override
+    def reach(self) -> tuple[int, int]:
+        return 0, self._n
+
     @override
     def describe(self) -> str:
         return f"transitions(n={self._n}, gamma={self._gamma})"
@@ -506,6 +526,11 @@ class Windows(Samples):
             if not _below(table.fields, name):
                 raise KeyError(f"no field {name!r}; there are {', '.join(table.fields)}")
 
+    @property
+    @override
+    def reach(self) -> tuple[int, int]:
+        return self._history - 1, self._horizon - 1
+
     @override
     def describe(self) -> str:
         return (
@@ -570,6 +595,14 @@ class Offsets(Samples):
             if not len(given):
                 raise ValueError(f"{name}: there are no offsets")
 
+    @property
+    @override
+    def reach(self) -> tuple[int, int]:
+        return (
+            max(0, *(-int(given.min()) for given in self._offsets.values())),
+            max(0, *(int(given.max()) for given in self._offsets.values())),
+        )
+
     @override
     def describe(self) -> str:
         given = {name: offsets.tolist() for name, offsets in self._offsets.items()}
@@ -615,6 +648,11 @@ class Segments(Samples):
         self.table, self._length, self._shift = table, length, shift
         self._drop_remainder = drop_remainder
 
+    @property
+    @override
+    def reach(self) -> tuple[int, int]:
+        return 0, self._length - 1
+
     @override
     def describe(self) -> str:
         rest = f"shift={self._shift}, drop_remainder={self._drop_remainder}"
@@ -656,6 +694,11 @@ class _DerivedSamples(Samples):
 
     def __len__(self) -> int:
         return len(self._samples)
+
+    @property
+    @override
+    def reach(self) -> tuple[int, int]:
+        return self._samples.reach
 
     @property
     @override

@@ -16,6 +16,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -48,6 +49,9 @@ __all__ = [
 
 # To decode a fifth of the images again takes as long as to copy all of them.
 _FEW_REPEATED = 0.8
+
+# How many episodes of a store are read at a time.
+_NUM_THREADS = 16
 
 Progress = Callable[[int, int], None]
 
@@ -110,6 +114,7 @@ class Storage(abc.ABC):
     outlines: Outlines
     why_cached: str = ""
     num_files: int = 0
+    is_remote: bool = False
     opening: tuple[Callable[..., Storage], tuple[Any, ...]]
 
     def __reduce__(self) -> Any:
@@ -126,6 +131,19 @@ class Storage(abc.ABC):
           steps: Its step in the episode, in the same form. The caller has checked the bounds.
           paths: What is going to be taken of them.
         """
+
+    def read_ahead(
+        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
+    ) -> None:
+        """Begins to fetch steps that are going to be taken, and returns at once.
+
+        Args:
+          episodes: Their episodes, int64 of shape `[n]`.
+          firsts: The first step of each, in the same form.
+          lasts: The last one.
+          paths: What is going to be taken of them.
+        """
+        del episodes, firsts, lasts, paths  # Nothing is on another machine.
 
     def check(self, episodes: np.ndarray) -> None:
         """Checks that what was taken of some episodes is what their files had when opened.
@@ -231,7 +249,8 @@ def hash_of(*parts: object) -> str:
 class EpisodeCache:
     """Columns of the episodes that were read last.
 
-    Several threads may use it at a time. In another process, it begins anew.
+    Several threads may use it at a time. In another process, it begins anew. Episodes that are in a
+    store are read many at a time.
 
     Args:
       episodes: Where the columns come from.
@@ -240,19 +259,44 @@ class EpisodeCache:
 
     def __init__(self, episodes: Episodes, max_bytes: int) -> None:
         self.episodes, self.max_bytes = episodes, max_bytes
+        self.is_remote = not stores.is_local(files_of(episodes.source))
         self._kept: collections.OrderedDict[int, dict[str, Any]] = collections.OrderedDict()
         self._bytes, self._lock = 0, threading.Lock()
         # A field that is requested is read of every episode from then on.
         self._paths: dict[str, None] = {}
+        self._begin_anew()
         begin_anew_in_forks(self)
 
     def _begin_anew(self) -> None:
         self._kept.clear()
         self._bytes, self._lock = 0, threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+        self._reading: dict[int, Future[dict[str, Any]]] = {}
 
     def columns(self, numbers: Iterable[int], paths: Sequence[str]) -> list[dict[str, Any]]:
         """Returns columns of some episodes, at least those at the paths."""
-        return [self._columns(number, paths) for number in numbers]
+        if not self.is_remote:
+            return [self._columns(number, paths) for number in numbers]
+        found = []
+        for number, future in [(number, self.begin(number, paths)) for number in numbers]:
+            columns = future.result() if future is not None else {}
+            is_whole = columns.keys() >= {*paths}  # Somebody may have begun to read less.
+            found.append(columns if is_whole else self._columns(number, paths))
+        return found
+
+    def begin(self, number: int, paths: Sequence[str]) -> Future[dict[str, Any]] | None:
+        """Begins to read an episode; returns None if it is there."""
+        with self._lock:
+            if self._kept.get(number, {}).keys() >= {*paths}:
+                return None
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(_NUM_THREADS, "rlds-episodes")
+            future = self._reading.get(number)
+            if future is None:
+                future = self._threads.submit(self._columns, number, paths)
+                self._reading[number] = future
+        future.add_done_callback(lambda _: self._reading.pop(number, None))
+        return future
 
     def _columns(self, number: int, paths: Sequence[str]) -> dict[str, Any]:
         with self._lock:
@@ -316,7 +360,17 @@ class CachedStorage(Storage):
         self.fields, self.decoders = fields, decoders
         self.cache = EpisodeCache(episodes, max_bytes)
         self._episodes = episodes
+        self.is_remote = self.cache.is_remote
         self.outlines = _outlines(episodes, progress) if outlines is None else outlines
+
+    @override
+    def read_ahead(
+        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
+    ) -> None:
+        del firsts, lasts
+        if self.is_remote:
+            for episode in dict.fromkeys(episodes.tolist()):  # Those first that are needed first.
+                self.cache.begin(episode, paths)
 
     @override
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:

@@ -54,7 +54,7 @@ from tfds_files.features import leaves_of
 
 __all__ = ["Table", "open"]
 
-_CACHE_BYTES = 512 << 20
+_CACHE_BYTES, _DISK_BYTES = 512 << 20, 32 << 30
 _MOST_NAMES = 4
 # Statistics are made of about so much at a time.
 _BLOCK_BYTES = 4 << 20
@@ -70,6 +70,7 @@ def open(
     jpeg: Literal["accurate", "tf"] = "accurate",
     threads: int | None = None,
     cache_bytes: int = _CACHE_BYTES,
+    disk_bytes: int = _DISK_BYTES,
     verify: bool = False,
     decode_images: bool = True,
     progress: bool | None = None,
@@ -94,6 +95,8 @@ def open(
       threads: How many threads decode images, beside the one that makes batches. If None, as many
         as this process has processors, up to 8; none if it has one, and in workers.
       cache_bytes: How much memory episodes may take that are read as a whole.
+      disk_bytes: How much of the disk may be taken by what was fetched of files in a store, by
+        all processes of this machine: in `$RLDS_CACHE_DIR`, or `~/.cache/rlds`.
       verify: Whether to check the checksum of every record before the first batch. Otherwise that
         is not done where files are read in place.
       decode_images: Whether images that are stored as files become arrays; otherwise their rows are
@@ -125,9 +128,9 @@ def open(
     if paths is not None:
         arguments = {"where": where, "format": format, "jpeg": jpeg, "threads": threads, **options}
         checks = {"verify": verify, "decode_images": decode_images, "progress": progress}
-        cache_bytes //= len(paths)
+        sizes = {"cache_bytes": cache_bytes // len(paths), "disk_bytes": disk_bytes // len(paths)}
         tables = [
-            open(each, split, fields=fields, cache_bytes=cache_bytes, **arguments, **checks)  # type: ignore[arg-type]
+            open(each, split, fields=fields, **sizes, **arguments, **checks)  # type: ignore[arg-type]
             for each in paths
         ]
         storage = JoinedStorage(tables)
@@ -144,13 +147,14 @@ def open(
         episodes = episodes.where(where, progress=progress)
     if isinstance(episodes.source, SelectedSource):
         chosen, whole = _unselected(episodes)
-        arguments = {"jpeg": jpeg, "threads": threads, "cache_bytes": cache_bytes}
+        sizes = {"cache_bytes": cache_bytes, "disk_bytes": disk_bytes}
+        arguments = {"jpeg": jpeg, "threads": threads, **sizes}
         checks = {"verify": verify, "decode_images": decode_images, "progress": progress}
         return open(whole, fields=fields, **arguments, **checks).filter_episodes(chosen)  # type: ignore[arg-type]
     source = _with_image_files(episodes.source)
     if source is not episodes.source:
         episodes = Episodes(source, episodes.split, format=episodes.format)
-    given = _Given(jpeg, threads, cache_bytes, decode_images)
+    given = _Given(jpeg, threads, cache_bytes, disk_bytes, decode_images)
     wanted = None if fields is None else paths_of(fields)
     if not (sys.stderr.isatty() if progress is None else progress):
         return _open(episodes, wanted, given, verify)
@@ -218,6 +222,7 @@ class _Given:
     jpeg: Literal["accurate", "tf"]
     threads: int | None
     cache_bytes: int
+    disk_bytes: int
     decode_images: bool = True
 
 
@@ -277,7 +282,13 @@ def _storage(
     if isinstance(episodes.source, FolderSource):
         try:
             return MappedStorage(
-                episodes, fields, decoders, given.cache_bytes, verify=verify, progress=progress
+                episodes,
+                fields,
+                decoders,
+                given.cache_bytes,
+                disk_bytes=given.disk_bytes,
+                verify=verify,
+                progress=progress,
             )
         except tfds_files.UnsupportedFileError as error:
             why = str(error)
@@ -400,6 +411,14 @@ class Table:
         if self._chosen is not None:
             episodes = self._chosen[episodes]
         return self.storage.rows(episodes, steps, paths)
+
+    def read_ahead(
+        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
+    ) -> None:
+        """Begins to fetch steps that are going to be taken: see `Storage.read_ahead`."""
+        if self._chosen is not None:
+            episodes = self._chosen[episodes]
+        self.storage.read_ahead(episodes, firsts, lasts, paths)
 
     def check(self, episodes: np.ndarray) -> None:
         """Checks what was taken of episodes, whether or not that went well: see `Storage.check`."""

@@ -34,12 +34,19 @@ class VideoStorage(Storage):
         self.source, self.threads = episodes.source, threads
         self.episodes, self.fields, self._others = episodes, fields, others
         self.outlines, self.why_cached = others.outlines, others.why_cached
-        self.num_files = others.num_files
+        self.num_files, self.is_remote = others.num_files, others.is_remote
 
     @override
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
         stored = [path for path in paths if path not in self.source.cameras]
         return _VideoRows(self, episodes, steps, self._others.rows(episodes, steps, stored))
+
+    @override
+    def read_ahead(
+        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
+    ) -> None:
+        stored = [path for path in paths if path not in self.source.cameras]
+        self._others.read_ahead(episodes, firsts, lasts, stored)
 
     @override
     def check(self, episodes: np.ndarray) -> None:

@@ -81,7 +81,7 @@ class Blocks:
     def __init__(self, feed: Feed, convert: Callable[[Any], Any]) -> None:
         self._feed, self._convert = feed, convert
         self._pieces: list[_Piece] = []
-        self._size = 0
+        self._size = self._ahead = 0
 
     @property
     def most(self) -> int:
@@ -91,7 +91,9 @@ class Blocks:
     def __getitem__(self, item: tuple[int, int]) -> _Sent:
         piece = self._piece(self._size)
         with arrays.taken_from(memory := piece.memory()) as size:
-            return self._sent(piece, memory, self._batches(*item), size)
+            sent = self._sent(piece, memory, self._batches(*item), size)
+        self._ahead = self._feed.read_ahead(sum(item), self._ahead)
+        return sent
 
     def _batches(self, first: int, count: int) -> list[Any]:
         """Returns batches; if one of them cannot be made, those before it, and then the error."""

@@ -141,15 +141,17 @@ def _recognized(
     path: str | os.PathLike[str], known: Mapping[str, Format]
 ) -> tuple[list[str], list[ImportError]]:
     """Returns the formats that a path seems to be of, and why others could not look."""
-    found, missing = [], []
     names = names_at(path)
-    for name, format in known.items():
+
+    def looked(name: str) -> bool | ImportError:
         try:
-            if format.recognizes(path, names):
-                found.append(name)
+            return known[name].recognizes(path, names)
         except ImportError as error:
-            missing.append(error)
-    return found, missing
+            return error
+
+    results = dict(zip(known, stores.in_parallel(looked, known, path)))
+    found = [name for name, result in results.items() if result is True]
+    return found, [result for result in results.values() if isinstance(result, ImportError)]
 
 
 def _why_unknown(path: epath.Path, known: Iterable[str]) -> str:

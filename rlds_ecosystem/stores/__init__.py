@@ -4,10 +4,12 @@ All files at URLs are opened, listed and written here. An object appears in its 
 complete, and is replaced as a whole: nothing can be appended to it, and there are no directories
 but the names of objects. Nothing that was seen in a store is remembered: other processes write too.
 
-The parts: `_paths` has what others use, `_objects` the files, `_clients` the libraries.
+The parts: `_paths` has what others use, `_objects` the files, `_copies` the parts of them that are
+kept on this machine, `_clients` the libraries.
 """
 
 from rlds_ecosystem.stores._clients import Entry, PathLike, is_local
+from rlds_ecosystem.stores._copies import ChangedObjectError, CopiedObjects
 from rlds_ecosystem.stores._paths import (
     StorePath,
     as_path,
@@ -22,6 +24,8 @@ from rlds_ecosystem.stores._paths import (
 )
 
 __all__ = [
+    "ChangedObjectError",
+    "CopiedObjects",
     "Entry",
     "PathLike",
     "StorePath",

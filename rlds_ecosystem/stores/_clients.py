@@ -14,7 +14,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 import rlds_ecosystem
 
@@ -24,12 +24,16 @@ __all__ = [
     "LIBRARIES",
     "Entry",
     "Found",
+    "FsspecStore",
     "PathLike",
     "Store",
     "client_of",
     "is_local",
     "scheme_of",
+    "within",
 ]
+
+T = TypeVar("T")
 
 PathLike = str | os.PathLike[str]
 
@@ -95,23 +99,25 @@ class Store(Protocol):
     def remove(self, url: str) -> None: ...
 
 
-def _within(seconds: float, action: Callable[[], None]) -> None:
+def within(seconds: float, action: Callable[[], T]) -> T:
     """Does something; gives up waiting for it, and leaves it alone, after some time."""
+    results: list[T] = []
     failures: list[BaseException] = []
 
     def run() -> None:
         try:
-            action()
+            results.append(action())
         except BaseException as error:
             failures.append(error)
 
-    thread = threading.Thread(target=run, name="upload", daemon=True)
+    thread = threading.Thread(target=run, name="store", daemon=True)
     thread.start()
     thread.join(seconds)
     if thread.is_alive():
         raise ConnectionError(f"there was no answer for {seconds:.0f} seconds")
     if failures:
         raise failures[0]
+    return results[0]
 
 
 def scheme_of(url: PathLike) -> str:
@@ -122,7 +128,7 @@ def client_of(url: str) -> Store:
     scheme = scheme_of(url)
     if scheme == "gs" and _wants_tensorflow():
         return _TensorFlowStore()
-    return _FsspecStore(scheme)
+    return FsspecStore(scheme)
 
 
 def _wants_tensorflow() -> bool:
@@ -183,7 +189,7 @@ class _TensorFlowStore:
         file.seek(begin)
         # It tries ten times what it has tried ten times, and so for half an hour.
         with _named(url):
-            _within(_PATIENCE + size / _SLOWEST, write)
+            within(_PATIENCE + size / _SLOWEST, write)
 
     def copy(self, source: str, target: str) -> bool:
         return False
@@ -193,7 +199,7 @@ class _TensorFlowStore:
             self._gfile.remove(url)
 
 
-class _FsspecStore:
+class FsspecStore:
     """A store that fsspec knows."""
 
     block_size = BLOCK_SIZE

@@ -8,8 +8,10 @@ the proxy that `https_proxy` names: the server answers CONNECT itself, with the 
 them.
 
 `Control` talks to it: POST /control sets the state (`refuse`: all requests get 401; `down`: all
-connections are dropped; `drop_after`: so many uploads are answered, and then none), GET /control
-returns the requests so far, as [method, path, bytes sent, bytes received].
+connections are dropped; `drop_after`: so many uploads are answered, and then none; `latency`: how
+many seconds an answer takes; `fail`: so many requests for content get 503; `stall`: so many get no
+answer for ten seconds), GET /control returns the requests so far, as [method, path, bytes sent,
+bytes received].
 """
 
 import base64
@@ -22,6 +24,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -147,6 +150,7 @@ class Storage:
                 "generation": self.generation,
                 "written": written.replace("+00:00", "Z"),
                 "type": content_type,
+                "hash": base64.b64encode(hashlib.md5(bytes(data)).digest()).decode(),
             }
             return self.describe(name)
 
@@ -162,7 +166,7 @@ class Storage:
             "metageneration": "1",
             "contentType": found["type"],
             "size": str(len(data)),
-            "md5Hash": base64.b64encode(hashlib.md5(data).digest()).decode(),
+            "md5Hash": found["hash"],
             "etag": str(found["generation"]),
             "timeCreated": found["written"],
             "updated": found["written"],
@@ -244,6 +248,7 @@ class Handler(BaseHTTPRequestHandler):
             if self.is_dropped(body):
                 self.close_connection = True
                 return
+            time.sleep(storage.state.get("latency", 0))
             query = {k: v[0] for k, v in parse_qs(url.query, keep_blank_values=True).items()}
             try:
                 if storage.state.get("refuse"):
@@ -279,6 +284,13 @@ class Handler(BaseHTTPRequestHandler):
                 storage.state["drop_after"] -= 1
                 return storage.state["drop_after"] < 0
         return False
+
+    def is_one_of(self, what):
+        """Whether this request is one of so many of which something is to go wrong."""
+        storage = self.server.storage
+        with storage.lock:
+            storage.state[what] = storage.state.get(what, 0) - 1
+            return storage.state[what] >= 0
 
     def json(self, content, status=200):
         return status, {"Content-Type": "application/json"}, json.dumps(content).encode()
@@ -320,6 +332,10 @@ class Handler(BaseHTTPRequestHandler):
         raise Refused(501, f"{self.command} {path}")
 
     def content(self, name):
+        if self.is_one_of("stall"):
+            time.sleep(10)
+        if self.is_one_of("fail"):
+            raise Refused(503, "The server is busy.")
         found = self.server.storage.get(name)
         data, headers = found["data"], {"x-goog-generation": str(found["generation"])}
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))

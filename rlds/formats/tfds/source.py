@@ -37,6 +37,7 @@ from rlds.sources.source import (
     require_files,
 )
 from rlds.sources.texts import as_text, as_texts
+from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field, Opaque
 from rlds_ecosystem.nests import leaves_at, map_named_leaves
 
@@ -84,7 +85,7 @@ class FolderSource(StoredSource, RandomAccessSource):
         self.directory = tfds_files.find_folder(path)
         require_files(self.directory / "dataset_info.json", self.directory / "features.json")
         with source_errors(self.directory):
-            for file in self.directory.iterdir():
+            for file in self.directory.iterdir() if stores.is_local(self.directory) else ():
                 if not file.is_dir():
                     check_is_file(file)
             folder = tfds_files.open_folder(self.directory, decode_images=decode_images)
@@ -124,7 +125,8 @@ class FolderSource(StoredSource, RandomAccessSource):
                     file=self.directory,
                 )
         files = self.inputs()
-        missing = [file for file in files if not file.exists()]
+        are_there = stores.in_parallel(lambda file: file.exists(), files, self.directory)
+        missing = [file for file, is_there in zip(files, are_there) if not is_there]
         if missing:
             others = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
             what = (

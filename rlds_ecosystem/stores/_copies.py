@@ -1,0 +1,380 @@
+"""Copies of objects on this machine that have those blocks of them which were requested.
+
+A copy is a sparse file of the size of the object, so that it can be mapped. Beside it, `.blocks`
+says when each block was fetched, and when somebody began to. All processes of a machine share both
+until it is restarted. The folder is named after the version of the object.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import importlib.util
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from rlds_ecosystem.caches import cache_folder
+from rlds_ecosystem.forking import begin_anew_in_forks
+from rlds_ecosystem.stores import _clients as clients
+
+try:
+    import fcntl
+except ImportError:  # On Windows, where nothing is dropped.
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["ChangedObjectError", "CopiedObjects"]
+
+T = TypeVar("T")
+
+# How much a request fetches at least, and at most.
+_BLOCK, _MOST_BYTES = 1 << 16, 1 << 22
+_NUM_THREADS = 32
+# A request that failed, as often as the library makes it, is made again after these seconds.
+_PAUSES = (0.5,)
+# How long a request may take, in seconds, and the bytes that it gets in one.
+_PATIENCE, _SLOWEST = 20.0, 1 << 17
+# After so many nanoseconds another process that was to fetch a block is taken to be gone.
+_GIVEN_UP = 10_000_000_000
+
+
+class CopiedObjects:
+    """Copies of objects, which together take no more than some space.
+
+    Several threads may use them at a time.
+
+    Args:
+      urls: The objects.
+      max_bytes: How much space they may take. What one request needs is there in any case.
+
+    Raises:
+      OSError: An object cannot be found, or there is no place for copies.
+    """
+
+    def __init__(self, urls: Iterable[str], max_bytes: int) -> None:
+        self.urls, self.max_bytes = list(urls), max_bytes
+        self._begin_anew()
+        begin_anew_in_forks(self)
+        found = self._all(lambda url: _client_of(url).stat(url), self.urls)
+        self.objects = [CopiedObject(url, each) for url, each in zip(self.urls, found)]
+        self._sizes = np.array([each.size for each in self.objects], np.int64)
+        blocks = [len(each.fetched) for each in self.objects]
+        self._firsts = np.cumsum([0, *blocks])
+        self._objects_of = np.repeat(np.arange(len(blocks)), blocks)
+        self._space = self._count_space()
+
+    def _begin_anew(self) -> None:
+        self._threads = ThreadPoolExecutor(_NUM_THREADS, "rlds-fetch")
+        self._lock = threading.Lock()
+        self._fetching: dict[int, Future[None]] = {}
+        # What is being read, which is not dropped.
+        self._held: list[np.ndarray] = []
+
+    def _all(self, function: Callable[..., clients.Found], urls: list[str]) -> list[clients.Found]:
+        return list(self._threads.map(function, urls))
+
+    def blocks_of(self, numbers: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Returns the blocks that ranges of bytes are in, each once.
+
+        Args:
+          numbers: Which object each range is in.
+          begins: Where it begins.
+          ends: Where it ends.
+        """
+        sizes = self._sizes[numbers]
+        begins, ends = np.clip(begins, 0, sizes), np.clip(ends, 0, sizes)
+        some = ends > begins
+        firsts = begins[some] // _BLOCK
+        counts = (ends[some] - 1) // _BLOCK - firsts + 1
+        firsts += self._firsts[numbers[some]]
+        offsets = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.unique(np.repeat(firsts, counts) + offsets)
+
+    def fetch_whole(self, number: int) -> None:
+        """Fetches all of an object.
+
+        Raises:
+          OSError: That is not possible; names the object.
+        """
+        self.fetch(np.arange(self._firsts[number], self._firsts[number + 1]))
+
+    def times(self, blocks: np.ndarray) -> np.ndarray:
+        """Returns when blocks were fetched; 0 for those that are not there.
+
+        Whoever reads blocks takes the times before and after: if they differ, a block was dropped.
+        """
+        numbers = self._objects_of[blocks]
+        times = np.empty(len(blocks), np.int64)
+        for number in np.unique(numbers).tolist():
+            chosen = numbers == number
+            times[chosen] = self.objects[number].fetched[blocks[chosen] - self._firsts[number]]
+        return times
+
+    @contextlib.contextmanager
+    def held(self, blocks: np.ndarray) -> Iterator[None]:
+        """Has this process drop none of some blocks meanwhile; others may do so."""
+        with self._lock:
+            self._held.append(blocks)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held = [each for each in self._held if each is not blocks]
+
+    def fetch(self, blocks: np.ndarray, *, wait: bool = True) -> None:
+        """Fetches blocks that are not there.
+
+        Args:
+          blocks: Which.
+          wait: Whether to return when they are there, or at once. Then what another process fetches
+            is left to it, and errors are left to whoever waits.
+
+        Raises:
+          OSError: They cannot be fetched; names the object.
+        """
+        missing = blocks[self.times(blocks) == 0]
+        if not len(missing):
+            return
+        futures = self._begin(missing, wait)
+        if not wait:
+            return
+        for future in futures:
+            future.result()
+        while len(missing := blocks[self.times(blocks) == 0]):
+            if not self._are_coming(missing):
+                for future in self._begin(missing, wait, forced=True):
+                    future.result()
+            time.sleep(0.002)
+
+    def _are_coming(self, blocks: np.ndarray) -> bool:
+        """Whether other processes are fetching all blocks."""
+        now = time.time_ns()
+        for block in blocks.tolist():
+            number = int(self._objects_of[block])
+            begun = int(self.objects[number].begun[block - self._firsts[number]])
+            if not 0 <= now - begun < _GIVEN_UP:
+                return False
+        return True
+
+    def _begin(self, missing: np.ndarray, wait: bool, forced: bool = False) -> list[Future[None]]:
+        """Begins to fetch blocks that nobody is fetching; returns what fetches those."""
+        futures = {}
+        with self._lock:
+            new = []
+            for block in missing.tolist():
+                future = self._fetching.get(block)
+                if future is not None:
+                    futures[id(future)] = future
+                elif forced or not self._are_coming(np.array([block])):
+                    new.append(block)
+            for run in _runs(np.array(new, np.int64), self._objects_of):
+                number = int(self._objects_of[run[0]])
+                copied, first = self.objects[number], int(self._firsts[number])
+                copied.begun[run - first] = time.time_ns()
+                begin, end = int(run[0]) - first, int(run[-1]) - first + 1
+                future = self._threads.submit(self._fetched, copied, begin, end)
+                futures[id(future)] = future
+                self._fetching |= dict.fromkeys(run.tolist(), future)
+                future.add_done_callback(lambda _, run=run: self._forget(run))  # type: ignore[misc]
+        return list(futures.values())
+
+    def _forget(self, run: np.ndarray) -> None:
+        for block in run.tolist():
+            self._fetching.pop(block, None)
+
+    def _fetched(self, copied: CopiedObject, begin: int, end: int) -> None:
+        try:
+            copied.fetch(begin, end)
+        except BaseException:
+            copied.begun[begin:end] = 0  # Others need not wait for it.
+            raise
+        with self._lock:
+            self._space += (end - begin) * _BLOCK
+            if self._space > self.max_bytes:
+                self._space = self._count_space()  # Others fetch and drop, too.
+            if self._space > self.max_bytes and fcntl is not None:
+                self._drop()
+
+    def _count_space(self) -> int:
+        return sum(int(np.count_nonzero(each.fetched)) for each in self.objects) * _BLOCK
+
+    def _drop(self) -> None:
+        """Drops an eighth of the blocks: those that were fetched first."""
+        times = self.times(np.arange(len(self._objects_of)))
+        times[np.concatenate([np.zeros(0, np.int64), *self._held])] = 0
+        there = np.flatnonzero(times)
+        most = max(self.max_bytes * 7 // 8 // _BLOCK, 1)
+        oldest = there[np.argsort(times[there], kind="stable")[: max(len(there) - most, 0)]]
+        for run in _runs(np.sort(oldest), self._objects_of):
+            number = int(self._objects_of[run[0]])
+            first = int(self._firsts[number])
+            self.objects[number].drop(int(run[0]) - first, int(run[-1]) - first + 1)
+        self._space -= len(oldest) * _BLOCK
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _runs(blocks: np.ndarray, objects: np.ndarray) -> list[np.ndarray]:
+    """Splits ascending blocks into those that one request fetches."""
+    if not len(blocks):
+        return []
+    breaks = (np.diff(blocks) != 1) | (np.diff(objects[blocks]) != 0)
+    most = _MOST_BYTES // _BLOCK
+    runs = np.split(blocks, np.flatnonzero(breaks) + 1)
+    return [run[i : i + most] for run in runs for i in range(0, len(run), most)]
+
+
+class ChangedObjectError(OSError):
+    """An object is another one than that of which there is a copy."""
+
+
+class CopiedObject:
+    """A copy of an object.
+
+    Attributes:
+      path: The copy.
+      fetched: When each block was fetched, in nanoseconds; 0 if it is not there.
+      begun: When somebody began to fetch it.
+    """
+
+    def __init__(self, url: str, found: clients.Found) -> None:
+        self.url, self._version, self.size = url, found.version, found.size
+        folder = cache_folder("copies", url)
+        if folder is None:
+            raise OSError(f"{url}: there is no place for a copy; set RLDS_CACHE_DIR")
+        # After a crash of the machine, blocks may be missing that were said to be there.
+        version = hashlib.sha256(f"{found.version}{_boot()}".encode()).hexdigest()[:16]
+        here = folder / version
+        here.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):
+            for other in folder.iterdir():  # Of versions that nobody can get any more.
+                if other != here:
+                    _remove(other)
+        self.path = str(here / url.rpartition("/")[2])
+        count = -(-self.size // _BLOCK)
+        self._blocks = f"{self.path}.blocks"
+        _make(self.path, self.size)
+        _make(self._blocks, 16 * count, reserve=True)
+        numbers = np.zeros((2, 0), np.int64)
+        if count:
+            numbers = np.memmap(self._blocks, np.int64, "r+", shape=(2, count))
+        self.fetched, self.begun = numbers
+        self._begin_anew()
+        begin_anew_in_forks(self)
+
+    def _begin_anew(self) -> None:
+        self._checking, self._checked = threading.Lock(), -1.0
+
+    def fetch(self, begin: int, end: int) -> None:
+        """Fetches some blocks, and checks that they are of this version.
+
+        Raises:
+          OSError: That is not possible; names the object.
+        """
+        first, after = begin * _BLOCK, min(end * _BLOCK, self.size)
+        data = self._tried(lambda: _client_of(self.url).fetcher(self.url)(first, after))
+        fetched = time.monotonic()
+        with self._checking:  # One look is enough for all that was fetched before it.
+            if self._checked < fetched:
+                checked = time.monotonic()
+                self.check()
+                self._checked = checked
+        if len(data) != after - first:
+            raise ConnectionError(
+                f"{self.url}: got {len(data)} of the {after - first} bytes from {first} on"
+            )
+        with open(self.path, "r+b") as file, self._locked():
+            os.pwrite(file.fileno(), data, first)
+            self.fetched[begin:end] = time.time_ns()
+
+    def check(self) -> None:
+        """Raises an error if the object is not what it was.
+
+        Raises:
+          ChangedObjectError: It was written anew.
+          OSError: The store does not answer.
+        """
+        client = _client_of(self.url)
+        if self._tried(lambda: client.stat(self.url)).version != self._version:
+            raise ChangedObjectError(f"{self.url}: it was replaced. Open the dataset again")
+
+    def _tried(self, action: Callable[[], T]) -> T:
+        """Does something that may fail at first."""
+        for pause in (*_PAUSES, None):
+            try:
+                return clients.within(_PATIENCE + _MOST_BYTES / _SLOWEST, action)
+            except (FileNotFoundError, PermissionError):
+                raise
+            except OSError as error:
+                if pause is None:
+                    what = f"{error} (tried {len(_PAUSES) + 1} times)"
+                    raise type(error)(
+                        what if self.url in what else f"{self.url}: {what}"
+                    ) from error
+            time.sleep(pause)
+        raise AssertionError
+
+    def drop(self, begin: int, end: int) -> None:
+        """Gives back the space of some blocks."""
+        with open(self.path, "r+b") as file, self._locked():
+            # First, so that whoever reads them sees it.
+            self.fetched[begin:end] = self.begun[begin:end] = 0
+            first, after = begin * _BLOCK, min(end * _BLOCK, self.size)
+            _punch(file.fileno(), first, after - first)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Has the copy to itself: what is written is not dropped before it is said to be there."""
+        with open(self._blocks, "rb") as file:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _make(path: str, size: int, *, reserve: bool = False) -> None:
+    """Makes a file of zeros, unless it is there."""
+    with open(path, "ab") as file:
+        if os.fstat(file.fileno()).st_size != size:
+            os.truncate(path, size)
+            # Whoever writes to mapped memory for which the disk has no space dies of a signal.
+            if reserve and size and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+
+
+def _boot() -> str:
+    """Another text after the machine was started again."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text()
+    return ""
+
+
+def _remove(folder: Path) -> None:
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()
+
+
+def _punch(descriptor: int, begin: int, size: int) -> None:
+    """Makes a hole in a file; where the system cannot do that, it keeps the space."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if hasattr(library, "fallocate"):
+        keep_size_and_punch = 3
+        library.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
+        library.fallocate(descriptor, keep_size_and_punch, begin, size)
+
+
+def _client_of(url: str) -> clients.Store:
+    """The client of a store: not TensorFlow, which fetches 64 MB, if there is another."""
+    scheme = clients.scheme_of(url)
+    if importlib.util.find_spec(clients.LIBRARIES[scheme]) is not None:
+        return clients.FsspecStore(scheme)
+    return clients.client_of(url)

@@ -1,0 +1,205 @@
+"""Feeds of datasets that are in an object store."""
+
+import multiprocessing
+import time
+from pathlib import Path
+
+import feed_datasets
+import pytest
+import stores_of_tests
+from numpy.testing import assert_equal
+
+import rlds.feeds
+import tfds_files
+from rlds.feeds import Feed
+from rlds.raw_files.untrusted import SourceChangedError
+from rlds.sources.source import SourceError
+from rlds_ecosystem import stores
+from rlds_ecosystem.stores import _copies
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    with stores_of_tests.running("gcsfs", tmp_path_factory.mktemp("store")) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(_copies, "_BLOCK", 1 << 12)  # So that files have some.
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    """A dataset of 60 episodes with fields of all kinds, and the indexes of its shards."""
+    episodes = feed_datasets.random_episodes(60, seed=1, longest=60)
+    directory = feed_datasets.write(tmp_path_factory.mktemp("data"), episodes)
+    tfds_files.open_indexes(tfds_files.open_folder(directory)["train"])
+    return directory
+
+
+@pytest.fixture
+def url(store, local):
+    store.set()
+    there = store.directory()
+    upload(local, there)
+    store.control.requests()
+    return there
+
+
+def upload(local, there):
+    for file in Path(local).rglob("*"):
+        if file.is_file():
+            stores.copy_file(file, f"{there}/{file.relative_to(local)}")
+
+
+def fetched(store):
+    """Which files content was requested of, and how many bytes."""
+    sent = [each for each in store.control.requests() if "/download/" in each[1]]
+    names = [each[1].partition("?")[0].rpartition("%2F")[2] for each in sent]
+    return names, sum(
+        each[3]
+        for name, each in zip(names, sent)
+        if name.startswith("random-") and ".index" not in name
+    )
+
+
+def samples_of(path, **options):
+    fields = ["observation/state", "observation/text", "action", "reward", "discount"]
+    return rlds.feeds.open(path, format="tfds", fields=fields, **options).transitions()
+
+
+def size_of(local):
+    return sum(file.stat().st_size for file in Path(local).glob("*tfrecord*"))
+
+
+def test_batches_are_those_of_the_same_files_here_and_bytes_are_fetched_once(store, local, url):
+    """Also by another feed, and in another process."""
+    samples = samples_of(url)
+    feed = Feed(samples, 16, seed=1, epochs=3)
+    assert "is in a store" in feed.explain()
+    expected = Feed(samples_of(local), 16, seed=1, epochs=3, shuffle=feed.plans[0].shuffle)
+    state = expected.state_dict(5)
+    for batch, wanted in zip(feed.iterate(), expected, strict=True):
+        assert_equal(batch, wanted)
+    names, size = fetched(store)
+    assert sum(name.endswith(".index") for name in names) == 12  # No shard was read for these.
+    assert size == size_of(local)
+    assert_equal(next(feed.iterate(state)), expected[5])
+    again = Feed(samples_of(url), 16, seed=1, epochs=3)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert_equal(pool.apply(again.__getitem__, (7,)), expected[7])
+    assert_equal(again[4], expected[4])
+    assert fetched(store)[1] == 0
+
+
+def test_without_an_index_each_shard_is_read_once(store, local, url):
+    for name in stores.list_directory(f"{url}/.feeds"):
+        stores.as_path(f"{url}/.feeds/{name.name}").unlink()
+    store.control.requests()
+    expected = Feed(samples_of(local), 16, shuffle="global")
+    for _ in range(2):
+        assert_equal(Feed(samples_of(url), 16, shuffle="global")[3], expected[3])
+    assert fetched(store)[1] == size_of(local)
+
+
+def test_fields_that_are_read_by_whole_episodes(store, local, url):
+    names = ["observation/packed", "button", "observation/exact"]
+    feed = Feed(rlds.feeds.open(url, format="tfds", fields=names).steps(), 16, epochs=1)
+    expected = Feed(
+        rlds.feeds.open(local, fields=names).steps(), 16, epochs=1, shuffle=feed.plans[0].shuffle
+    )
+    for batch, wanted in zip(feed, expected, strict=True):
+        assert_equal(batch, wanted)
+
+
+def test_no_more_of_the_disk_is_taken_than_allowed(store, local, url, tmp_path):
+    options = {"format": "tfds", "fields": ["observation/state"]}
+    samples = rlds.feeds.open(url, disk_bytes=4 * _copies._BLOCK, **options).steps()
+    feed = Feed(samples, 4, seed=1, epochs=2)
+    expected = Feed(
+        rlds.feeds.open(local, **options).steps(), 4, seed=1, shuffle=feed.plans[0].shuffle
+    )
+    for number in range(0, len(feed), 12):  # A batch needs more, which is dropped by the next one.
+        assert_equal(feed[number], expected[number])
+    copies = [*(tmp_path / "cache").rglob("*tfrecord-000[01][0-9]")]
+    assert len(copies) == 12
+    assert sum(copy.stat().st_blocks * 512 for copy in copies) < size_of(local) / 2
+
+
+def test_what_comes_next_is_fetched_before_it_is_needed(store, local, url):
+    samples = samples_of(url)
+    feed = Feed(samples, 4, seed=1, epochs=1)
+    batches = feed.iterate()
+    made = [next(batches), next(batches)]
+    copies = samples.table.storage.files.copies
+    while not all(each.fetched.all() for each in copies.objects):
+        time.sleep(0.01)
+    store.set(down=True)
+    made += batches
+    expected = Feed(samples_of(local), 4, seed=1, epochs=1, shuffle=feed.plans[0].shuffle)
+    assert len(made) == len(expected)
+    assert_equal(made[-1], expected[-1])
+
+
+@pytest.mark.slow  # It waits.
+def test_a_request_that_fails_or_gets_no_answer_is_made_again(store, local, url, monkeypatch):
+    monkeypatch.setattr(_copies, "_PATIENCE", 2.0 - _copies._MOST_BYTES / _copies._SLOWEST)
+    samples = samples_of(url)
+    store.set(fail=2, stall=1)
+    expected = Feed(samples_of(local), 16, shuffle="global")
+    assert_equal(Feed(samples, 16, shuffle="global")[0], expected[0])
+
+
+def test_errors_name_the_object_and_nothing_is_left_out(store, local, url, monkeypatch):
+    monkeypatch.setattr(_copies, "_PATIENCE", 1.0 - _copies._MOST_BYTES / _copies._SLOWEST)
+    feed = Feed(samples_of(url), 16, seed=1, epochs=1)
+    expected = Feed(samples_of(local), 16, seed=1, epochs=1, shuffle=feed.plans[0].shuffle)
+    batches = feed.iterate(prefetch=False)
+    store.set(down=True)
+    with pytest.raises(SourceError, match=rf"{url}/random-train.tfrecord-000.*no answer for 1 sec"):
+        next(batches)
+    store.set()
+    for wanted in expected:
+        assert_equal(next(batches), wanted)
+
+
+def test_an_object_that_is_gone_or_replaced_is_an_error(store, local, url):
+    first = samples_of(url)
+    name = f"{url}/random-train.tfrecord-00003"
+    stores.copy_file(name, f"{url}/other")
+    stores.as_path(name).unlink()
+    with pytest.raises(SourceError, match=r"00003: there is no such object"):
+        Feed(first, len(first))[0]
+    stores.move_file(f"{url}/other", name)
+    with pytest.raises(SourceChangedError, match=r"00003: it was replaced"):
+        Feed(first, len(first))[0]
+    assert_equal(
+        Feed(samples_of(url), 9, shuffle=None)[0], Feed(samples_of(local), 9, shuffle=None)[0]
+    )
+
+
+def test_other_formats_are_read_many_episodes_at_a_time(store, tmp_path):
+    pytest.importorskip("array_record")
+    episodes = feed_datasets.random_episodes(30, seed=1, longest=30)
+    here = feed_datasets.write(tmp_path / "here", episodes, file_format="array_record")
+    there = store.directory()
+    upload(here, there)
+    feed, expected = (
+        Feed(rlds.feeds.open(path, fields=["action"], format="tfds").steps(), 16, epochs=2)
+        for path in (there, here)
+    )
+    for batch, wanted in zip(feed, expected, strict=True):
+        assert_equal(batch, wanted)
+
+
+@pytest.mark.slow  # It takes a server of its own.
+def test_s3(local, tmp_path):
+    with stores_of_tests.running("s3fs", tmp_path) as store:
+        url = store.directory()
+        upload(local, url)
+        feed = Feed(samples_of(url), 16, seed=1, epochs=1)
+        expected = Feed(samples_of(local), 16, seed=1, epochs=1, shuffle=feed.plans[0].shuffle)
+        for batch, wanted in zip(feed, expected, strict=True):
+            assert_equal(batch, wanted)
