@@ -32,7 +32,7 @@ BLOCKS = {
     "docs/evaluation.md": 5,
     "docs/feeds.md": 23,
     "docs/feeds_robotics.md": 7,
-    "docs/feeds_scripts.md": 5,
+    "docs/feeds_scripts.md": 6,
     "docs/index.md": 1,
     "docs/labels.md": 4,
     "docs/migration.md": 6,

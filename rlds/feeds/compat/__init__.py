@@ -3,6 +3,8 @@
     from rlds.feeds.compat.openvla import RLDSBatchTransform, RLDSDataset
     from rlds.feeds.compat.octo import make_interleaved_dataset, make_single_dataset
     from rlds.feeds.compat.openpi import DroidRldsDataset
+    from rlds.feeds.compat.lerobot import LeRobotDataset
+    from rlds.feeds.compat.gr00t import ShardedSingleStepDataset
 
 The names, the arguments and the samples are theirs; there is no TensorFlow. Datasets may be in any
 format that `rlds.sources.open` reads.

@@ -1,0 +1,260 @@
+"""Datasets in any format as a `ShardedDataset` of GR00T.
+
+    from rlds.feeds.compat.gr00t import ShardedSingleStepDataset
+
+Facts about GR00T are those of `NVIDIA/Isaac-GR00T`, 2026: for the same seed, a shard has the same
+steps. What is different: only the frames of a shard are decoded, statistics are computed and need
+no `stats.json`, and all versions of LeRobot are read. Of another format, say what `modality.json`
+would.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from rlds.feeds.compat.lerobot import LeRobotDatasetMetadata
+
+__all__ = ["ShardedSingleStepDataset", "StepData"]
+
+_STATE, _ACTION, _VIDEO, _LANGUAGE = "state", "action", "video", "language"
+_ORIGINAL = "original_key"
+_DEFAULTS = {_STATE: "observation.state", _ACTION: "action"}
+_TASK, _ANNOTATION = "task", "annotation."
+_QUANTITIES = ("min", "max", "mean", "std")
+
+
+@dataclasses.dataclass
+class StepData:
+    """What a processor gets of a step, where `gr00t` with its `VLAStepData` is not installed.
+
+    Attributes:
+      images: The frames of each camera.
+      states: float32 of shape `[steps, elements]`, by the parts of the state.
+      actions: In the same form, the parts of the action.
+      text: The instruction.
+      embodiment: The tag of the robot.
+    """
+
+    images: dict[str, list[np.ndarray]]
+    states: dict[str, np.ndarray]
+    actions: dict[str, np.ndarray]
+    text: str | None = None
+    embodiment: Any = None
+
+
+class ShardedSingleStepDataset:
+    """The steps of a dataset in shards, each with steps of many episodes.
+
+    Args:
+      dataset_path: The dataset.
+      embodiment_tag: The tag of the robot.
+      modality_configs: For "video", "state", "action" and "language", which parts there are
+        (`modality_keys`), and at which distances from a step (`delta_indices`).
+      video_backend: Not needed: PyAV decodes.
+      video_backend_kwargs: Not needed.
+      shard_size: How many steps a shard has, about.
+      episode_sampling_rate: Which share of an episode is in one piece of a shard.
+      seed: Decides which step is in which shard.
+      allow_padding: Whether the first and the last step stand for those that are not there.
+      modality: What `meta/modality.json` says, if there is none.
+      **options: Those of `LeRobotDatasetMetadata`, such as `split`.
+
+    Attributes:
+      processor: What makes an item of a step; `set_processor` sets it.
+
+    Raises:
+      KeyError: There is no such part.
+    """
+
+    def __init__(
+        self,
+        dataset_path: Any,
+        embodiment_tag: Any,
+        modality_configs: Mapping[str, Any],
+        video_backend: str = "torchcodec",
+        video_backend_kwargs: Mapping[str, Any] | None = None,
+        shard_size: int = 2**10,
+        episode_sampling_rate: float = 0.1,
+        seed: int = 42,
+        allow_padding: bool = False,
+        *,
+        modality: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        del video_backend, video_backend_kwargs
+        self.dataset_path, self.embodiment_tag = dataset_path, embodiment_tag
+        self.modality_configs, self.allow_padding = modality_configs, allow_padding
+        self.processor: Callable[[list[dict[str, Any]]], Any] | None = None
+        self._folder = epath.Path(dataset_path) / "meta"
+        if modality is None and (self._folder / "modality.json").exists():
+            modality = json.loads((self._folder / "modality.json").read_text())
+        self._modality = modality or {}
+        self._meta = LeRobotDatasetMetadata(dataset_path, **options)
+        self._parts = {
+            (kind, key): self._part(kind, key)
+            for kind, config in modality_configs.items()
+            for key in config.modality_keys
+        }
+        deltas = modality_configs[_ACTION].delta_indices
+        self._horizon = max(deltas) - min(deltas) + 1
+        self.shard_dataset(shard_size, int(1 / episode_sampling_rate), seed)
+
+    def _part(self, kind: str, key: str) -> tuple[str, slice]:
+        """The field of a part, and its elements; no field for what a task says."""
+        if kind == _LANGUAGE and key == _TASK:
+            return "", slice(None)
+        name = key.removeprefix(_ANNOTATION)
+        group = _ANNOTATION.rstrip(".") if kind == _LANGUAGE else kind
+        if name not in self._modality.get(group, {}):
+            known = list(self._modality.get(group, {}))
+            raise KeyError(f"{self.dataset_path}: no {group} {name!r} in its modality: {known}")
+        said = self._modality[group][name]
+        default = _DEFAULTS.get(kind, f"observation.images.{key}" if kind == _VIDEO else key)
+        original = said.get(_ORIGINAL, default)
+        if original == "task_index" or (kind == _LANGUAGE and original not in self._meta.paths):
+            return "", slice(None)
+        if original not in self._meta.paths:
+            there = ", ".join(self._meta.paths)
+            raise KeyError(f"{self.dataset_path}: no feature {original!r}; there are {there}")
+        return self._meta.paths[original], slice(said.get("start"), said.get("end"))
+
+    def shard_dataset(self, shard_size: int, num_pieces: int, seed: int) -> None:
+        """Deals the steps to shards."""
+        rng = np.random.default_rng(seed)
+        lengths = np.maximum(np.array(self._meta.episodes["length"]) - self._horizon + 1, 0)
+        order = rng.permutation(len(lengths))
+        if not lengths.sum():
+            raise ValueError(f"{self.dataset_path}: no episode has {self._horizon} steps")
+        self.shard_lengths = np.zeros(-(-int(lengths.sum()) // shard_size), int)
+        self.sharded_episodes: list[list[tuple[int, np.ndarray]]] = [[] for _ in self.shard_lengths]
+        for episode in order.tolist():
+            steps = np.arange(lengths[episode])
+            rng.shuffle(steps)
+            for piece in range(num_pieces):
+                shard = int(np.argmin(self.shard_lengths))
+                self.sharded_episodes[shard].append((episode, steps[piece::num_pieces]))
+                self.shard_lengths[shard] += len(steps[piece::num_pieces])
+
+    def set_processor(self, processor: Callable[[list[dict[str, Any]]], Any]) -> None:
+        """Sets what makes items of steps."""
+        self.processor = processor
+
+    def __len__(self) -> int:
+        return len(self.shard_lengths)
+
+    def get_shard_length(self, idx: int) -> int:
+        """Returns how many steps a shard has."""
+        return int(self.shard_lengths[idx])
+
+    def get_shard(self, idx: int) -> list[Any]:
+        """Returns the items of a shard, which are read at once."""
+        pieces = self.sharded_episodes[idx]
+        episodes = np.repeat([e for e, _ in pieces], [len(steps) for _, steps in pieces])
+        steps = np.concatenate([steps for _, steps in pieces])
+        found = self._read(episodes.astype(np.int64), steps.astype(np.int64))
+        return [self._processed(found, row) for row in range(len(steps))]
+
+    def get_datapoint(self, episode_data: int, step_index: int) -> Any:
+        """Returns the item of a step.
+
+        Args:
+          episode_data: The number of the episode; nothing of it has to be loaded before.
+          step_index: The step.
+        """
+        return self._processed(self._read(np.array([episode_data]), np.array([step_index])), 0)
+
+    def _read(self, episodes: np.ndarray, steps: np.ndarray) -> dict[tuple[str, str], Any]:
+        """The values of all parts, each with an axis for the steps and one for the distances."""
+        lasts = np.array(self._meta.episodes["length"])[episodes][:, np.newaxis] - 1
+        begins = np.array(self._meta.episodes["dataset_from_index"])[episodes]
+        found: dict[tuple[str, str], Any] = {}
+        for (kind, key), (path, elements) in self._parts.items():
+            places = steps[:, np.newaxis] + np.array(self.modality_configs[kind].delta_indices)
+            inside = places.clip(0, lasts)
+            if not self.allow_padding and (inside != places).any():
+                raise IndexError(f"{kind} {key}: steps before or after an episode: allow_padding")
+            if not path:
+                found[kind, key] = [self._text(e, n, key) for e, n in zip(episodes, begins + steps)]
+                continue
+            of_each = np.repeat(episodes, places.shape[1])
+            column = self._meta.table.take(of_each, inside.reshape(-1), [path])[path]
+            column = column.reshape(*places.shape, *column.shape[1:])
+            if kind in _DEFAULTS:
+                column = column.reshape(*places.shape, -1)[..., elements].astype(np.float32)
+            elif kind == _LANGUAGE:
+                tasks = self._meta.tasks
+                texts = [_text(tasks.get(row[0], row[0])) for row in column.tolist()]
+            found[kind, key] = texts if kind == _LANGUAGE else column
+        return found
+
+    def _text(self, episode: int, step: int, key: str) -> str:
+        if key == _TASK:
+            return str(random.choice(self._meta.episodes["tasks"][episode]))
+        return self._meta.tasks[int(self._meta.task_of_steps[step])]
+
+    def _processed(self, found: Mapping[tuple[str, str], Any], row: int) -> Any:
+        if self.processor is None:
+            raise ValueError("there is no processor: call set_processor before")
+        parts: dict[str, dict[str, Any]] = {}
+        for (kind, key), column in found.items():
+            value = list(column[row]) if kind == _VIDEO else column[row]
+            parts.setdefault(kind, {})[key] = value
+        text = next(iter(parts.get(_LANGUAGE, {}).values()), None)
+        content = _step_data()(
+            images=parts.get(_VIDEO, {}),
+            states=parts.get(_STATE, {}),
+            actions=parts.get(_ACTION, {}),
+            text=text,
+            embodiment=self.embodiment_tag,
+        )
+        return self.processor([{"type": "episode_step", "content": content}])
+
+    def get_dataset_statistics(self) -> dict[str, Any]:
+        """Returns the statistics of the parts of the state and of the action."""
+        wanted = {part: of for part, of in self._parts.items() if part[0] in _DEFAULTS}
+        computed = self._meta.table.compute_statistics(
+            sorted({path for path, _ in wanted.values()})
+        )
+        found: dict[str, Any] = {}
+        for (kind, key), (path, elements) in wanted.items():
+            field = computed[path]
+            values = {name: getattr(field, name) for name in _QUANTITIES}
+            values |= {f"q{round(100 * q):02}": value for q, value in field.quantiles.items()}
+            plain = {name: np.ravel(value)[elements].tolist() for name, value in values.items()}
+            found.setdefault(kind, {})[key] = plain
+        for name in (f"relative_stats_{self._horizon}.json", "relative_stats.json"):
+            if (self._folder / name).exists():
+                found["relative_action"] = json.loads((self._folder / name).read_text())
+                break
+        return found
+
+    def get_initial_actions(self) -> Sequence[Any]:
+        """Returns the actions that a policy begins with, if the dataset has some."""
+        path = self._folder / "initial_actions.npz"
+        if not path.exists():
+            return []
+        actions: Sequence[Any] = importlib.import_module(
+            "gr00t.utils.initial_actions"
+        ).load_initial_actions(path)
+        return actions
+
+
+@functools.cache
+def _step_data() -> Any:
+    try:
+        return importlib.import_module("gr00t.data.types").VLAStepData
+    except ImportError:
+        return StepData
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

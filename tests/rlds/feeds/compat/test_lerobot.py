@@ -1,0 +1,128 @@
+"""What LeRobot's scripts call, with feeds behind it."""
+
+import importlib.util
+
+import arm_datasets
+import numpy as np
+import pytest
+import raw_lerobot
+
+import rlds.feeds
+from rlds.feeds.compat.lerobot import LeRobotDataset, LeRobotDatasetMetadata
+
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="there is no PyTorch"
+)
+
+
+@pytest.fixture(scope="module", name="directory")
+def fixture_directory(tmp_path_factory):
+    return arm_datasets.write_all(tmp_path_factory.mktemp("lerobot") / "data")
+
+
+def test_metadata_of_lerobot(directory):
+    meta = LeRobotDatasetMetadata("me/arm", directory / "arm_lerobot")
+    assert (meta.fps, meta.robot_type, meta.total_frames, meta.total_episodes) == (
+        10,
+        "so100",
+        18,
+        3,
+    )
+    for name, feature in raw_lerobot.FEATURES.items():
+        assert meta.features[name]["dtype"] == feature["dtype"]
+        assert meta.shapes[name] == tuple(feature["shape"])
+    assert meta.camera_keys == meta.image_keys == [raw_lerobot.IMAGE]
+    assert meta.tasks == dict(enumerate(raw_lerobot.TASKS))
+    assert meta.episodes["dataset_to_index"] == [7, 12, 18]
+    assert meta.episodes[1]["tasks"] == list(raw_lerobot.TASKS)
+    actions = np.concatenate([episode["action"] for episode in raw_lerobot.episodes()])
+    np.testing.assert_allclose(meta.stats["action"]["std"], actions.std(0), rtol=1e-6)
+    np.testing.assert_allclose(
+        meta.stats["action"]["q99"], np.quantile(actions, 0.99, 0), rtol=1e-6
+    )
+    images = rlds.feeds.open(directory / "arm_lerobot").steps().batch(range(18))["observation"]
+    mean = images["images"]["wrist"].mean((0, 1, 2)) / 255
+    np.testing.assert_allclose(meta.stats[raw_lerobot.IMAGE]["mean"], mean.reshape(3, 1, 1))
+
+
+@needs_torch
+@pytest.mark.parametrize("form", arm_datasets.FORMATS)
+def test_items_of_any_format(directory, form):
+    import torch
+
+    name, camera, state, language = arm_datasets.FIELDS[form]
+    camera = "observation." + camera.replace("/", ".")
+    deltas = {"action": [0, 0.1, 0.2], f"observation.{state}": [-0.1, 0]}
+    options = {"fps": 10, "split": "train"}
+    dataset = LeRobotDataset("me/arm", directory / name, delta_timestamps=deltas, **options)
+    table = rlds.feeds.open(directory / name, "train")
+    real = table.outlines.num_real_steps()
+    assert len(dataset) == dataset.num_frames == real.sum()
+    items = dataset[:]
+    number = 0
+    for episode, length in enumerate(real.tolist()):
+        stored = table.read(episode)
+        for step in range(length):
+            item, number = items[number], number + 1
+            ahead = np.minimum(step + np.arange(3), length - 1)
+            np.testing.assert_array_equal(
+                item["action"], np.asarray(stored["action"])[ahead].astype(np.float32)
+            )
+            assert item["action_is_pad"].tolist() == [step + n >= length for n in range(3)]
+            assert item[f"observation.{state}_is_pad"].tolist() == [step == 0, False]
+            assert (item["episode_index"], item["frame_index"]) == (episode, step)
+            assert item["index"] == number - 1
+            assert item["timestamp"] == np.float32(step / 10)
+            image = stored["observation"]
+            for part in camera.split(".")[1:]:
+                image = image[part]
+            expected = torch.from_numpy(image[step]).permute(2, 0, 1) / 255
+            assert torch.equal(item[camera], expected)
+            text = stored[language][step] if language else ""
+            assert item["task"] == (text.decode() if isinstance(text, bytes) else text)
+            assert dataset.meta.tasks[int(item["task_index"])] == item["task"]
+
+
+@needs_torch
+def test_batches_of_some_episodes(directory):
+    import torch
+
+    transforms = []
+
+    def grey(image):
+        transforms.append(image.shape)
+        return image.mean(0)
+
+    dataset = LeRobotDataset(directory / "arm_lerobot", episodes=[2, 0], image_transforms=grey)
+    assert (dataset.num_episodes, len(dataset)) == (2, 13)
+    assert dataset.absolute_to_relative_idx[12] == 0
+    assert dataset.absolute_to_relative_idx[0] == 6
+    batch = next(iter(torch.utils.data.DataLoader(dataset, batch_size=5)))
+    assert batch["episode_index"].tolist() == [2] * 5
+    assert batch["index"].tolist() == [12, 13, 14, 15, 16]
+    assert batch[raw_lerobot.IMAGE].shape == (5, 4, 6)
+    assert transforms == [(3, 4, 6)] * 5
+    kept = LeRobotDataset(directory / "arm_lerobot", episode_filter=lambda row: row["length"] < 7)
+    assert kept.episodes == [1, 2]
+    with pytest.raises(IndexError):
+        dataset[13]
+
+
+@needs_torch
+def test_several_datasets(directory):
+    paths = [directory / "arm_lerobot"] * 2
+    dataset = LeRobotDataset(paths, fps=10, split="train")
+    assert len(dataset) == 36
+    assert dataset[20]["action"].tolist() == dataset[2]["action"].tolist()
+
+
+def test_errors(directory):
+    path = directory / "arm"
+    with pytest.raises(ValueError, match="does not say its rate: pass fps"):
+        LeRobotDataset(path, split="train", delta_timestamps={"action": [0]})
+    with pytest.raises(ValueError, match=r"\[0.15\] are no multiples of 1/10 s"):
+        LeRobotDataset(path, split="train", fps=10, delta_timestamps={"action": [0, 0.15]})
+    with pytest.raises(KeyError, match=r"no feature 'actions'; there are action, "):
+        LeRobotDataset(path, split="train", fps=10, delta_timestamps={"actions": [0]})
+    with pytest.raises(NotImplementedError, match="revision"):
+        LeRobotDataset(path, split="train", revision="v3.0")
