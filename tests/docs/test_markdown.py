@@ -34,7 +34,7 @@ BLOCKS = {
     "docs/feeds_robotics.md": 7,
     "docs/feeds_scripts.md": 6,
     "docs/index.md": 1,
-    "docs/labels.md": 4,
+    "docs/labels.md": 5,
     "docs/migration.md": 6,
     "docs/own_format.md": 4,
     "docs/patterns.md": 7,
