@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlds.sources.source import Source
+from rlds.sources.source import Source, StoredSource
 from rlds_ecosystem import stores
 from rlds_ecosystem.caches import cache_folder
 from rlds_ecosystem.replacing import FOLDER
@@ -19,8 +19,12 @@ _PATTERN = frozenset("*?[")
 
 
 def root_of(source: Source) -> str:
-    """Returns the folder that all files of a source are in; or the file."""
-    names = [os.path.abspath(os.fspath(path)) for path in source.inputs()]
+    """Returns the folder of a dataset, or that which all files of a source are in; or the file."""
+    match source.bases():
+        case [StoredSource() as base]:  # It may have one file beside those that describe it.
+            names = [os.path.abspath(os.fspath(base.directory))]
+        case _:
+            names = [os.path.abspath(os.fspath(path)) for path in source.inputs()]
     return os.path.commonpath(names) if names else ""
 
 

@@ -11,6 +11,7 @@ import rlds.sources
 from rlds import editing
 from rlds.labels import Layer
 from rlds.sources import SourceError, label_carrying
+from tests.support import tiny_datasets
 
 
 @pytest.fixture(autouse=True)
@@ -291,6 +292,17 @@ def test_labels_of_a_file_and_of_a_folder_that_cannot_be_written(dataset, tmp_pa
     (dataset / ".rlds").write_text("no folder")
     labelled_dataset(dataset)
     assert [row.value for row in rlds.labels.open(dataset).of(0)] == ["good", "good"]
+
+
+def test_labels_of_a_dataset_whose_episodes_are_in_one_file_are_beside_it(tmp_path):
+    folder = tmp_path / "tiny"
+    tiny_datasets.write_dataset(folder, [tiny_datasets.episode(length) for length in (3, 4)])
+    rlds.labels.open(folder).add("quality", 1, "good", by="ann")
+    assert (folder / ".rlds" / "labels" / "quality.jsonl").exists()
+    chosen = rlds.sources.open(folder, where="label.quality = 'good'")
+    assert [episode.num_steps for episode in chosen] == [4]
+    assert (folder / ".rlds" / "episodes-train.parquet").exists()
+    assert [row.value for row in rlds.labels.open(chosen).of(0)] == ["good"]
 
 
 def test_a_torn_line_is_passed_over_and_a_damaged_one_is_named(dataset):
