@@ -696,6 +696,12 @@ class _JoinedEpisodes:
     def __init__(self, tables: Sequence[Table]) -> None:
         self._tables = tables
 
+    @property
+    def source(self) -> Source:
+        """That of the first one, which has the same fields."""
+        source: Source = self._tables[0].episodes.source
+        return source
+
     def episode(self, number: int) -> SourceEpisode:
         for table in self._tables:
             if number < table.num_episodes:

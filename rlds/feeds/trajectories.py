@@ -108,10 +108,10 @@ class _TrajectoryStorage(CachedStorage):
         self._made_of: dict[str, str] = {}
         self.fields: dict[str, Field] = {}
         self.decoders = {}
-        self._episodes = table.episodes
+        self._episodes, self.source = table.episodes, table.episodes.source
         self.cache = EpisodeCache(cast(Any, self), table.cache_bytes)
         self.why_cached = "a function makes them of whole episodes"
-        self.num_files = table.storage.num_files
+        self.num_files, self.is_remote = table.storage.num_files, table.storage.is_remote
         self.outlines = self._counted() if outlines is None else outlines
         if outlines is not None:
             lengths = outlines.num_steps
@@ -202,6 +202,14 @@ class _TrajectoryStorage(CachedStorage):
     @override
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Any) -> Rows:
         return _TrajectoryRows(self, episodes, steps, paths)
+
+    @override
+    def read_ahead(
+        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Any
+    ) -> None:
+        ends = self._base.outlines.num_steps[episodes] - 1  # A function may move steps.
+        images = [self._made_of[path] for path in paths if path in self._made_of]
+        self._base.read_ahead(episodes, np.minimum(firsts, ends), np.minimum(lasts, ends), images)
 
     @override
     def check(self, episodes: np.ndarray) -> None:
