@@ -45,9 +45,10 @@ class EnvLoggerExport(Export):
     """A log of EnvLogger, in the order of the environment.
 
     Fields of steps that are neither observation, action, reward nor discount become custom data,
-    those of episodes their metadata. What a log cannot hold is in `rlds.json` and `rlds.tfrecord`,
-    beside it: arrays of varying size, the flags of other formats, the last action of an episode
-    whose final observation is not known. Episodes of logs are copied as they are recorded.
+    those of episodes their metadata. JPEG files, and PNG files of several sizes, are bytes in it.
+    What a log cannot hold is in `rlds.json` and `rlds.tfrecord`, beside it: arrays of varying size,
+    which bytes are images, the flags of other formats, the last action of an episode whose final
+    observation is not known. Episodes of logs are copied as they are recorded.
 
     Args:
       episodes: The episodes.
@@ -68,9 +69,7 @@ class EnvLoggerExport(Export):
         steps = [path for path in self._fields if path not in rlds.STEP_FLAGS]
         even = [p for p in steps if None not in getattr(self._fields[p], "shape", (None,))]
         self.pngs = pngs_of(self._fields, even)
-        places = {
-            path: path for path in steps if path in self.pngs or _can_hold(self._fields[path])
-        }
+        places = {path: path for path in steps if _can_hold(self._fields[path])}
         of_episode = {
             path: path
             for path, field in leaves_at(episodes.source.episode_fields(), None)
@@ -210,15 +209,17 @@ def _with_tuples(said: Any) -> Any:
 
 
 def _can_hold(field: Any) -> bool:
-    """Whether a log has values of a field as they are."""
-    if not isinstance(field, Field) or field.encoding or None in field.shape or 0 in field.shape:
+    """Whether a log has values of a field as they are; files of images are bytes."""
+    if not isinstance(field, Field) or (not field.encoding and {None, 0} & {*field.shape}):
         return False
+    if field.encoding:
+        return True
     dtype = field.column_dtype
     return not field.shape if field.is_text else f"{dtype.kind}{dtype.itemsize}" in ARRAYS
 
 
 def _spec_of(field: Field) -> specs.Array:
-    if field.is_text:
+    if field.is_text or field.encoding:
         return specs.StringArray((), str if field.dtype == str else bytes)
     return specs.Array(field.shape, field.column_dtype)
 

@@ -3,6 +3,7 @@
 import dm_env
 import numpy as np
 import pytest
+from robot_source import RobotSource
 
 import envlogger
 import rlds
@@ -108,6 +109,20 @@ def test_what_a_log_cannot_hold_is_beside_it(log, tmp_path):
         assert reader.episodes[1][1].action.tolist() == [1]
         assert reader.observation_spec()["image"].shape == (30, 30)
         assert reader.episode_metadata()[3]["seed"] == 3
+
+
+def test_files_of_images_stay_in_the_log(tmp_path):
+    made = export(RobotSource(), "envlogger", tmp_path / "log")
+    how = {place.field: place.how for place in made.placements}
+    assert how["steps/observation/wrist"] == "exact"
+    files = RobotSource().read("train", 0)["observation"]["wrist"].tolist()
+    assert files[0][:4] == b"\x89PNG"
+    with envlogger.Reader(tmp_path / "log") as reader:
+        assert [step.timestep.observation["wrist"] for step in reader.episodes[0]] == files
+        assert reader.observation_spec()["wrist"].string_type is bytes
+    episodes = rlds.sources.open(tmp_path / "log")
+    assert episodes.spec["steps"]["observation"]["wrist"].encoding == "png"
+    assert episodes[0]["observation"]["wrist"].tolist() == files
 
 
 def test_damage_leaves_the_log(log, monkeypatch):
