@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -23,7 +22,7 @@ from rlds.sources.exporting import (
 )
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode
-from rlds.sources.texts import as_text, as_texts
+from rlds.sources.texts import as_texts, json_in
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at, root_of
 
@@ -109,8 +108,8 @@ class Hdf5EpisodesExport(Export):
         for path in self.table.episode if self.metadata else ():
             if path in values:
                 group[path] = values[path]
-        others = as_text(values.get(OTHER_ATTRIBUTES, "")) if self.metadata else ""
-        for path, attributes in json.loads(others or "{}").items():
+        others = values.get(OTHER_ATTRIBUTES, "") if self.metadata else ""
+        for path, attributes in json_in(others, OTHER_ATTRIBUTES).items():
             if not path or path in group:
                 write_attributes(group[path] if path else group, attributes)
 

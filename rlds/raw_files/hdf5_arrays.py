@@ -14,8 +14,8 @@ from rlds_ecosystem import import_extra
 
 __all__ = ["ArrayReader", "Kind", "StoredArray"]
 
-# What an array holds: "text" is strings of UTF-8 of any length, "bytes" other strings, "ragged"
-# rows of different lengths.
+# What an array holds: "text" is strings of UTF-8, "bytes" other strings, "ragged" rows
+# of different lengths.
 Kind: TypeAlias = Literal["numbers", "text", "bytes", "ragged"]
 
 
@@ -102,8 +102,8 @@ class ArrayReader:
         if key not in self._types:
             dtype, string = stored.dtype, h5py.check_string_dtype(stored.dtype)
             if string is not None:
-                is_text = string.encoding == "utf-8" and string.length is None
-                self._types[key] = np.dtype(object), "text" if is_text else "bytes", False
+                kind: Kind = "text" if string.encoding == "utf-8" else "bytes"
+                self._types[key] = np.dtype(object), kind, False
             elif dtype.kind in "biufc":
                 native = dtype.newbyteorder("=")
                 is_native = dtype.kind in "iuf" and h5py.h5t.py_create(native).equal(stored)

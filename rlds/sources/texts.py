@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 
-__all__ = ["as_text", "as_texts", "is_instruction"]
+__all__ = ["as_text", "as_texts", "is_instruction", "json_in"]
 
 # What fields with an instruction are called.
 _INSTRUCTIONS = (
@@ -29,6 +30,22 @@ def as_texts(values: np.ndarray) -> np.ndarray:
     """Returns an array of strings, of which some are UTF-8, as one of `str`."""
     texts = [item.decode() if isinstance(item, bytes) else item for item in values.flat]
     return np.array([*texts, None], object)[:-1].reshape(values.shape)
+
+
+def json_in(text: Any, field: str) -> dict[str, Any]:
+    """Returns the object that a text in JSON says; an empty one for an empty text.
+
+    Args:
+      text: The text, in any form.
+      field: The field that it is the value of, for the error.
+
+    Raises:
+      ValueError: It is something else.
+    """
+    try:
+        return dict(json.loads(as_text(text) or "{}"))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{field}: got {as_text(text)!r:.100}, expected JSON: {error}") from None
 
 
 def is_instruction(path: str) -> bool:

@@ -23,7 +23,7 @@ from rlds.raw_files.hdf5_values import ordered_group, write_attributes
 from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import SidecarWriter
 from rlds.sources.source import SourceEpisode
-from rlds.sources.texts import as_text
+from rlds.sources.texts import json_in
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.nests import root_of
 
@@ -92,7 +92,7 @@ class ManiSkillExport(Hdf5EpisodesExport):
 
     def _entry(self, episode: SourceEpisode) -> dict[str, Any]:
         """What the JSON file says of an episode."""
-        if found := json.loads(as_text(episode.metadata.get(ENTRY, "")) or "{}"):
+        if found := json_in(episode.metadata.get(ENTRY, ""), ENTRY):
             return dict(found)
         return {
             "episode_seed": None,

@@ -8,6 +8,7 @@ import raw_npz
 
 import rlds.sources
 import tfds_builders
+from rlds.editing import Delete, Set
 from rlds.formats.aloha.source import AlohaSource
 from rlds.formats.npz.source import NpzSource
 from rlds.sources.exporting import differences, export
@@ -75,6 +76,19 @@ def test_files_of_a_dataset(tmp_path):
     export(built.data_path, "aloha", tmp_path / "made")
     for number, episode in enumerate(rlds.sources.open(tmp_path / "made")):
         check_same_values(path / f"{episode.key}.hdf5", tmp_path / f"made/episode_{number}.hdf5")
+
+
+def test_texts_of_one_length_and_attributes_that_are_wrong(tmp_path):
+    path = raw_aloha.write_folder(tmp_path / "raw")
+    for file in path.glob("*.hdf5"):
+        with h5py.File(file, "a") as opened:
+            opened["notes"] = np.array([b"a", "ü".encode()], h5py.string_dtype("utf-8", 4))
+    assert rlds.sources.open(path).spec["notes"].dtype == np.dtype(str)
+    with pytest.raises(ValueError, match="other_attributes: got 'new', expected JSON"):
+        rlds.edit(path, Set("other_attributes", "new"))
+    rlds.edit(path, Delete(episodes=[0]))
+    for episode in rlds.sources.open(path):
+        assert episode.metadata["notes"].tolist() == ["a", "ü"]
 
 
 def test_episodes_of_others(tmp_path):
