@@ -252,6 +252,12 @@ class RiegeliBackendReader(BackendReader):
         info = self._get_nth_episode_info(checked_index(i, self._get_num_episodes(), "episodes"))
         return self._read_steps(info.start, info.start + info.num_steps, RandomAccessFile.read_run)
 
+    def episode_lengths(self) -> np.ndarray:
+        """Returns how many steps each episode has."""
+        shards = [(shard.episode_starts, shard.episodes_end) for shard in self._shards]
+        lengths = [np.diff(starts, append=end) for starts, end in shards if len(starts)]
+        return np.concatenate([np.empty(0, np.int64), *lengths])
+
     def _stored_records(self, episodes: list[EpisodeInfo], name: str) -> StoredRecords:
         spans: list[tuple[int, int]] = []
         for episode in episodes:

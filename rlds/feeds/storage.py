@@ -17,7 +17,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from typing_extensions import override
@@ -28,7 +28,7 @@ from rlds.feeds._core import Buffers
 from rlds.feeds.images import ImageDecoder, ImageError
 from rlds.formats.tfds.source import FolderSource
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import SourceError, files_of
+from rlds.sources.source import Outlines, SourceError, files_of
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.forking import begin_anew_in_forks
@@ -57,25 +57,6 @@ Progress = Callable[[int, int], None]
 
 # How much of each of some parts of a file is hashed.
 _SAMPLE = 4096
-
-
-class Outlines(NamedTuple):
-    """How long episodes are, see `rlds.sources.Outline`: arrays with an element for each.
-
-    Attributes:
-      num_steps: int64 of shape `[episodes]`.
-      num_transitions: In the same form.
-      final_observation_known: bool of shape `[episodes]`.
-    """
-
-    num_steps: np.ndarray
-    num_transitions: np.ndarray
-    final_observation_known: np.ndarray
-
-    def num_real_steps(self, episodes: Any = slice(None)) -> np.ndarray:
-        """Returns how many steps of some episodes have an action that is no placeholder."""
-        known = self.final_observation_known[episodes]
-        return np.maximum(self.num_steps[episodes] - known, 0)
 
 
 class Rows(abc.ABC):
@@ -414,6 +395,8 @@ def _hash_of_file(path: str | os.PathLike[str]) -> str:
 
 def _outlines(episodes: Episodes, progress: Progress | None) -> Outlines:
     """Reads how long all episodes are."""
+    if (all_at_once := episodes.all_outlines()) is not None:
+        return all_at_once
     found = []
     total = len(episodes) if episodes.has_random_access else 0
     for outline in episodes.outlines():

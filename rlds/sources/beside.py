@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rlds.sources.source import Source, StoredSource
@@ -12,7 +12,7 @@ from rlds_ecosystem import stores
 from rlds_ecosystem.caches import cache_folder
 from rlds_ecosystem.replacing import FOLDER
 
-__all__ = ["cached", "folder_of", "root_of"]
+__all__ = ["cached", "facts_of", "folder_of", "root_of"]
 
 # Readers of some formats take a path with one of these for a pattern.
 _PATTERN = frozenset("*?[")
@@ -26,6 +26,20 @@ def root_of(source: Source) -> str:
         case _:
             names = [os.path.abspath(os.fspath(path)) for path in source.inputs()]
     return os.path.commonpath(names) if names else ""
+
+
+def facts_of(files: Iterable[str | os.PathLike[str]], root: str) -> list[tuple[str, int, int]]:
+    """Returns what is another thing if a file is: its name below a root, its size, its time."""
+    found = []
+    for path in files:
+        name = os.fspath(path)
+        if stores.is_local(name):
+            stat = os.stat(name)
+            found.append((os.path.relpath(name, root), stat.st_size, stat.st_mtime_ns))
+        else:
+            about = stores.as_path(name).stat()
+            found.append((name, about.length, int(about.mtime * 1e9)))
+    return found
 
 
 def folder_of(source: Source) -> Iterator[Path]:

@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlds.sources import label_rows, queries
-from rlds.sources.beside import cached, folder_of, root_of
+from rlds.sources.beside import cached, facts_of, folder_of, root_of
 from rlds.sources.episode_rows import RowMaker
 from rlds.sources.selected import SelectedSource
 from rlds.sources.source import RandomAccessSource, Source
 from rlds.sources.wrapped import WrappedSource
-from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem import import_extra
 from rlds_ecosystem.processes import default_jobs
 from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.replacing import FOLDER
@@ -344,15 +344,6 @@ def _stored_key(place: Path) -> str:
 def key_of(source: Source) -> str:
     """Returns what changes if the files of a source, or what is read of them, are others."""
     kind = type(source)
-    root, files = root_of(source), []
-    for path in source.inputs():
-        name = os.fspath(path)
-        if stores.is_local(name):
-            stat = os.stat(name)
-            facts = (os.path.relpath(name, root), stat.st_size, stat.st_mtime_ns)
-        else:
-            about = stores.as_path(name).stat()
-            facts = (name, about.length, int(about.mtime * 1e9))
-        files.append(facts)
+    files = facts_of(source.inputs(), root_of(source))
     content = [_VERSION, kind.__module__, kind.__qualname__, source.options(), files]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()

@@ -21,6 +21,7 @@ from rlds.sources.source import (
     ALL_ROWS,
     DamagedEpisode,
     Outline,
+    Outlines,
     RandomAccessSource,
     Source,
     SourceEpisode,
@@ -222,6 +223,19 @@ class Episodes(Sequence[SourceEpisode]):
         """
         return self._episodes.outlines()
 
+    def all_outlines(self) -> Outlines | None:
+        """Returns how long all episodes are, if that is known without reading them."""
+        found = []
+        if not isinstance(self.source, RandomAccessSource):
+            return None
+        for split, begin, end in self.ranges:
+            with reading.errors_of(self.source):
+                outlines = self.source.outlines(split)
+            if outlines is None:
+                return None
+            found.append([array[begin:end] for array in outlines])
+        return Outlines(*map(np.concatenate, zip(*found)))
+
     def table(self, *, progress: Progress = None, jobs: int | None = None) -> EpisodeTable:
         """Returns the table of the episodes: a row for each, with what is known of it.
 
@@ -282,10 +296,17 @@ class Episodes(Sequence[SourceEpisode]):
         if not isinstance(self.source, RandomAccessSource):
             where = files_of(self.source)
             raise TypeError(f"{where}: episodes are read in their order; convert them first")
-        chosen: dict[str, list[int]] = {split: [] for split, _, _ in self.ranges}
-        for index in indices:
-            split, number = self.place(self._checked(index))
-            chosen[split].append(number)
+        if not (isinstance(indices, np.ndarray) and indices.dtype.kind in "iu"):
+            indices = np.fromiter(map(self._checked, indices), np.int64)
+        total = len(self)
+        numbers = np.where(indices < 0, indices + total, indices)
+        for wrong in indices[(numbers < 0) | (numbers >= total)][:1]:
+            self._checked(wrong)
+        splits, begins, ends = zip(*self.ranges)
+        firsts = np.cumsum([0, *np.subtract(ends, begins)])[:-1]
+        which = np.searchsorted(firsts, numbers, side="right") - 1
+        rows, names = numbers - (firsts - begins)[which], np.array(splits)[which]
+        chosen = {split: rows[names == split] for split in dict.fromkeys(splits)}
         source = SelectedSource(self.source, chosen)
         return Episodes(source, "+".join(chosen), format=self.format)
 

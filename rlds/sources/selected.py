@@ -10,7 +10,14 @@ import numpy as np
 from typing_extensions import override
 
 from rlds.sources import reading
-from rlds.sources.source import ALL_ROWS, Outline, Place, RandomAccessSource, SourceEpisode
+from rlds.sources.source import (
+    ALL_ROWS,
+    Outline,
+    Outlines,
+    Place,
+    RandomAccessSource,
+    SourceEpisode,
+)
 from rlds.sources.wrapped import WrappedSource
 
 __all__ = ["SelectedSource"]
@@ -99,3 +106,8 @@ class SelectedSource(WrappedSource):
     @override
     def outline(self, split: str, index: int) -> Outline:
         return reading.outline(self.source, split, int(self.chosen[split][index]))
+
+    @override
+    def outlines(self, split: str) -> Outlines | None:
+        found = self.source.outlines(split)
+        return None if found is None else Outlines(*(a[self.chosen[split]] for a in found))

@@ -31,6 +31,8 @@ from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.nests import leaves_at, named_leaves
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from rlds.sources.sidecar import StoredSidecar
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "DamagedEpisode",
     "Origin",
     "Outline",
+    "Outlines",
     "Place",
     "RandomAccessSource",
     "Source",
@@ -94,6 +97,25 @@ class Outline(NamedTuple):
     num_steps: int
     num_transitions: int
     final_observation_known: bool
+
+
+class Outlines(NamedTuple):
+    """How long several episodes are, see `Outline`: arrays with an element for each.
+
+    Attributes:
+      num_steps: int64 of shape `[episodes]`.
+      num_transitions: In the same form.
+      final_observation_known: bool of shape `[episodes]`.
+    """
+
+    num_steps: np.ndarray
+    num_transitions: np.ndarray
+    final_observation_known: np.ndarray
+
+    def num_real_steps(self, episodes: Any = slice(None)) -> np.ndarray:
+        """Returns how many steps of some episodes have an action that is no placeholder."""
+        known = self.final_observation_known[episodes]
+        return (self.num_steps[episodes] - known).clip(0)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -465,6 +487,11 @@ class RandomAccessSource(Source):
             paths = [path for path in self.step_paths() if path == rlds.DISCOUNT]
             paths = [*self.step_flags, *paths] or self.step_paths()[:1]
         return self.read(split, index, [f"{rlds.STEPS}/{path}" for path in paths]).outline
+
+    def outlines(self, split: str) -> Outlines | None:
+        """Returns how long all episodes of a split are, if that is known without reading them."""
+        del split
+        return None
 
     def stored_names(self) -> Mapping[str, str]:
         """Returns the paths that fields have where they are stored, by their paths here.

@@ -10,6 +10,7 @@ from rlds.sources.source import (
     ALL_ROWS,
     FACTS,
     Outline,
+    Outlines,
     Place,
     RandomAccessSource,
     Source,
@@ -122,3 +123,7 @@ class WrappedSource(RandomAccessSource):
     def outline(self, split: str, index: int) -> Outline:
         """That of the source."""
         return reading.outline(self.source, split, index)
+
+    def outlines(self, split: str) -> Outlines | None:
+        """Those of the source."""
+        return self.source.outlines(split)

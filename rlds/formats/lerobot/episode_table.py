@@ -95,6 +95,7 @@ class EpisodeTable:
       lengths: How many rows each has, 0 if it is not known.
       lost: Those among `indices` that the table says nothing of, with what is wrong.
       schema: The schema of the table (3.0), as `encoded_schema` returns it.
+      is_sound: Whether `row` raises no error, whichever is asked for.
 
     Raises:
       SourceError: The table is damaged.
@@ -115,9 +116,12 @@ class EpisodeTable:
             file = self._files[self._columns[_FILE][again[0]]]
             raise SourceError(f"a second row of episode {known[again[0]]}", file=file, field=_INDEX)
         self.lost = self._find_lost()
-        self.indices = np.union1d(known, np.array([*self.lost], np.int64))
-        self.lengths = np.zeros(len(self.indices), np.int64)
-        self.lengths[np.isin(self.indices, known)] = self._columns[_LENGTH]
+        self.indices, self.lengths = known, self._columns[_LENGTH]
+        if self.lost:
+            self.indices = np.union1d(known, np.array([*self.lost], np.int64))
+            self.lengths = np.zeros(len(self.indices), np.int64)
+            self.lengths[np.isin(self.indices, known)] = self._columns[_LENGTH]
+        self.is_sound = not self.lost and self._has_sound_numbers()
         self._stats_lines: dict[int, int] | None = None
         self._rows: ParquetRows | None = None
 
@@ -167,6 +171,12 @@ class EpisodeTable:
             found: dict[str, Any] = rows.read(at, at + 1).to_pylist()[0]
         self._rows = rows
         return found
+
+    def _has_sound_numbers(self) -> bool:
+        said = self._columns
+        are_numbers = [((column >= 0) & (column < _MAX)).all() for column in said.values()]
+        ends = said.get(_FROM, 0) + said[_LENGTH]
+        return all(are_numbers) and bool((said.get(_TO, ends) == ends).all())
 
     def _said(self, place: int) -> dict[str, Any]:
         """The numbers of an episode, by the names of columns."""
@@ -237,15 +247,13 @@ class EpisodeTable:
             raise self._unreadable[0] if self._unreadable else missing
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         # Rows are counted over all data files; the first that is known is the first of its file.
-        places = np.stack([columns[name] for name in _DATA_FILE])
-        _, which = np.unique(places, axis=1, return_inverse=True)
+        _, which = _numbered(*(columns[name] for name in _DATA_FILE))
         firsts = np.full(len(which), _MAX)
-        np.minimum.at(firsts, which.reshape(-1), columns[_FROM])
-        columns[_BEGIN] = columns[_FROM] - firsts[which.reshape(-1)]
+        np.minimum.at(firsts, which, columns[_FROM])
+        columns[_BEGIN] = columns[_FROM] - firsts[which]
         for video in self._info.videos:
-            places = np.stack([columns[name] for name in video_columns(video)[:2]])
-            _, which, counts = np.unique(places, axis=1, return_inverse=True, return_counts=True)
-            columns[_alone(video)] = counts[which.reshape(-1)] == 1
+            _, which = _numbered(*(columns[name] for name in video_columns(video)[:2]))
+            columns[_alone(video)] = np.bincount(which)[which] == 1
         return columns
 
     def _find_lost(self) -> dict[int, SourceError]:
@@ -255,11 +263,16 @@ class EpisodeTable:
           What is wrong, by `episode_index`; by a number that is free if that is not known.
         """
         table = EPISODES_FOLDER if self._info.is_v3 else EPISODES_JSONL
-        known = self._columns[_INDEX].tolist()
-        places = [self._columns[name].tolist() for name in _DATA_FILE if name in self._columns]
+        known = self._columns[_INDEX]
+        places = [self._columns[name] for name in _DATA_FILE if name in self._columns]
+        is_of_many = "{episode" not in self._info.data_path
+        firsts, which = _numbered(*(places if is_of_many else [known]))
+        totals = np.zeros(len(firsts), np.int64)
+        np.add.at(totals, which, self._columns[_LENGTH])
         num_named: collections.Counter[str] = collections.Counter()
-        for index, length, *place in zip(known, self._columns[_LENGTH].tolist(), *places):
-            num_named[self._info.data_file(index, *place)] += length
+        files = zip(*(column[firsts].tolist() for column in (totals[which], known, *places)))
+        for total, index, *place in files:
+            num_named[self._info.data_file(index, *place)] += total
         begin = len(os.fspath(self._root)) + 1
         lost: dict[int, SourceError] = {}
         for file in walk(self._root / "data", ".parquet"):
@@ -273,22 +286,32 @@ class EpisodeTable:
                 if rows.num_rows <= named:
                     continue
                 column = _numbers(rows.read(0, rows.num_rows), _INDEX, rows.path)
-                indices = sorted({*column[column >= 0].tolist()}.difference(known))
+                indices = np.setdiff1d(column[column >= 0], known).tolist()
             except SourceError as error:
                 if named:
                     continue  # So are the episodes that are named.
                 what = f"{table} does not name the file, and {error.what}"
             what = "; ".join([what, *map(str, self._unreadable)])
-            for index in indices or [_free_index({*known, *lost})]:
+            for index in indices or [_free_index({*known.tolist(), *lost})]:
                 lost[index] = SourceError(what, file=file)
         if self._unreadable and not lost:
-            lost[_free_index({*known})] = self._unreadable[0]
+            lost[_free_index({*known.tolist()})] = self._unreadable[0]
         return lost
 
 
 def _alone(video: str) -> str:
     """The column that says whether the file of a video has no other episode."""
     return f"videos/{video}/alone"
+
+
+def _numbered(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the first of the rows that are equal, for each that differs; and the one of each."""
+    found = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        _, which = np.unique(column, return_inverse=True)
+        found = found * (which.max(initial=0) + 1) + which
+    _, firsts, which = np.unique(found, return_index=True, return_inverse=True)
+    return firsts, which
 
 
 def _free_index(taken: set[int]) -> int:

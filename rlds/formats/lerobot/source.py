@@ -65,6 +65,7 @@ from rlds.sources.source import (
     ALL_ROWS,
     Origin,
     Outline,
+    Outlines,
     RandomAccessSource,
     SourceEpisode,
     SourceError,
@@ -295,7 +296,8 @@ class LeRobotSource(RandomAccessSource):
         if self._table.lost:
             return None
         places = self._splits[split]
-        return [int(n) for n in self._table.lengths[places.start : places.stop]]
+        lengths: list[int] = self._table.lengths[places.start : places.stop].tolist()
+        return lengths
 
     def key(self, split: str, index: int) -> str:
         """Returns `episode_000012`, by `episode_index`."""
@@ -371,6 +373,14 @@ class LeRobotSource(RandomAccessSource):
     def outline(self, split: str, index: int) -> Outline:
         row = self._table.row(self._splits[split][index])
         return Outline(row.length, max(row.length - 1 + self._is_terminal(row), 0), False)
+
+    @override
+    def outlines(self, split: str) -> Outlines | None:
+        places = self._splits[split]
+        if self._flag is not None or not self._table.is_sound:
+            return None
+        lengths = self._table.lengths[places.start : places.stop]
+        return Outlines(lengths, np.maximum(lengths - 1, 0), np.zeros(len(lengths), bool))
 
     @override
     def read(

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 import envlogger
 from envlogger.backends.riegeli_files.layout import METADATA_FILE
 from rlds.raw_files.untrusted import check_link
@@ -64,7 +66,7 @@ class Log:
     path: str
     source: str | envlogger.Reader
     name: str = ""
-    begins: list[int] = dataclasses.field(default_factory=list)
+    begins: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(1, np.int64))
     joins: bool = True
 
     @property

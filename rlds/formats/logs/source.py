@@ -30,12 +30,14 @@ from envlogger.converters.video_fields import PACKET, SINCE_KEY, VideoFields, va
 from envlogger.step_data import StepData
 from rlds.formats.logs.recorded_logs import IdleReaders, Log, Logs, find_logs, logs_by_split
 from rlds.raw_files.untrusted import check_is_file, source_errors
+from rlds.sources.beside import facts_of
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     Origin,
     Outline,
+    Outlines,
     RandomAccessSource,
     SourceEpisode,
     SourceError,
@@ -46,6 +48,7 @@ from rlds.video.container import Clip
 from rlds.video.encoding import clip_of, packets_for_steps
 from rlds.video.fields import clip_fields, clip_values
 from rlds_ecosystem import stores
+from rlds_ecosystem.caches import cache_folder
 from rlds_ecosystem.columns import (
     dtype_and_shape,
     first_row,
@@ -58,9 +61,12 @@ from rlds_ecosystem.errors import EnvLoggerError, StorageError
 from rlds_ecosystem.fields import Field, MismatchError, in_words, match_columns
 from rlds_ecosystem.json_values import to_json
 from rlds_ecosystem.nests import at, nest, root_of
+from rlds_ecosystem.whole_files import write_at_once
 
 __all__ = ["EnvLoggerSource", "episode_flags"]
 
+# Of a log of so many episodes it is kept which kinds of metadata they have.
+_MANY = 10_000
 _FIELDS_WITH_SPEC = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 
 
@@ -188,10 +194,14 @@ class EnvLoggerSource(RandomAccessSource):
         for file in _files_of(log):
             check_is_file(file)
         with source_errors(log.path), self._idle.borrow(log) as reader:
-            lengths = [len(episode) for episode in reader.episodes]
-            if not lengths:
+            backend = reader.backend
+            if isinstance(backend, RiegeliBackendReader):
+                lengths = backend.episode_lengths()
+            else:
+                lengths = np.array([len(episode) for episode in reader.episodes], np.int64)
+            if not len(lengths):
                 raise SourceError("the log holds no episodes", file=log.path)
-            log.begins = [0, *np.cumsum(lengths).tolist()]
+            log.begins = np.append(0, np.cumsum(lengths))
             video = _video_in(reader)
             if log is self._all_logs()[0]:
                 self._video = video
@@ -208,9 +218,16 @@ class EnvLoggerSource(RandomAccessSource):
                 flags = dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_))
                 self._expected_steps = {**self._expected(self._step_fields), **flags}
             self._check_specs(specs, log)
-            for index, metadata in _sound_metadata(reader):
+            kept = _KeptKinds(log, self._defaults) if type(self) is EnvLoggerSource else None
+            known = None if kept is None else kept.read()
+            kinds: dict[Any, int] = {}
+            for index, metadata in _sound_metadata(reader, known):
                 columns = self._episode_columns(metadata, log, index)
-                examples.setdefault(_kind_of(columns), _Recorded(columns, log, index))
+                kind = _kind_of(columns)
+                kinds.setdefault(kind, index)
+                examples.setdefault(kind, _Recorded(columns, log, index))
+            if kept is not None and known is None:
+                kept.write([*kinds.values()])
             if self._metadata is not None:
                 return None
             metadata = dict(reader.metadata())
@@ -293,7 +310,7 @@ class EnvLoggerSource(RandomAccessSource):
 
     @override
     def totals(self, split: str) -> Mapping[str, int]:
-        return {"steps": sum(log.begins[-1] for log in self._logs[split])}
+        return {"steps": sum(int(log.begins[-1]) for log in self._logs[split])}
 
     @override
     def num_episodes(self, split: str) -> int:
@@ -414,6 +431,11 @@ class EnvLoggerSource(RandomAccessSource):
         num_steps = int(log.begins[number + 1] - log.begins[number])
         return Outline(num_steps, num_steps - 1, final_observation_known=True)
 
+    @override
+    def outlines(self, split: str) -> Outlines:
+        lengths = np.asarray(self.num_steps(split))
+        return Outlines(lengths, lengths - 1, np.ones(len(lengths), bool))
+
     def _read_flags(self, episode: Sequence[StepData]) -> dict[str, Any]:
         """Reads the last step alone, which decides about the flags."""
         is_terminal = _step_columns([episode[-1]], self._specs)[rlds.IS_TERMINAL]
@@ -455,7 +477,7 @@ class EnvLoggerSource(RandomAccessSource):
         if not log.joins:
             return
         end = begin + len(keys)
-        bounds = [number - log.begins[begin] for number in log.begins[begin : end + 1]]
+        bounds = (log.begins[begin : end + 1] - log.begins[begin]).tolist()
         try:
             columns = reader.recorded_columns(begin, end)
             steps = match_columns(
@@ -484,7 +506,7 @@ class EnvLoggerSource(RandomAccessSource):
         self, log: Log, reader: envlogger.Reader, index: int
     ) -> tuple[dict[str, Any], dict[tuple[str, ...], Any]]:
         """Reads the steps of an episode, and the packets of their frames apart."""
-        num_steps = log.begins[index + 1] - log.begins[index]
+        num_steps = int(log.begins[index + 1] - log.begins[index])
         if num_steps == 1:  # Its missing action, reward and discount may have no spec.
             steps = _step_columns(list(reader.episodes[index]), self._specs)
         else:
@@ -515,7 +537,7 @@ class EnvLoggerSource(RandomAccessSource):
             metadata=self._match_metadata(self._episode_columns(metadata, log, index), log, index),
             counts={"steps": len(is_terminal)},
             **episode_flags(
-                is_terminal, begins=begins, ends=ends, file=log.name, begin=log.begins[index]
+                is_terminal, begins=begins, ends=ends, file=log.name, begin=int(log.begins[index])
             ),
         )
 
@@ -604,10 +626,48 @@ def _files_of(log: Log) -> list[epath.Path]:
     ]
 
 
-def _sound_metadata(reader: envlogger.Reader) -> Iterator[tuple[int, Any]]:
+class _KeptKinds:
+    """Episodes whose metadata are of all kinds that there are in a log, kept in the cache.
+
+    To look at the metadata of a million episodes takes half a minute.
+
+    Args:
+      log: The log.
+      defaults: What its metadata may lack.
+    """
+
+    def __init__(self, log: Log, defaults: Mapping[str, Any]) -> None:
+        folder = None
+        if log.num_episodes >= _MANY and isinstance(log.source, str) and stores.is_local(log.path):
+            folder = cache_folder("logs", os.path.realpath(log.path))
+        self._file = None if folder is None else folder / "kinds.json"
+        files = [] if folder is None else facts_of(_files_of(log), log.path)
+        self._key = [1, repr(dict(defaults)), [list(facts) for facts in files]]
+
+    def read(self) -> list[int] | None:
+        """Returns the numbers of the episodes; None if they are not known."""
+        with contextlib.suppress(OSError, ValueError):
+            if self._file is not None:
+                kept = json.loads(self._file.read_bytes())
+                if kept["key"] == self._key:
+                    return [int(index) for index in kept["episodes"]]
+        return None
+
+    def write(self, episodes: Sequence[int]) -> None:
+        """Keeps the numbers of the episodes, if there is a place."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                content = json.dumps({"key": self._key, "episodes": episodes}).encode()
+                write_at_once(self._file, content, durable=False)
+
+
+def _sound_metadata(
+    reader: envlogger.Reader, episodes: Sequence[int] | None
+) -> Iterator[tuple[int, Any]]:
     """Yields the metadata of episodes. Who reads an episode with damaged metadata meets that."""
     metadata = reader.episode_metadata()
-    for index in range(len(metadata)):
+    for index in range(len(metadata)) if episodes is None else episodes:
         try:
             found = metadata[index]
         except EnvLoggerError:

@@ -71,6 +71,9 @@ def test_rows_are_what_the_episodes_hold(raw_data, name, tmp_path, monkeypatch):
         rows = table.arrow().to_pylist()
         # What is kept beside the data is passed over.
         assert len(rlds.sources.open(path, split, **options)) == len(rows) == len(table)
+        at_once = episodes.all_outlines()
+        assert at_once is not None or name not in ("lerobot", "logs")
+        assert at_once is None or [*zip(*at_once)] == [*episodes.outlines()]
         with_files = rlds.sources.Episodes(episodes.source.with_image_files(), split)
         for index, row in enumerate(rows):
             assert row["index"] == index
@@ -111,6 +114,10 @@ def test_conditions_choose_episodes(dataset):
     assert [episode.num_steps for episode in reopened] == [8, 3]
     with pytest.raises(IndexError):
         reopened.select([2])
+    with pytest.raises(IndexError, match="not one 2"):
+        reopened.select(np.array([0, 2]))
+    parts = rlds.sources.open(dataset, "train[4:]+train[:2]").select(np.array([2, 0, -1, 1]))
+    assert [episode.num_steps for episode in parts] == [3, 7, 4, 8]
 
 
 @pytest.mark.parametrize(
