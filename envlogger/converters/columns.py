@@ -269,6 +269,10 @@ def as_fields(step: StepData) -> dict[str, Any]:
     return {**step.timestep._asdict(), "action": step.action, "custom_data": step.custom_data}
 
 
+# Of more sizes, such as those of packets, a single record is parsed: a template takes longer.
+_FEW_SIZES = 8
+
+
 class _DifferError(Exception):
     """Parts do not fit together."""
 
@@ -366,11 +370,14 @@ def _parts_of_run(run: _Run, decoder: StepDecoder) -> list[_Part]:
     """Decodes the records of a run, in the order of the first step of each part."""
     parts = []
     others = []
-    for size in np.unique(run.sizes).tolist():
+    sizes = np.unique(run.sizes).tolist()
+    for size in sizes:
         numbers = np.flatnonzero(run.sizes == size)
         known = iter(decoder.templates_of_size(size))
         while len(numbers):
-            template = next(known, None) or decoder.learn(run.record(int(numbers[0])))
+            template = next(known, None)
+            if template is None and (len(numbers) > 1 or len(sizes) <= _FEW_SIZES):
+                template = decoder.learn(run.record(int(numbers[0])))
             if template is None:
                 others.append(numbers)
                 break

@@ -20,6 +20,9 @@ __all__ = ["StepDecoder"]
 # the codec. (Strings, and integers that are stored with varying sizes, make many forms.)
 _MAX_TEMPLATES = 256
 _MAX_TEMPLATES_OF_SIZE = 8
+# After a few records, no more forms are learned where one in so many has a known one: those with a
+# packet of video all have their own.
+_FEW, _RARELY = 16, 8
 
 
 class StepDecoder:
@@ -35,7 +38,7 @@ class StepDecoder:
     def __init__(self) -> None:
         # By the size of the records. The tuples are replaced as a whole, as threads may iterate.
         self._templates: dict[int, tuple[Template, ...]] = {}
-        self._num_templates = 0
+        self._num_templates = self._num_matched = self._num_parsed = 0
 
     def __reduce__(self) -> tuple[type[StepDecoder], tuple[()]]:
         return StepDecoder, ()  # Templates are quickly learned anew.
@@ -55,11 +58,15 @@ class StepDecoder:
         """
         for template in self._templates.get(len(record), ()):
             try:
-                return template.decode(record)
+                step = template.decode(record)
             except NoMatchError:
                 continue
+            self._num_matched += 1
+            return step
         step = _decode(record)
-        self.learn(record)
+        self._num_parsed += 1
+        if self._num_parsed < _FEW or self._num_matched * _RARELY > self._num_parsed:
+            self.learn(record)
         return step
 
     def learn(self, record: bytes) -> Template | None:

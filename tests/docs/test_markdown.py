@@ -39,7 +39,7 @@ BLOCKS = {
     "docs/own_format.md": 4,
     "docs/patterns.md": 7,
     "docs/readers.md": 7,
-    "docs/recording.md": 2,
+    "docs/recording.md": 3,
     "docs/recover.md": 2,
     "docs/riegeli.md": 3,
     "docs/riegeli_format.md": 4,

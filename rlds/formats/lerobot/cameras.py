@@ -20,7 +20,7 @@ __all__ = ["Cameras", "clip_statistics"]
 # LeRobot finds a frame by its time, which may be off by so much.
 _TOLERANCE = 1e-4
 # Decoding takes longer than all else: statistics of videos are of fewer frames than of images.
-_MOST_FRAMES = 10
+_MOST_FRAMES, _FEWEST_KEYS = 10, 4
 
 
 class Cameras:
@@ -122,13 +122,22 @@ class Cameras:
             )
 
 
+def _sampled(clip: Clip) -> list[int]:
+    """Which frames statistics are of: keys, which decode alone, if there are some."""
+    assert clip.num_frames is not None
+    _, packets = VideoFile(clip.data, "clip").index()
+    is_key = packets.is_key[packets.frames][clip.first : clip.first + clip.num_frames]
+    keys = np.flatnonzero(is_key).tolist()
+    frames = keys if len(keys) >= _FEWEST_KEYS else sampled_frames(clip.num_frames)
+    return frames[:: max(1, len(frames) // _MOST_FRAMES)]
+
+
 def clip_statistics(clips: Mapping[str, Clip]) -> dict[str, Statistics]:
     """Returns the statistics of the frames of clips, by feature."""
     found = {}
     for name, clip in clips.items():
         assert clip.num_frames is not None
-        frames = sampled_frames(clip.num_frames)
-        frames = frames[:: max(1, len(frames) // _MOST_FRAMES)]
+        frames = _sampled(clip)
         with ClipReader(clip.data, name) as reader:
             images = [reader.frames(clip.first + i, clip.first + i + 1)[0] for i in frames]
         found[name] = of_images(images, scale=255.0 if images[0].dtype == np.uint8 else 1.0)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from typing_extensions import override
 
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.feature_statistics import Statistics, Total, of_column
@@ -18,7 +19,7 @@ from rlds.formats.lerobot.tables import TableFiles, column_array, tasks_table
 from rlds.video.container import Clip, Span, UnlikeClipError, VideoWriter, join_clips
 from rlds_ecosystem import import_extra
 
-__all__ = ["DatasetFiles", "Rows", "Settings", "Version", "dataset_files"]
+__all__ = ["Before", "DatasetFiles", "Rows", "Settings", "Version", "dataset_files"]
 
 Version: TypeAlias = Literal["v3.0", "v2.1"]
 Frames: TypeAlias = Clip | Span
@@ -71,6 +72,27 @@ class Settings:
 
 
 @dataclasses.dataclass(frozen=True)
+class Before:
+    """What a dataset has, to which episodes are added in files of their own (3.0).
+
+    Attributes:
+      num_episodes: How many episodes.
+      num_rows: How many rows.
+      num_files: How many files of each kind, or more.
+      tasks: The texts of its tasks, in order.
+      statistics: Those of its features.
+      info: What `info.json` says.
+    """
+
+    num_episodes: int = 0
+    num_rows: int = 0
+    num_files: int = 0
+    tasks: Sequence[str] = ()
+    statistics: Mapping[str, Statistics] = dataclasses.field(default_factory=dict)
+    info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
 class Rows:
     """An episode to be written.
 
@@ -96,12 +118,13 @@ class DatasetFiles(abc.ABC):
     Args:
       directory: The folder of the dataset, which exists.
       settings: What is said of it.
+      before: What the dataset has already, elsewhere.
     """
 
-    def __init__(self, directory: Path, settings: Settings) -> None:
+    def __init__(self, directory: Path, settings: Settings, before: Before) -> None:
         self._directory, self._settings = directory, settings
-        self._tasks = {text: index for index, text in enumerate(settings.tasks)}
-        self._num_episodes = self._num_rows = 0
+        self._tasks = {text: n for n, text in enumerate([*before.tasks, *settings.tasks])}
+        self._num_episodes, self._num_rows = before.num_episodes, before.num_rows
         self._stack = contextlib.ExitStack()
         (directory / layout.INFO).parent.mkdir(exist_ok=True)
 
@@ -142,8 +165,8 @@ class DatasetFiles(abc.ABC):
         self._num_episodes += 1
         self._num_rows += num_rows
 
-    def finish(self, features: Mapping[str, Mapping[str, Any]]) -> None:
-        """Completes the files.
+    def finish(self, features: Mapping[str, Mapping[str, Any]]) -> Before:
+        """Completes the files; returns what the dataset has now.
 
         Args:
           features: What is known of features by now, by name.
@@ -170,6 +193,10 @@ class DatasetFiles(abc.ABC):
             },
         }
         _write_json(self._directory / layout.INFO, info)
+        return self._now(json.loads((self._directory / layout.INFO).read_text()))
+
+    def _now(self, info: Mapping[str, Any]) -> Before:
+        return Before(self._num_episodes, self._num_rows, tasks=list(self._tasks), info=info)
 
     @property
     @abc.abstractmethod
@@ -200,19 +227,22 @@ class _Files30(DatasetFiles):
 
     version: Version = "v3.0"
 
-    def __init__(self, directory: Path, settings: Settings) -> None:
-        super().__init__(directory, settings)
+    def __init__(self, directory: Path, settings: Settings, before: Before) -> None:
+        super().__init__(directory, settings, before)
+        first = self._first_file = before.num_files
         most, per_chunk = settings.data_files_size_in_mb, settings.chunks_size
         self._data, self._episodes = (
-            TableFiles(directory, template, most_megabytes=most, files_per_chunk=per_chunk)
+            TableFiles(directory, template, first, most_megabytes=most, files_per_chunk=per_chunk)
             for template in (_DATA_30, layout.EPISODES)
         )
-        self._videos = {name: _VideoFiles(directory, name, settings) for name in settings.videos}
+        self._videos = {
+            name: _VideoFiles(directory, name, settings, first) for name in settings.videos
+        }
         for tables in (self._data, self._episodes):
             self._stack.callback(tables.close)
         for videos in self._videos.values():
             self._stack.callback(videos.close)
-        self._total = Total()
+        self._total = Total(before.statistics)
         self._rows: list[dict[str, Any]] = []  # Of the table of episodes, not yet written.
 
     def _write(
@@ -258,6 +288,11 @@ class _Files30(DatasetFiles):
         parquet.write_table(tasks_table(list(self._tasks)), self._directory / layout.TASKS)
         _write_json(self._directory / layout.STATS, _as_json(self._total.features))
 
+    @override
+    def _now(self, info: Mapping[str, Any]) -> Before:
+        now, number = super()._now(info), self._first_file + 1  # Of one episode.
+        return dataclasses.replace(now, num_files=number, statistics=self._total.features)
+
     def _said(self) -> dict[str, Any]:
         return {
             "data_files_size_in_mb": self._settings.data_files_size_in_mb,
@@ -274,13 +309,14 @@ class _VideoFiles:
       directory: The folder of the dataset.
       name: The name of the feature.
       settings: Those of the dataset.
+      first: The number of the first file.
     """
 
-    def __init__(self, directory: Path, name: str, settings: Settings) -> None:
+    def __init__(self, directory: Path, name: str, settings: Settings, first: int) -> None:
         self._directory, self._name, self._settings = directory, name, settings
         self._most = settings.video_files_size_in_mb * _MEGABYTE
         self._writer: VideoWriter | None = None
-        self._num_files = self._size = 0
+        self._num_files, self._size = first, 0
 
     def add(self, clip: Frames) -> tuple[int, int, float]:
         """Writes a clip; returns its chunk, its file, and when its first frame is shown."""
@@ -363,9 +399,12 @@ class _Files21(DatasetFiles):
         }
 
 
-def dataset_files(version: Version, directory: Path, settings: Settings) -> DatasetFiles:
+def dataset_files(
+    version: Version, directory: Path, settings: Settings, before: Before | None = None
+) -> DatasetFiles:
     """Returns the files of a dataset to be written."""
-    return (_Files30 if version == "v3.0" else _Files21)(directory, settings)
+    kind = _Files30 if version == "v3.0" else _Files21
+    return kind(directory, settings, before or Before())
 
 
 def _add_line(path: Path, value: Any) -> None:

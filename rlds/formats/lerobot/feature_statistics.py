@@ -86,10 +86,14 @@ def sampled_frames(num_frames: int) -> list[int]:
 
 
 class Total:
-    """The statistics of all episodes, by the names of features."""
+    """The statistics of all episodes, by the names of features.
 
-    def __init__(self) -> None:
-        self.features: dict[str, Statistics] = {}
+    Args:
+      before: Those of episodes that are there already.
+    """
+
+    def __init__(self, before: Mapping[str, Statistics] | None = None) -> None:
+        self.features: dict[str, Statistics] = dict(before or {})
 
     def add(self, episode: Mapping[str, Statistics]) -> None:
         """Adds those of an episode."""

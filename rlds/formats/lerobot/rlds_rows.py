@@ -12,7 +12,14 @@ import numpy as np
 import rlds
 import tfds_files
 from rlds.formats.lerobot.cameras import Cameras, clip_statistics
-from rlds.formats.lerobot.dataset_files import DatasetFiles, Rows, Settings, Version, dataset_files
+from rlds.formats.lerobot.dataset_files import (
+    Before,
+    DatasetFiles,
+    Rows,
+    Settings,
+    Version,
+    dataset_files,
+)
 from rlds.formats.lerobot.feature_plan import (
     DONE,
     TRUNCATED,
@@ -155,8 +162,27 @@ class RldsRows:
             for episode in export.each():
                 self._write_episode(files, episode)
                 sidecar.add(episode)
-            shapes = {name: {"shape": list(shape)} for name, shape in self._shapes.items()}
-            files.finish({**shapes, **self._cameras.described})
+            files.finish(self._described())
+
+    def write_one(self, path: Path, episode: SourceEpisode, before: Before) -> Before:
+        """Writes what an episode adds to a dataset, without what no column has a place for.
+
+        Args:
+          path: A folder, which is empty.
+          episode: The episode.
+          before: What the dataset has.
+
+        Returns:
+          What it has with the episode.
+        """
+        self._shapes = {}
+        with dataset_files(self._version, path, self._settings, before) as files:
+            self._write_episode(files, episode)
+            return files.finish(self._described())
+
+    def _described(self) -> dict[str, Any]:
+        shapes = {name: {"shape": list(shape)} for name, shape in self._shapes.items()}
+        return {**shapes, **self._cameras.described}
 
     def _write_episode(self, files: DatasetFiles, episode: SourceEpisode) -> None:
         num_rows = episode.num_steps - episode.final_observation_known

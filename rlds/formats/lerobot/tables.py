@@ -92,16 +92,23 @@ class TableFiles:
     Args:
       directory: The folder that `template` begins in.
       template: Their names, by `chunk_index` and `file_index`.
+      first: The number of the first file.
       most_megabytes: How large a file becomes; a single table may be larger.
       files_per_chunk: How many files there are in a chunk.
     """
 
     def __init__(
-        self, directory: Path, template: str, *, most_megabytes: float, files_per_chunk: int = 1000
+        self,
+        directory: Path,
+        template: str,
+        first: int = 0,
+        *,
+        most_megabytes: float,
+        files_per_chunk: int = 1000,
     ) -> None:
         self._directory, self._template = directory, template
         self._most, self._per_chunk = most_megabytes * _MEGABYTE, files_per_chunk
-        self._file, self._num_rows = -1, 0
+        self._file, self._num_rows = first - 1, 0
         self._writer: Any = None
         self._sink: Any = None
 

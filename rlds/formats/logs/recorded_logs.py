@@ -38,6 +38,8 @@ def find_logs(path: str | os.PathLike[str]) -> list[str]:
         raise FileNotFoundError(f"{os.fspath(path)!r} is not a directory.")
     logs = []
     for root, _, files in directory.walk():
+        if any(name.startswith(".") for name in root.relative_to(directory).parts):
+            continue  # What belongs to data, and is no part of it.
         for file in files:
             check_link(root / file)
         if METADATA_FILE in files:

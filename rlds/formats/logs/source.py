@@ -700,7 +700,12 @@ def _step_specs(reader: envlogger.Reader, recorded: dict[str, Any], log: str) ->
     for index, episode in enumerate(reader.episodes):
         if len(known) == len(recorded) or len(episode) > 1:
             try:
-                columns = _step_columns(list(episode), known)
+                if len(episode) > 1:
+                    columns = reader.columns(index, rlds=True)
+                else:
+                    columns = _step_columns(list(episode), known)
+                for path in _video_in(reader).cameras:
+                    columns = without(columns, (rlds.OBSERVATION, *path))
             except (EnvLoggerError, TypeError, ValueError) as error:
                 raise SourceError(str(error), file=log, episode=index) from error
             return {**specs_from_columns(columns), **known}
