@@ -11,3 +11,4 @@ from rlds.feeds.samples import Samples as Samples
 from rlds.feeds.table import Table as Table
 from rlds.feeds.table import open as open
 from rlds.feeds.trajectories import map_episodes as map_episodes
+from rlds.feeds.unified import unify as unify

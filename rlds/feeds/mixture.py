@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -24,11 +24,15 @@ class Mixture:
     such a block they are mixed at random.
 
     Args:
-      parts: Samples with the same fields, or mixtures of such.
-      weights: A weight for each, all the same if not given. A weight counts samples.
+      parts: Samples with the same fields, or mixtures of such; or these by their names.
+      weights: A weight for each, all the same if not given; by their names, too. A weight counts
+        samples.
       sizes: How large each dataset is, in any unit, as for `rlds.transformations.mix`: the weights
         are multiplied with them. `[len(part) for part in parts]` makes every sample as likely as
         any other, if no weights are given.
+      temperature: Instead of the sizes: the weights are multiplied with how many samples there are,
+        to the power of 1 / temperature. 1 makes every sample as likely as any other, and the
+        larger it is, the more alike are the shares of the datasets.
 
     Raises:
       TypeError: The fields of the samples differ; says how.
@@ -37,11 +41,23 @@ class Mixture:
 
     def __init__(
         self,
-        parts: Sequence[Samples | Mixture],
-        weights: Sequence[float] | None = None,
+        parts: Sequence[Samples | Mixture] | Mapping[str, Samples | Mixture],
+        weights: Sequence[float] | Mapping[str, float] | None = None,
         *,
         sizes: Sequence[float] | None = None,
+        temperature: float | None = None,
     ) -> None:
+        names = list(parts) if isinstance(parts, Mapping) else []
+        parts = list(parts.values()) if isinstance(parts, Mapping) else list(parts)
+        if isinstance(weights, Mapping):
+            if {*weights} != {*names}:
+                raise ValueError(f"weights of {sorted(weights)}, for the datasets {sorted(names)}")
+            weights = [weights[name] for name in names]
+        if temperature is not None:
+            if not temperature > 0 or sizes is not None:
+                raise ValueError(f"temperature={temperature}: positive, and without sizes")
+            counts = [sum(len(inner) for inner, _ in _shares(part)) for part in parts]
+            sizes = [max(count, 1) ** (1 / temperature) for count in counts]
         if not parts:
             raise ValueError("there are no samples to mix")
         numbers = [1.0] * len(parts)

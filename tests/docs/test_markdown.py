@@ -30,7 +30,7 @@ BLOCKS = {
     "docs/editing.md": 1,
     "docs/envlogger.md": 8,
     "docs/evaluation.md": 5,
-    "docs/feeds.md": 23,
+    "docs/feeds.md": 24,
     "docs/feeds_robotics.md": 7,
     "docs/feeds_scripts.md": 6,
     "docs/index.md": 1,
