@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -126,7 +127,9 @@ class D4rlExport(Export):
             sidecar = Hdf5SidecarWriter(file, self._sidecar)
             ends: list[int] = []
             all_known = True
-            for episode in self.each(order):
+            for stored in self.each(order):
+                is_changed = not self.is_stored(self.number)
+                episode = self._with_end(stored) if is_changed else stored
                 for name, rows in self._rows_of(episode):
                     _append(file, name, rows)
                 sidecar.add(episode)
@@ -136,6 +139,22 @@ class D4rlExport(Export):
             if not all_known and NEXT_OBSERVATIONS not in self._arrays:
                 file.pop(NEXT_OBSERVATIONS, None)
             self._write_others(file)
+
+    @override
+    def compared(self, episode: SourceEpisode) -> SourceEpisode:
+        return self._with_end(episode)
+
+    def _with_end(self, episode: SourceEpisode) -> SourceEpisode:
+        """An episode that an edit has cut, with the mark by which others see where it ends."""
+        is_whole = TERMINALS in self._whole()
+        mark = TERMINALS if is_whole else TIMEOUTS
+        last = episode.num_steps - (episode.final_observation_known and not is_whole) - 1
+        marks = [episode.steps[name] for name in {TERMINALS, mark} & self._arrays.keys()]
+        if mark not in self._arrays or any(np.any(column[last]) for column in marks):
+            return episode
+        column = np.array(episode.steps[mark])
+        column[last] = True
+        return dataclasses.replace(episode, steps={**episode.steps, mark: column})
 
     def _write_others(self, file: Any) -> None:
         """Writes what a file of D4RL had beside its rows."""

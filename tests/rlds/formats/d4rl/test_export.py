@@ -6,6 +6,7 @@ from fast_share import one_in
 from raw_d4rl_pybullet import write_pybullet
 
 import rlds.sources
+from rlds.editing import Trim
 from rlds.sources.exporting import differences
 
 
@@ -101,6 +102,23 @@ def test_what_d4rl_reads_of_other_episodes(tmp_path):
 
 
 @pytest.mark.slow
+def test_trimmed_episodes_end_where_others_look(tmp_path):
+    arrays = {
+        **raw_d4rl.transitions((4, 5, 3), 3, 2),
+        "terminals": raw_d4rl.flags(12, 3),
+        "timeouts": raw_d4rl.flags(12, 8, 11),
+    }
+    path = raw_d4rl.write(tmp_path / "hopper.hdf5", arrays)
+    rlds.edit(path, Trim(0, 2, where="index < 2"))
+    with h5py.File(path) as file:
+        assert np.flatnonzero(file["timeouts"]).tolist() == [0, 1, 4]
+        assert not file["terminals"][:].any()
+    path = write_pybullet(tmp_path / "a.hdf5", (3, 4))
+    rlds.edit(path, Trim(0, 2))
+    with h5py.File(path) as file:
+        assert np.flatnonzero(file["terminals"]).tolist() == [1, 3]
+
+
 def test_a_file_of_pybullet_comes_back(tmp_path):
     path = write_pybullet(tmp_path / "a.hdf5", [4, 10, 3, 0, 6], cut=True)
     with h5py.File(path, "a") as file:
