@@ -28,6 +28,8 @@ __all__ = [
 ]
 
 _MAX_PIXELS = 1 << 26
+# The flags of entries in FFmpeg's index of packets.
+_KEY, _DISCARD = 1, 2
 _DEEP = {"gray10le": 10, "gray12le": 12, "gray14le": 14, "gray16le": 16}
 
 
@@ -217,15 +219,15 @@ def _listed(stream: Any, size: int) -> tuple[np.ndarray, str] | None:
     None if there is no index.
     """
     entries = [
-        (each.timestamp, each.timestamp, each.pos, each.size, each.is_keyframe, each.is_discard)
+        (each.timestamp, each.pos, each.size, each.flags)
         for each in getattr(stream, "index_entries", ())
     ]
     if not entries or not stream.duration:
         return None
-    rows = np.array(entries, np.int64)
-    begins, sizes = rows[:, 2], rows[:, 3]
-    ends = np.append(rows[1:, 0], rows[0, 0] + stream.duration)
-    rows = np.column_stack([rows, np.maximum(ends - rows[:, 0], 0)])
+    times, begins, sizes, flags = np.array(entries, np.int64).T
+    lasts = np.diff(np.append(times, times[0] + stream.duration)).clip(0)
+    is_key, is_discard = flags & _KEY, (flags & _DISCARD) > 0
+    rows = np.column_stack([times, times, begins, sizes, is_key, is_discard, lasts])
     is_there = (begins >= 0) & (begins <= size) & (sizes > 0) & (sizes <= size - begins)
     number = len(rows) if is_there.all() else int(np.argmin(is_there))
     return rows[:number], _missing(number) if number < len(rows) else ""

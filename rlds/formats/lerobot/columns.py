@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Callable
@@ -121,8 +122,9 @@ def values_of(column: Column, array: Any, damage: Damage) -> np.ndarray:
     array = _storage(array.combine_chunks())
     if column.kind == "json":
         return objects([json.dumps(value, ensure_ascii=False) for value in array.to_pylist()])
-    found = column_of(import_extra("pyarrow").field(column.name, array.type), None)
-    if found.kind != column.kind and not (column.kind == "numbers" and _is_list(array.type)):
+    if _kind_of(array.type) != column.kind and not (
+        column.kind == "numbers" and _is_list(array.type)
+    ):
         raise damage(f"{array.type}, but it is {column.field} in the first file")
     if column.kind == "numbers":
         return _numbers(column.field, array, damage)
@@ -131,6 +133,12 @@ def values_of(column: Column, array: Any, damage: Damage) -> np.ndarray:
         array = array.field("bytes")
         _check_no_null(array, 1, damage)
     return objects(array.to_pylist())
+
+
+@functools.lru_cache(256)
+def _kind_of(arrow_type: Any) -> str:
+    """The kind of columns of a type."""
+    return column_of(import_extra("pyarrow").field("", arrow_type), None).kind
 
 
 def _numbers(field: Field, array: Any, damage: Damage) -> np.ndarray:

@@ -14,7 +14,7 @@ from rlds.formats.lerobot.columns import Column, column_of, image_field, objects
 from rlds.formats.lerobot.episode_table import EpisodeRow, EpisodeTable
 from rlds.formats.lerobot.layout import INFO, Feature
 from rlds.formats.lerobot.parquet_rows import ParquetRows
-from rlds.formats.lerobot.small_files import decoded_schema, encoded_schema
+from rlds.formats.lerobot.small_files import encoded_schema
 from rlds.raw_files.untrusted import SourceError, source_errors
 
 __all__ = ["PATH", "DataFiles"]
@@ -88,7 +88,11 @@ class DataFiles:
         return columns
 
     def read(
-        self, row: EpisodeRow, names: Collection[str], span: range | None = None
+        self,
+        row: EpisodeRow,
+        names: Collection[str],
+        span: range | None = None,
+        table: Any = None,
     ) -> dict[str, np.ndarray]:
         """Returns columns by name; of images the names of the files, too, with `PATH`.
 
@@ -96,13 +100,14 @@ class DataFiles:
           row: The episode.
           names: The columns.
           span: Which of its rows; all by default.
+          table: These rows, if they have been read already; see `table`.
 
         Raises:
           SourceError: They are damaged, or not those of the episode.
         """
         span = range(row.length) if span is None else span
         wanted = [*dict.fromkeys([_EPISODE_INDEX, _FRAME_INDEX, *names])]
-        table = self._read_table(row, wanted, span)
+        table = self._read_table(row, wanted, span) if table is None else table
         found: dict[str, np.ndarray] = {}
         for name in wanted:
             damage = partial(self._damage, row, span, name)
@@ -110,28 +115,6 @@ class DataFiles:
             if self.columns[name].kind == "image":
                 paths = table[name].combine_chunks().field("path").to_pylist()
                 found[name + PATH] = objects([path or "" for path in paths])
-        self._check_numbers(row, span, found)
-        return found
-
-    def table(self, row: EpisodeRow) -> Any:
-        """Returns all columns of the rows of an episode as they are stored: a table of Arrow.
-
-        None if the file has them in other types than the first file.
-
-        Raises:
-          SourceError: They are damaged, or not those of the episode.
-        """
-        span = range(row.length)
-        table = self._read_table(row, list(self.columns), span)
-        found = {
-            name: values_of(self.columns[name], table[name], partial(self._damage, row, span, name))
-            for name in (_EPISODE_INDEX, _FRAME_INDEX)
-        }
-        self._check_numbers(row, span, found)
-        return table if table.schema.equals(decoded_schema(self.schema)) else None
-
-    def _check_numbers(self, row: EpisodeRow, span: range, found: Mapping[str, np.ndarray]) -> None:
-        """Checks that rows are those of an episode."""
         frames = found[_FRAME_INDEX]
         numbers = {
             _EPISODE_INDEX: np.full(len(span), row.index),
@@ -143,6 +126,17 @@ class DataFiles:
                 at = int(wrong[0])
                 what = f"{found[name][at]}, expected {expected[at]}: rows are shifted or missing"
                 raise self._damage(row, span, name, what, at)
+        return found
+
+    def table(self, row: EpisodeRow) -> Any:
+        """Returns all columns of the rows of an episode as they are stored: a table of Arrow.
+
+        `read` says whether they are its rows.
+
+        Raises:
+          SourceError: They are damaged.
+        """
+        return self._read_table(row, list(self.columns), range(row.length))
 
     def _damage(
         self, row: EpisodeRow, span: range, field: str, what: str, at: int | None = None

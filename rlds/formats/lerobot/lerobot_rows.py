@@ -24,7 +24,15 @@ from rlds.formats.lerobot.feature_statistics import (
     sampled_frames,
 )
 from rlds.formats.lerobot.kept_features import KeptFeatures
-from rlds.formats.lerobot.language import LANGUAGE, PERSISTENT, STYLES, rows_after, with_texts
+from rlds.formats.lerobot.language import (
+    LANGUAGE,
+    PERSISTENT,
+    STYLES,
+    SUBTASK_INDEX,
+    SUBTASKS,
+    rows_after,
+    with_texts,
+)
 from rlds.formats.lerobot.layout import Info
 from rlds.formats.lerobot.rlds_rows import decoded
 from rlds.formats.lerobot.small_files import decoded_schema, task_text
@@ -115,6 +123,12 @@ class LeRobotRows:
         self._is_part = episodes.has_random_access and (
             self._is_edited or len(episodes) != raw.get("total_episodes")
         )
+        bases = [base for base in episodes.source.bases() if isinstance(base, LeRobotSource)]
+        if SUBTASK_INDEX in self.paths and any(b.subtasks != bases[0].subtasks for b in bases):
+            raise ValueError(
+                f"the datasets have other subtasks ({SUBTASKS}), and rows have their numbers: drop "
+                f"{rlds.STEPS}/{self.paths[SUBTASK_INDEX]} and {rlds.STEPS}/{LANGUAGE}"
+            )
         self._version: Version = version or ("v3.0" if self._info.is_v3 else "v2.1")
         if self._version == "v2.1" and fps != int(fps):
             raise ValueError(f"fps: {fps}, but readers of version 2.1 take whole numbers only")
@@ -186,13 +200,13 @@ class LeRobotRows:
         """An episode as it is stored: its rows, and its further files."""
         assert isinstance(place.source, LeRobotSource)
         found = place.source.stored_episode(place.split, place.index)
-        statistics = self._stored_statistics(found.row)
-        if found.table is None or not statistics:
+        said = place.source.stored_row(place.split, place.index)
+        statistics = self._stored_statistics(said)
+        if not statistics or not found.table.schema.equals(self._schema):
             episode = reading.read(place.source, place.split, place.index)
             return self._rows(episode, is_stored=True), found.extras
         columns = dict(zip(found.table.column_names, found.table.columns))
-        others = _others(found.row)
-        return Rows(columns, found.tasks, statistics, found.frames, others), found.extras
+        return Rows(columns, found.tasks, statistics, found.frames, _others(said)), found.extras
 
     def compared(self, episode: SourceEpisode) -> SourceEpisode:
         """An episode whose clips are the packets that its frames are made of."""

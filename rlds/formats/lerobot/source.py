@@ -92,17 +92,15 @@ class StoredEpisode:
     """An episode as it is stored, to be copied.
 
     Attributes:
-      table: Its rows, a table of Arrow; see `DataFiles.table`.
+      table: Its rows, a table of Arrow. Its types may be others than those of the first file.
       tasks: The text of the task of each row.
       frames: Where the frames of the video features are.
-      row: All that the tables say of it, as `lerobot/row`.
       extras: Its further files: fields of an episode, by path.
     """
 
     table: Any
     tasks: Sequence[str]
     frames: Mapping[str, Span]
-    row: Mapping[str, Any]
     extras: Mapping[str, bytes]
 
 
@@ -136,6 +134,9 @@ class LeRobotSource(RandomAccessSource):
         latter is for data from which rows were taken out; steps then say which frame is theirs.
       terminal: Which flag of the last row says that the episode ended in a terminal state:
         `next.done` or `next.success`, unless `next.truncated` is set. If None, no episode did.
+
+    Attributes:
+      subtasks: The texts of the subtasks that rows have the numbers of.
 
     Raises:
       FileNotFoundError: There is no dataset.
@@ -176,12 +177,17 @@ class LeRobotSource(RandomAccessSource):
         self._paths = step_paths([*self._columns, *self._info.videos], flat_cameras=flat_cameras)
         self._task_path = task_path(self._paths)
         self._styles = self._free_styles()
-        self._subtasks = read_subtasks(self._root) if SUBTASK_INDEX in self._columns else {}
+        self.subtasks: Mapping[int, str]
+        self.subtasks = read_subtasks(self._root) if SUBTASK_INDEX in self._columns else {}
         flag = f"next.{terminal}"
         if terminal is not None and flag not in self._columns:
             raise ValueError(f"terminal: {terminal!r}, but there is no column {flag!r}")
         self._flag = None if terminal is None else flag
         self._extras = self._extra_names()
+        self._stored: tuple[int, StoredEpisode] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_stored": None}
 
     @classmethod
     @override
@@ -421,12 +427,25 @@ class LeRobotSource(RandomAccessSource):
           SourceError: It is damaged.
         """
         place = self._splits[split][index]
+        known = self._stored  # Who copies an episode asks for its digest first.
+        if known is not None and known[0] == place:
+            return known[1]
         row = self._table.row(place)
         with source_errors(self._root / row.file, episode=row.key):
-            table, tasks = self._data.table(row), self.stored_tasks(split, index)
+            table = self._data.table(row)
             frames = {name: self._span(row, name) for name in self._info.videos}
-            extras = self._extra_files(row)
-            return StoredEpisode(table, tasks, frames, self._table.whole(place), extras)
+            tasks, extras = self._tasks_of(row, table), self._extra_files(row)
+            found = StoredEpisode(table, tasks, frames, extras)
+        self._stored = place, found
+        return found
+
+    def stored_row(self, split: str, index: int) -> Mapping[str, Any]:
+        """Returns all that the tables say of an episode, as `lerobot/row`.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+        return self._table.whole(self._splits[split][index])
 
     def stored_tasks(self, split: str, index: int) -> Sequence[str]:
         """Returns the text of the task of each row of an episode, or empty ones.
@@ -434,11 +453,14 @@ class LeRobotSource(RandomAccessSource):
         Raises:
           SourceError: It is damaged.
         """
-        row = self._table.row(self._splits[split][index])
-        if _TASK_INDEX not in self._columns:
+        return self._tasks_of(self._table.row(self._splits[split][index]))
+
+    def _tasks_of(self, row: EpisodeRow, table: Any = None) -> Sequence[str]:
+        names = [_TASK_INDEX] if _TASK_INDEX in self._columns else []
+        found = self._data.read(row, names, table=table)
+        if not names:
             return [""] * row.length
-        numbers = self._data.read(row, [_TASK_INDEX])[_TASK_INDEX]
-        return list(self._instructions(row, numbers, range(row.length)))
+        return list(self._instructions(row, found[_TASK_INDEX], range(row.length)))
 
     def stored_digest(self, split: str, index: int) -> int:
         """Returns a digest of the rows of an episode, its tasks, packets and further files.
@@ -448,22 +470,19 @@ class LeRobotSource(RandomAccessSource):
         Raises:
           SourceError: It is damaged.
         """
-        place = self._splits[split][index]
-        row = self._table.row(place)
+        row = self._table.row(self._splits[split][index])
         with source_errors(self._root / row.file, episode=row.key):
-            content: dict[str, Any] = self._data.read(row, [*self._columns])
-            if _TASK_INDEX in content:
-                tasks = self._instructions(row, content[_TASK_INDEX], range(row.length))
-                runs = [f"{len([*rows])} {text}" for text, rows in itertools.groupby(tasks)]
-                content[TASK] = objects(runs)
+            found = self.stored_episode(split, index)
+            content: dict[str, Any] = self._data.read(row, [*self._columns], table=found.table)
             for name in NUMBERS:
                 content.pop(name, None)
-            content |= self._extra_files(row)
+            runs = [f"{len([*rows])} {text}" for text, rows in itertools.groupby(found.tasks)]
+            content |= {TASK: objects(runs), **found.extras}
             crc = 0
             for part in content_of(content):
                 crc = google_crc32c.extend(crc, bytes(part))
-            for name in self._info.videos:
-                crc = google_crc32c.extend(crc, b"%d" % self._span(row, name).digest())
+            for frames in found.frames.values():
+                crc = google_crc32c.extend(crc, b"%d" % frames.digest())
             return int(crc)
 
     def _span(self, row: EpisodeRow, name: str) -> Span:
@@ -520,7 +539,7 @@ class LeRobotSource(RandomAccessSource):
         found = self._data.read(row, [*names, _TIMESTAMP] if names else [SUBTASK_INDEX], span)
         if names:
             return texts_of({name: found[name] for name in names}, found[_TIMESTAMP])
-        texts = [self._subtasks.get(int(number), "") for number in found[SUBTASK_INDEX]]
+        texts = [self.subtasks.get(int(number), "") for number in found[SUBTASK_INDEX]]
         return {"subtask": objects(texts)}
 
     def _is_terminal(self, row: EpisodeRow) -> bool:

@@ -13,7 +13,7 @@ from clip_source import ClipSource
 import rlds
 import rlds.labels
 import rlds.sources
-from rlds.editing import Delete, Trim
+from rlds.editing import Delete, Drop, Merge, Trim
 from rlds.formats.lerobot.language import STYLES
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.labels import labelled
@@ -109,9 +109,9 @@ def test_edits_keep_what_is_said(tmp_path):
     assert found == [*((style, 0.0) for style in styles), ("subtask", 0.2), ("memory", 0.2)]
 
 
-def subtasks(path):
+def subtasks(path, names=("reach", "grasp")):
     """A dataset of an older LeRobot, which numbers subtasks."""
-    table = pa.table({"subtask_index": [0, 1], "subtask": ["reach", "grasp"]})
+    table = pa.table({"subtask_index": [0, 1], "subtask": names})
 
     def change(table):
         rows = np.array(table["frame_index"]) > 2
@@ -128,6 +128,13 @@ def test_numbers_of_subtasks_are_texts(tmp_path):
     for place in (path, tmp_path / "made"):
         texts = rlds.sources.open(place)[0].steps["language"]["subtask"]
         assert texts.tolist() == [["reach", "grasp"][row > 2] for row in range(len(texts))]
+    merge = Merge([subtasks(tmp_path / "other", ("grasp", "reach"))])
+    with pytest.raises(ValueError, match=r"other subtasks .* drop steps/subtask_index and steps/"):
+        rlds.edit(path, merge)
+    rlds.edit(path, merge, Drop("steps/subtask_index"), Drop("steps/language"))
+    assert len(rlds.sources.open(path)) == 6
+    rlds.edit(tmp_path / "made", Merge([subtasks(tmp_path / "third")]))
+    assert len(rlds.sources.open(tmp_path / "made")) == 5
 
 
 def add_labels(path):
