@@ -137,7 +137,10 @@ def kept_features(episodes: Episodes, version: str | None) -> KeptFeatures | Non
     places |= {_STEPS + name for name in (*rlds.STEP_FLAGS, task)}
     places |= {EXTRA_FILES} | ({_STEPS + rlds.DISCOUNT} & now.keys())
     if not any(root_of(path) == LANGUAGE for path in fields.values()):
-        places |= {f"{_STEPS}{LANGUAGE}/{style}" for style in styles_of(before)}
+        said = {f"{_STEPS}{LANGUAGE}/{style}" for style in styles_of(before)}
+        if not said <= now.keys():
+            return None
+        places |= said
     texts = labels_in(path.removeprefix(_STEPS) for path in spec) if is_v3 else {}
     places |= {_STEPS + path for path in texts}
     others = {path: f for path, f in spec.items() if not any(is_in(path, p) for p in places)}

@@ -31,6 +31,7 @@ from rlds.formats.lerobot.language import (
     SUBTASK_INDEX,
     SUBTASKS,
     rows_after,
+    texts_of,
     with_texts,
 )
 from rlds.formats.lerobot.layout import Info
@@ -242,7 +243,7 @@ class LeRobotRows:
         clips = self._clips(episode)
         if not is_stored:
             self._count_anew(steps)
-        if self._kept.texts:
+        if self._kept.texts or (not is_stored and PERSISTENT in self._kept.before):
             steps[self.paths[PERSISTENT]] = self._with_texts(steps)
             clips = {name: cut_clip(clip, 0, episode.num_steps) for name, clip in clips.items()}
         said: dict[str, Any] = json.loads(as_text(about[ROW]))
@@ -273,12 +274,13 @@ class LeRobotRows:
         """The column of language with the texts of other fields."""
         times = (np.arange(len(steps[self.paths[_FRAME]])) / self._info.fps).astype(np.float32)
         times = steps[self.paths[_TIME]] if _TIME in self.paths else times
-        stored = "null"
+        stored, known = "null", {}
         if PERSISTENT in self._kept.before:
-            stored = as_text(steps[self.paths[PERSISTENT]][0])
-        texts = {style: as_texts(steps[path]) for path, style in self._kept.texts.items()}
-        if stored == "null" and f"{LANGUAGE}/subtask" in steps:  # It was in a table of subtasks.
-            texts = {"subtask": as_texts(steps[f"{LANGUAGE}/subtask"]), **texts}
+            column = as_texts(steps[self.paths[PERSISTENT]])
+            stored, known = column[0], texts_of({PERSISTENT: column}, times)
+        fields = {f"{LANGUAGE}/{style}": style for style in STYLES} | dict(self._kept.texts)
+        texts = {style: as_texts(steps[path]) for path, style in fields.items() if path in steps}
+        texts = {s: new for s, new in texts.items() if not np.array_equal(new, known.get(s, ""))}
         said = with_texts(stored, texts, times)
         return np.full(len(times), json.dumps(said, ensure_ascii=False), object)
 

@@ -13,7 +13,7 @@ from clip_source import ClipSource
 import rlds
 import rlds.labels
 import rlds.sources
-from rlds.editing import Delete, Drop, Merge, Trim
+from rlds.editing import Delete, Drop, Merge, Set, Trim
 from rlds.formats.lerobot.language import STYLES
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.labels import labelled
@@ -98,10 +98,13 @@ def test_edits_keep_what_is_said(tmp_path):
     """Of trimmed episodes, the times are counted from the first step that stays, as all are."""
     path = annotated(tmp_path / "raw")
     before = list(rlds.sources.open(path))
-    rlds.edit(path, Delete(episodes=[0]), Trim(3, 6, where="index = 2"), to=tmp_path / "made")
+    told = Set("steps/language/plan", "just do it", where="index = 1")
+    rlds.edit(path, Delete(episodes=[0]), Trim(3, 6, where="index = 2"), told, to=tmp_path / "made")
     for old, new, rows in zip(before[1:], rlds.sources.open(tmp_path / "made"), [(0, 5), (3, 6)]):
         assert len(new) == rows[1] - rows[0]
         for style, texts in old.steps["language"].items():
+            if style == "plan" and rows == (0, 5):
+                texts = np.array(["just do it"] * 5)
             assert new.steps["language"][style].tolist() == texts[slice(*rows)].tolist()
     said = json.loads(new.steps["language_persistent"][0])
     found = [(row["style"], round(row["timestamp"], 6)) for row in said]
