@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any
 
 from typing_extensions import override
 
@@ -19,9 +19,6 @@ from rlds_creator.viewing.labels import EpisodeLabels, Said, ShownLabel, ShownLa
 
 __all__ = ["RecordedLabels"]
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 _VERDICT = ShownLayer(
     name="verdict",
     type="choice",
@@ -30,15 +27,6 @@ _VERDICT = ShownLayer(
     doc="What the episode is worth; its player said so first.",
 )
 _SUCCESS = ShownLayer(name="success", type="choice", choices=("yes", "no"), whole=True)
-
-
-def _refused(method: Callable[P, T]) -> Callable[P, T]:
-    @functools.wraps(method)
-    def called(*args: P.args, **kwargs: P.kwargs) -> T:
-        with refusals():
-            return method(*args, **kwargs)
-
-    return called
 
 
 class RecordedLabels(EpisodeLabels):
@@ -61,7 +49,10 @@ class RecordedLabels(EpisodeLabels):
         self.may_label = may(person, May.TAG)
 
     @override
-    @_refused
+    def refusals(self) -> AbstractContextManager[None]:
+        return refusals()
+
+    @override
     def layers(self) -> list[ShownLayer]:
         labels = self._store.study(self._episode.study).labels
         tags = [
@@ -73,13 +64,11 @@ class RecordedLabels(EpisodeLabels):
         return [_VERDICT, _SUCCESS, *tags]
 
     @override
-    @_refused
     def labels(self) -> list[ShownLabel]:
         tags = [self._tag(tag) for tag in self._store.tags(self._episode.id)]
         return [*self._verdict(), *tags]
 
     @override
-    @_refused
     def add(self, said: Said) -> ShownLabel:
         id, by = self._episode.id, self._person.id
         if said.type == "flag" and said.value is True:
@@ -98,7 +87,6 @@ class RecordedLabels(EpisodeLabels):
         return next(one for one in self._verdict() if one.layer == said.layer)
 
     @override
-    @_refused
     def retract(self, label: str) -> None:
         by = self._person.id
         if label.startswith("verdict:"):
@@ -110,7 +98,6 @@ class RecordedLabels(EpisodeLabels):
         self._recordings.annotate(changed)
 
     @override
-    @_refused
     def restore(self, label: str) -> ShownLabel:
         layer, colon, value = label.partition(":")
         if colon:

@@ -111,24 +111,27 @@ def routes(
         return answer(await in_thread(view.series, request.path_params["path"]))
 
     async def labels(request: Request) -> Response:
-        return answer(await in_thread(_listed, await labels_of(request)))
+        found = await labels_of(request)
+        return answer(await in_thread(_done, found, _listed, found))
 
     async def add_label(request: Request) -> Response:
         found, said = await _to_label(request), await body(request, Said)
-        return answer(await in_thread(_done, found.add, said))
+        return answer(await in_thread(_done, found, found.add, said))
 
     async def declare(request: Request) -> Response:
         found, layer = await _to_label(request), await body(request, ShownLayer)
-        await in_thread(_done, found.declare, layer)
-        return answer(await in_thread(_listed, found))
+        await in_thread(_done, found, found.declare, layer)
+        return await labels(request)
 
     async def retract(request: Request) -> Response:
         found = await _to_label(request)
-        return answer(await in_thread(_done, found.retract, request.path_params["label"]))
+        label = request.path_params["label"]
+        return answer(await in_thread(_done, found, found.retract, label))
 
     async def restore(request: Request) -> Response:
         found = await _to_label(request)
-        return answer(await in_thread(_done, found.restore, request.path_params["label"]))
+        label = request.path_params["label"]
+        return answer(await in_thread(_done, found, found.restore, label))
 
     async def _to_label(request: Request) -> EpisodeLabels:
         found = await labels_of(request)
@@ -161,10 +164,11 @@ def _listed(found: EpisodeLabels) -> dict[str, Any]:
     }
 
 
-def _done(change: Callable[..., T], *args: Any) -> T:
-    """Changes labels; what is wrong with a request, or with where they are kept, is said."""
+def _done(found: EpisodeLabels, do: Callable[..., T], *args: Any) -> T:
+    """Reads or changes labels; says what is wrong with a request, or where they are kept."""
     try:
-        return change(*args)
+        with found.refusals():
+            return do(*args)
     except SourceError:
         raise
     except ValueError as error:

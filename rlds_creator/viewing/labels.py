@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import datetime
+from contextlib import AbstractContextManager
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -75,6 +77,10 @@ class EpisodeLabels(abc.ABC):
     adds: ClassVar[Literal["layer", "tag"]]
     may_label: bool
     why_not: str = ""
+
+    def refusals(self) -> AbstractContextManager[None]:
+        """Returns what the other methods are called in: it may say in its way what they raise."""
+        return contextlib.nullcontext()
 
     @abc.abstractmethod
     def layers(self) -> list[ShownLayer]:
