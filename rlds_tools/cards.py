@@ -155,6 +155,9 @@ def card(
     found = inspect(path, format=format)
     if not isinstance(found, Inspection):
         raise ValueError(f"{path} is a file of records: name the folder of a dataset")
+    from rlds import sources
+    from rlds.editing import lineage_of
+
     source = _source(path, found.format)
     with show_progress(progress) as bars:
         splits = tuple(_counted(source, split, bars) for split in found.splits)
@@ -171,6 +174,7 @@ def card(
         repository=repository,
         tasks=tuple(tasks),
         tags=tuple(tags),
+        lineage=lineage_of(path, sources.Episodes(source, next(iter(source.splits)))),
     )
     written: list[tuple[str | os.PathLike[str], str]] = []
     if output is not None:
@@ -257,6 +261,7 @@ class _About:
     repository: str | None
     tasks: tuple[str, ...]
     tags: tuple[str, ...]
+    lineage: Mapping[str, Any] | None
 
     def missing(self) -> tuple[str, ...]:
         """What nobody has said."""
@@ -323,12 +328,13 @@ class _About:
             "## Loading",
             *self._loading(directory),
             "## Provenance",
-            _provenance(found.metadata),
+            _provenance(found.metadata, self.lineage),
             "## Citation",
             markdown.fenced(self.citation, "bibtex") if self.citation else "No citation is given.",
             "## License",
             text(self.license)
             or "No license is stated. Ask who made the dataset before you use or share it.",
+            *(f"- {text(what)}" for what in (self.lineage or {}).get("conflicts", ())),
         ]
         return "\n\n".join(filter(None, sections)) + "\n"
 
@@ -401,6 +407,7 @@ class _About:
             "datePublished": self.published,
             "citeAs": self.citation,
             "keywords": self.all_tags(),
+            **croissant.provenance(self.lineage),
         }
         below = self._below(directory)
         base = f"{page}/resolve/main/{below}".rstrip("/") + "/" if page else None
@@ -436,8 +443,10 @@ class _About:
 def _license(license: str) -> dict[str, str]:
     if not license:
         return {}
-    if license.lower() in _LICENSES.split():
-        return {"license": license.lower()}
+    from rlds.sources.licenses import spdx_of
+
+    if spdx_of(license) in _LICENSES.split():
+        return {"license": spdx_of(license)}
     name = re.sub(r"[^a-z0-9.]+", "-", license.lower()).strip("-.") or "other"
     link = {"license_link": license} if license.startswith(("https://", "http://")) else {}
     return {"license": "other", "license_name": name, **link}
@@ -478,18 +487,24 @@ def _field_table(fields: Sequence[Field]) -> str:
     return markdown.table(columns, rows)
 
 
-def _provenance(metadata: Mapping[str, Any]) -> str:
+def _provenance(metadata: Mapping[str, Any], lineage: Mapping[str, Any] | None) -> str:
     from rlds_ecosystem.nests import named_leaves
+    from rlds_tools.editing import described
 
+    made = ""
+    if lineage is not None:
+        made = markdown.fenced("\n".join([f"by {lineage['by']}", *described(lineage)]), "text")
+    metadata = {name: value for name, value in metadata.items() if name != "lineage"}
     if not metadata:
-        return "Nothing is recorded about where the data comes from."
+        return made or "Nothing is recorded about where the data comes from."
     rows = []
     for name, value in named_leaves(metadata):
         content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if len(content) > _MOST_CHARACTERS:
             content = f"{content[:_MOST_CHARACTERS]}…"
         rows.append([markdown.code(name), markdown.plain_text(content)])
-    return markdown.table(["recorded", "value"], rows)
+    table = markdown.table(["recorded", "value"], rows)
+    return f"{made}\n\n{table}" if made else table
 
 
 def _repr(text: str) -> str:

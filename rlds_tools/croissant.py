@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from rlds_tools.editing import in_words
+
 if TYPE_CHECKING:
     from etils import epath
 
     from rlds_tools.inspection import Field, Split
 
-__all__ = ["File", "checksum", "describe"]
+__all__ = ["File", "checksum", "describe", "provenance"]
 
 # The vocabulary of the format, as each document repeats it.
 _CONTEXT = {
@@ -21,6 +23,7 @@ _CONTEXT = {
     "@vocab": "https://schema.org/",
     "cr": "http://mlcommons.org/croissant/",
     "dct": "http://purl.org/dc/terms/",
+    "prov": "http://www.w3.org/ns/prov#",
     "rai": "http://mlcommons.org/croissant/RAI/",
     "sc": "https://schema.org/",
     "conformsTo": "dct:conformsTo",
@@ -130,6 +133,37 @@ def describe(
         **{name: value for name, value in facts.items() if value},
         "distribution": [*map(_file_object, files), _file_set(data)],
         "recordSet": [_splits(splits), *(records if data else [])],
+    }
+
+
+def provenance(lineage: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns where a dataset comes from, in the words of PROV: what was done, by which version.
+
+    Args:
+      lineage: What `rlds.editing.lineage_of` returns.
+    """
+    if lineage is None:
+        return {}
+    agent = {"@type": "prov:SoftwareAgent", "prov:label": lineage["by"]}
+    return {
+        "prov:wasGeneratedBy": [
+            {
+                "@type": "prov:Activity",
+                "prov:label": in_words(operation),
+                "prov:wasAssociatedWith": agent,
+            }
+            for operation in lineage["operations"]
+        ],
+        "prov:wasDerivedFrom": [
+            {
+                "@type": "prov:Entity",
+                "prov:label": part["name"],
+                "identifier": part["digest"],
+                **({"license": part["license"]} if part["license"] else {}),
+                **provenance(part["lineage"]),
+            }
+            for part in lineage["from"]
+        ],
     }
 
 

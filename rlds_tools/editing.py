@@ -8,14 +8,18 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from rlds import editing
+from rlds import editing, sources
+from rlds.sources import lineage as lineages
+from rlds.sources.episode_fields import ORIGIN, as_converted
 from rlds_ecosystem import import_extra
 from rlds_tools.results import Block, Result, count
 
 __all__ = [
     "Edit",
     "Lineage",
+    "described",
     "edit",
+    "in_words",
     "inspect_lineage",
     "numbers_of",
     "operations_of",
@@ -59,43 +63,64 @@ class Lineage(Result):
       path: The dataset.
       lineage: What `rlds.editing.lineage_of` returns; None if nothing is known.
       episode: Where one of its episodes was in each dataset before, if it was asked for.
+      origin: In which file, and in which of its rows, that was at first.
     """
 
     path: str
     lineage: Mapping[str, Any] | None
     episode: Sequence[tuple[str, str, int]] | None = None
+    origin: sources.Origin | None = None
 
     def blocks(self) -> Iterable[Block]:
         """Yields what there is to see."""
-        if self.lineage is None:
-            yield f"{self.path}: no lineage is kept: it was not edited"
-        elif self.episode is not None:
-            yield f"{self.path}, that episode was before:"
+        if self.episode is not None:
+            yield f"{self.path}, that episode comes from:"
             yield from (f"  {name}, {split}, {index}" for name, split, index in self.episode)
+            if self.origin is not None:
+                yield f"  in {self.origin.file}, rows {self.origin.begin} to {self.origin.end}"
+        elif self.lineage is None:
+            yield f"{self.path}: no lineage is kept: it was neither converted nor edited"
         else:
             yield f"{self.path}, by {self.lineage['by']}"
-            yield from _described(self.lineage, "  ")
+            yield from described(self.lineage, "  ")
 
 
-def _described(lineage: Mapping[str, Any], indent: str) -> Iterable[str]:
+def in_words(operation: Mapping[str, Any]) -> str:
+    """Returns what an operation of a lineage does."""
+    arguments = [f"{k}: {value}" for k, value in operation.items() if k not in ("do", "rows")]
+    return f"{operation['do']} {', '.join(arguments)}".rstrip()
+
+
+def described(lineage: Mapping[str, Any], indent: str = "") -> Iterable[str]:
+    """Yields what a lineage says, in words."""
     for said in lineage["operations"]:
-        arguments = ", ".join(f"{name}: {value}" for name, value in said.items() if name != "do")
-        yield f"{indent}{said['do']} {arguments}"
-    yield f"{indent}{lineage['kept']} of {count(lineage['of'], 'episode')}, from"
+        yield indent + in_words(said)
+    yield from (f"{indent}license: {what}" for what in lineage.get("conflicts", ()))
+    kept, of = lineage.get("kept"), lineage.get("of")
+    counted = "episodes" if kept is None else count(kept if of is None else of, "episode")
+    yield f"{indent}{counted if of is None else f'{kept} of {counted}'}, from"
     for part in lineage["from"]:
         facts = [part["format"], part["license"] or "no license", part["digest"]]
         yield f"{indent}  {part['name']} ({', '.join(facts)})"
         if part["lineage"]:
-            yield from _described(part["lineage"], indent + "    ")
+            yield from described(part["lineage"], indent + "    ")
 
 
 def inspect_lineage(path: str, split: str | None = None, episode: int | None = None) -> Lineage:
     """Returns where a dataset comes from, or one of its episodes."""
     found = editing.lineage_of(path)
-    if found is None or episode is None:
+    if episode is None:
         return Lineage(path, found)
-    split = split or next(iter(found["episodes"]))
-    return Lineage(path, found, editing.origin_of(found, split, episode))
+    traces = (found or {}).get("episodes", {})
+    opened = sources.open(path, split or next(iter(traces), None))
+    place, origin = opened.place(range(len(opened))[episode]), None
+    before: list[tuple[str, str, int]] = []
+    if found is not None and place[0] in traces:
+        before, origin = lineages.traced(found, *place)
+    if origin is None:  # Datasets of TFDS say it of each episode, and so do copies of these.
+        read = opened.peek(episode)
+        origin = as_converted(read).origin if not before or ORIGIN in read.metadata else None
+    return Lineage(path, found, before, origin)
 
 
 def edit(
@@ -146,7 +171,8 @@ def operations_of(given: Mapping[str, Any]) -> list[editing.Operation]:
         fields = dict(_pair(text, "map") for text in given["map_fields"])
         fills = {name: _value(text) for name, text in map(_filled, given["fill"])}
         missing: Literal["error", "drop"] = "drop" if given["drop_missing"] else "error"
-        found.append(editing.Merge(given["merge"], fields, fills, missing))
+        duplicates: Literal["error", "keep", "drop"] = given["duplicates"] or "error"
+        found.append(editing.Merge(given["merge"], fields, fills, missing, duplicates))
     found += [editing.Delete(condition) for condition in given["delete"]]
     found += [editing.Keep(condition) for condition in given["keep"]]
     if given["episodes"]:

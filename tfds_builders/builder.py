@@ -21,7 +21,7 @@ from tensorflow_datasets.core.dataset_builder import FileReaderBuilder
 from rlds.raw_files import archives
 from rlds.raw_files.input_files import state_of
 from rlds.raw_files.untrusted import SourceChangedError
-from rlds.sources import reading
+from rlds.sources import lineage, reading
 from rlds.sources.options import Option, options_of
 from rlds.sources.restored import with_sidecar
 from rlds.sources.source import Source
@@ -307,6 +307,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
                 "splits": {split: report.to_json() for split, report in self._reports.items()},
                 **({} if original is None else {"original": original}),
             }
+            metadata[lineage.KEY] = self._lineage(source)
         return {
             "description": source.description or _DESCRIPTION,
             "homepage": source.homepage or None,
@@ -314,6 +315,19 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             "license": source.license or None,
             "metadata": tfds.core.MetadataDict(metadata),
         }
+
+    def _lineage(self, source: Source) -> dict[str, Any]:
+        """Where the episodes come from; each says by itself in which file it was."""
+        options = {
+            "name": self.name,
+            "version": str(self.version),
+            "file_format": self.info.file_format.value,
+            "shuffle": self._shuffle,
+            "float64": self._storage.float64,
+            "tensor_encoding": self._storage.tensor_encoding,
+        }
+        said = lineage.converted(source, "tfds", options)
+        return lineage.without_episodes(said)
 
     def download_and_prepare(
         self,

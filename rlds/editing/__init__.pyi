@@ -2,9 +2,8 @@ from rlds.editing.editing import Edit as Edit
 from rlds.editing.editing import Edited as Edited
 from rlds.editing.editing import edit as edit
 from rlds.editing.editing import prepare_edit as prepare_edit
-from rlds.editing.lineage import lineage_of as lineage_of
-from rlds.editing.lineage import origin_of as origin_of
 from rlds.editing.operations import Add as Add
+from rlds.editing.operations import Convert as Convert
 from rlds.editing.operations import Delete as Delete
 from rlds.editing.operations import Describe as Describe
 from rlds.editing.operations import Drop as Drop
@@ -18,3 +17,5 @@ from rlds.editing.operations import Split as Split
 from rlds.editing.operations import Trim as Trim
 from rlds.editing.operations import as_recipe as as_recipe
 from rlds.editing.operations import from_recipe as from_recipe
+from rlds.sources.lineage import lineage_of as lineage_of
+from rlds.sources.lineage import origin_of as origin_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +13,9 @@ from rlds.editing.changes import Change, Renamed
 from rlds.editing.edited import EditedSource, Part, Rows, fields_of, source_of
 from rlds.editing.unifying import unify
 from rlds.sources.episodes import Episodes
+from rlds.sources.lineage import digest_of_rows, free_name
 from rlds.sources.opening import open as open_episodes
+from rlds.sources.queries import check_repeatable
 from rlds.sources.rates import rate_in
 from rlds.sources.source import SourceEpisode
 from rlds_ecosystem import stores
@@ -42,6 +45,10 @@ class Draft:
       facts: Attributes of sources that become others, such as `license`.
       notes: What was done that nobody asked for in so many words.
       uses_tables: Whether the tables of episodes were asked.
+      asked: Which episodes each condition chose, see `lineage.digest_of_rows`.
+      expected: Which they chose when the recipe was made.
+      duplicates: What becomes of episodes that two merged datasets have, see `Merge`.
+      target: The format of the new dataset and its options, if an operation names it.
     """
 
     def __init__(self, episodes: Episodes, name: str, progress: bool | None = None) -> None:
@@ -59,11 +66,36 @@ class Draft:
         self.facts: dict[str, str] = {}
         self.notes: list[str] = []
         self.uses_tables = False
+        # Which rows each condition chose; which it is said to have chosen in a recipe.
+        self.asked: dict[str, str] = {}
+        self.expected: dict[str, str] = {}
+        self.duplicates = "error"
+        self.target: tuple[str, Mapping[str, Any]] | None = None
 
     def change(self, change: Change) -> None:
         """Adds a change of fields."""
         self._changes.append(change)
         self.fields = change.fields
+
+    def in_split(self, split: str) -> np.ndarray:
+        """Returns which episodes are in a split, or in a part such as `train[:10%]`.
+
+        Raises:
+          KeyError: There is no such split; says which there are.
+          ValueError: Datasets were merged, or there is no such part.
+        """
+        if len(self.parts) > 1:
+            raise ValueError(f"split: {split!r} of several datasets; choose episodes with keep")
+        (part,) = self.parts.values()
+        begins: dict[str, int] = {}
+        number = 0
+        for name, begin, end in part.episodes.ranges:
+            begins[name] = number - begin
+            number += end - begin
+        chosen = np.zeros(number, np.bool_)
+        for name, begin, end in Episodes(part.episodes.source, split).ranges:
+            chosen[begins[name] + begin : begins[name] + end] = True
+        return chosen
 
     def some(self, where: str | None) -> np.ndarray:
         """Returns for which episodes a condition holds; all without one."""
@@ -87,12 +119,15 @@ class Draft:
         return chosen
 
     def _where(self, condition: str) -> np.ndarray:
+        check_repeatable(condition)
         found, self.uses_tables = [], True
         for part in self.parts.values():
             chosen = np.zeros(len(part.episodes), np.bool_)
             chosen[part.episodes.table(progress=self._progress).where(condition)] = True
             found.append(chosen)
-        return np.concatenate(found)
+        chosen = np.concatenate(found)
+        self.asked[condition] = digest_of_rows(np.flatnonzero(chosen), len(chosen))
+        return chosen
 
     def column(self, name: str) -> list[Any]:
         """Returns a column of the table of episodes.
@@ -101,6 +136,7 @@ class Draft:
           ValueError: There is none; says which there are.
         """
         values: list[Any] = []
+        self.uses_tables = True
         for part in self.parts.values():
             table = part.episodes.table(progress=self._progress)
             if name not in table.columns:
@@ -108,22 +144,36 @@ class Draft:
             values += table.arrow([name])[name].to_pylist()
         return values
 
-    def duplicates(self) -> dict[tuple[str, str], int]:
-        """Returns how many episodes of merged datasets have the same steps as one of another.
+    def settle_duplicates(self) -> None:
+        """Finds the episodes of merged datasets that have the same steps as one of another.
 
-        Returns:
-          The numbers, by the splits that the two are in.
+        Raises:
+          ValueError: One is in a split, and the other one in another: a leak.
         """
+        if len(self.parts) == 1:
+            return
         names = np.repeat([*self.parts], [len(part.episodes) for part in self.parts.values()])
-        seen: dict[bytes, tuple[str, str]] = {}
-        found: dict[tuple[str, str], int] = {}
+        seen: dict[bytes, int] = {}
+        found: dict[tuple[str, str], list[int]] = {}
         for row, digest in enumerate(self.column("digest")):
             if not self.kept[row] or digest is None:
                 continue
-            name, split = seen.setdefault(digest, (names[row], self.split[row]))
-            if name != names[row]:
-                found[split, self.split[row]] = found.get((split, self.split[row]), 0) + 1
-        return found
+            first = seen.setdefault(digest, row)
+            if names[first] != names[row]:
+                found.setdefault((self.split[first], self.split[row]), []).append(row)
+        for (one, other), rows in found.items():
+            what = f"episodes that are in two datasets, in {one} and in {other}: {len(rows)}"
+            if self.duplicates == "drop":
+                self.kept[rows] = False
+                what += "; the later ones are left out"
+            elif one != other and self.duplicates == "error":
+                first = int(np.searchsorted(np.flatnonzero(names == names[rows[0]]), rows[0]))
+                raise ValueError(
+                    f"merge: {what}, the first is episode {first} of {names[rows[0]]}: what is "
+                    "learned from the one would be tested with the other. Leave out the later "
+                    "ones (duplicates='drop', --duplicates drop), or keep them ('keep')"
+                )
+            self.notes.append(what)
 
     def example(self) -> SourceEpisode:
         """Returns the first episode that stays, as the changes so far leave it."""
@@ -147,8 +197,9 @@ class Draft:
         datasets = {first: part.episodes}
         for path in paths:
             name = os.fspath(path)
-            datasets[_free(name, datasets)] = _with_files(open_episodes(path, "all"))
+            datasets[free_name(name, datasets)] = _with_files(open_episodes(path, "all"))
         _check_rates(datasets)
+        _check_environments(datasets)
         renamed = {name: self._renamed(name, names, datasets) for name in datasets}
         fields = {
             name: (renamed[name][-1].fields if renamed[name] else fields_of(episodes))
@@ -228,20 +279,28 @@ def _splits_of(episodes: Episodes) -> np.ndarray:
     return names
 
 
-def _free(name: str, taken: Mapping[str, Any]) -> str:
-    number = 2
-    free = name
-    while free in taken:
-        free, number = f"{name} ({number})", number + 1
-    return free
-
-
 def _check_rates(datasets: Mapping[str, Episodes]) -> None:
     rates = {name: rate_in(episodes.metadata) for name, episodes in datasets.items()}
     known = {name: rate for name, rate in rates.items() if rate is not None}
     if len(set(known.values())) > 1:
         said = ", ".join(f"{rate:g} in {name}" for name, rate in known.items())
         raise ValueError(f"merge: the numbers of steps in a second differ: {said}")
+
+
+def _check_environments(datasets: Mapping[str, Episodes]) -> None:
+    """Checks that datasets that say which environment they are of, as Minari's, say the same."""
+    known: dict[str, Any] = {}
+    for name, episodes in datasets.items():
+        said = episodes.metadata.get("minari", {}).get("env_spec")
+        spec = json.loads(said) if isinstance(said, str) else said
+        if isinstance(spec, Mapping):
+            known[name] = {key: it for key, it in spec.items() if key != "max_episode_steps"}
+    for name, spec in known.items():
+        first, other = next(iter(known.items()))
+        if spec != other:
+            key = min(key for key in {*spec, *other} if spec.get(key) != other.get(key))
+            what = f"{other.get(key)!r} in {first}, {spec.get(key)!r} in {name}"
+            raise ValueError(f"merge: the environments differ in {key}: {what}")
 
 
 def _prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:

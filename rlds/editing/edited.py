@@ -237,12 +237,6 @@ class EditedSource(RandomAccessSource):
         """Returns the numbers of the parts that episodes are of."""
         return np.searchsorted(self._ends, rows, side="right")
 
-    def origin_of(self, split: str, index: int) -> tuple[int, str, int]:
-        """Returns where an episode is from: the number of the part, its split and its index."""
-        row = self._row(split, index)
-        part, (name, number) = self._place(row)
-        return next(i for i, other in enumerate(self._parts) if other is part), name, number
-
     def _row(self, split: str, index: int) -> int:
         return int(self._rows.splits[split][index])
 

@@ -11,18 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from rlds.editing import lineage
 from rlds.editing.drafts import Draft, state_of
 from rlds.editing.edited import fields_of, source_of
 from rlds.editing.operations import Describe, Operation, as_recipe
+from rlds.sources import lineage
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import LINEAGE, Export, Exported, export_class, prepare, write_export
+from rlds.sources.exporting import Export, Exported, export_class, prepare, write_export
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.rates import rate_in
 from rlds.sources.source import Source, StoredSource
 from rlds_ecosystem import stores
 from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.replacing import FOLDER, replaced
+from rlds_ecosystem.whole_files import write_at_once
 
 __all__ = ["Edit", "Edited", "edit", "prepare_edit"]
 
@@ -83,6 +84,7 @@ class Edit:
       stale: Files of others in the folder that are wrong for what becomes of it; they are left out.
       notes: What is done that nobody asked for in so many words.
       licenses: Under which terms the datasets are that it is made of, by their names.
+      lineage: What is said of the new dataset, see `rlds.sources.lineage`.
     """
 
     def __init__(
@@ -96,19 +98,27 @@ class Edit:
         first = next(iter(draft.parts.values()))
         self.source, self.format_before = source_of(first.episodes), first.episodes.format
         self.episodes, self.inputs = first.episodes, draft.inputs
-        self._recipe = as_recipe(operations)
+        draft.settle_duplicates()
+        self._recipe = _with_rows(as_recipe(operations), draft.asked)
+        if draft.target is None and format != self.format_before:
+            options = {"options": lineage.as_json(target_options)} if target_options else {}
+            self._recipe.append({"do": lineage.CONVERT, "format": format, **options})
         self.of = len(draft.kept)
         kept = int(draft.kept.sum())
         known = {}
         if draft.uses_tables:
             known = {n: lineage.digest_of_episodes(p.episodes) for n, p in draft.parts.items()}
-        self._lineage = lineage.made(self._recipe, draft.parts, kept=kept, known=known)
+        datasets = {name: part.episodes for name, part in draft.parts.items()}
+        license = draft.facts.get("license", self.source.license)
+        self.lineage = lineage.made(
+            self._recipe, datasets, kept=kept, of=self.of, license=license, known=known
+        )
         self.described = {
             operation.name: operation.value
             for operation in operations
             if isinstance(operation, Describe)
         }
-        draft.metadata = {**_without_layout(draft, format), LINEAGE: self._lineage}
+        draft.metadata = _without_layout(draft, format)
         self.view = draft.view()
         self.num_episodes = {name: self.view.num_episodes(name) for name in self.view.splits}
         self.licenses = {
@@ -126,16 +136,17 @@ class Edit:
         self.notes += [
             f"{file} is left out: it is of the episodes as they were" for file in self.stale
         ]
-        if len(draft.parts) > 1:
-            self.notes += [
-                f"episodes that are in two datasets, in {one} and in {other}: {number}"
-                for (one, other), number in draft.duplicates().items()
-            ]
+        self.notes += [
+            f"{where!r} chose {rows} when the recipe was made, and {draft.asked[where]} now"
+            for where, rows in draft.expected.items()
+            if draft.asked.get(where, rows) != rows
+        ]
         whole = self._export("+".join(self.view.splits))
         self.placements = tuple(whole.placements())
         self.keeps_splits, self.is_split = whole.keeps_splits, draft.is_split
 
     def _notes_on_licenses(self) -> Iterator[str]:
+        yield from (f"license: {what}" for what in self.lineage.get("conflicts", ()))
         known = set(self.licenses.values())
         if len(self.licenses) > 1 and known != {""}:
             said = ", ".join(
@@ -144,7 +155,8 @@ class Edit:
             yield f"licenses{' differ' if len(known) > 1 else ''}: {said}"
 
     def _export(self, split: str) -> Export:
-        return prepare(Episodes(self.view, split), self.format, **self._options)
+        episodes = Episodes(self.view, split)
+        return prepare(episodes, self.format, said=self.lineage, **self._options)
 
     def targets(self, to: str | os.PathLike[str]) -> dict[str, list[str]]:
         """Returns the new datasets with their splits: one, or a folder or a file for each split."""
@@ -173,16 +185,7 @@ class Edit:
         found = write_export(writer, path, at=at, **dataclasses.asdict(settings))
         if self.described and not settings.allow_loss:
             self._check_is_described(path, writer.read_options())
-        if stores.is_local(path):
-            self.write_lineage(path, splits)
         return found
-
-    def write_lineage(self, path: str | os.PathLike[str], splits: Sequence[str]) -> None:
-        """Writes the lineage of one of the new datasets beside it."""
-        episodes = {split: lineage.origins(self.view, split) for split in splits}
-        if not self.keeps_splits:
-            episodes = {"train": [run for runs in episodes.values() for run in runs]}
-        lineage.write_lineage(path, self._lineage, episodes)
 
     def _check_is_described(self, path: str | os.PathLike[str], options: Mapping[str, Any]) -> None:
         """Checks that what an edit says of the dataset as a whole is in it."""
@@ -223,7 +226,11 @@ def prepare_edit(
     draft = Draft(episodes, name, progress)
     for operation in operations:
         operation.apply(draft)
-    return Edit(draft, operations, to_format or episodes.format, target_options or {})
+        draft.expected |= operation.rows or {}
+    target, said = draft.target or (episodes.format, {})
+    if to_format is not None and to_format != target:
+        target, said, draft.target = to_format, {}, None
+    return Edit(draft, operations, target, {**said, **(target_options or {})})
 
 
 def edit(
@@ -307,11 +314,14 @@ def _in_place(
         if state_of(made.episodes) != made.inputs:
             raise StorageError(f"{target} has changed since it was opened; do it again")
         found = made.write(draft, splits, settings, at=target)
+        said = lineage.file_of(draft).read_bytes()
         if target.is_dir():
             known = {os.path.abspath(path) for path in (*made.source.inputs(), *made.stale)}
             _copy_others(target, draft, known)
-    if target.is_file():  # That of a file is beside it.
-        made.write_lineage(target, splits)
+    if lineage.is_beside(target):
+        beside = lineage.file_of(target)
+        beside.parent.mkdir(exist_ok=True)
+        write_at_once(beside, said)
     return dataclasses.replace(found, path=os.fspath(target))
 
 
@@ -342,6 +352,17 @@ def _target_of(made: Edit, path: str | os.PathLike[str]) -> Path:
 def _place_of(source: Source, path: str | os.PathLike[str]) -> str | os.PathLike[str]:
     """Where a dataset is that was opened by a path, which may be above it."""
     return source.directory if isinstance(source, StoredSource) else path
+
+
+def _with_rows(recipe: list[dict[str, Any]], asked: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Operations with which episodes their conditions chose, and without what they chose before."""
+    made = []
+    for said in recipe:
+        parts = said.get("parts", {}).values()
+        where = [text for text in (said.get("where"), *parts) if text in asked]
+        rest = {name: value for name, value in said.items() if name != "rows"}
+        made.append({**rest, **({"rows": {text: asked[text] for text in where}} if where else {})})
+    return made
 
 
 def _without_layout(draft: Draft, format: str) -> dict[str, Any]:

@@ -18,11 +18,13 @@ from typing_extensions import override
 
 from rlds.editing.changes import Added, Dropped, Filled, Renamed
 from rlds.editing.drafts import Draft
+from rlds.sources import lineage
 from rlds.sources.source import FACTS, SourceEpisode
 from rlds_ecosystem.names import what_there_is
 
 __all__ = [
     "Add",
+    "Convert",
     "Delete",
     "Describe",
     "Drop",
@@ -39,14 +41,17 @@ __all__ = [
 ]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Operation(abc.ABC):
     """One of the things that an edit does.
 
     Attributes:
       do: What a recipe calls it.
+      rows: In a recipe, which episodes each of its conditions chose when it was made.
     """
 
     do: ClassVar[str]
+    rows: Mapping[str, str] | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @abc.abstractmethod
     def apply(self, draft: Draft) -> None:
@@ -314,6 +319,9 @@ class Merge(Operation):
       fields: Which of their fields is which of the first dataset: theirs by path, then ours.
       fills: The values of fields that not all have.
       missing: What becomes of other fields that not all have: "error", or "drop".
+      duplicates: What becomes of episodes that have the same steps as one of another dataset:
+        "drop" leaves the later one out, "keep" keeps both. So does "error", unless the two are in
+        different splits.
     """
 
     do = "merge"
@@ -321,17 +329,44 @@ class Merge(Operation):
     fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fills: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     missing: Literal["error", "drop"] = "error"
+    duplicates: Literal["error", "keep", "drop"] = "error"
 
     @override
     def apply(self, draft: Draft) -> None:
         if self.missing not in ("error", "drop"):
             raise ValueError(f"merge: missing: got {self.missing!r}, expected 'error' or 'drop'")
+        if self.duplicates not in ("error", "keep", "drop"):
+            expected = "'error', 'keep' or 'drop'"
+            raise ValueError(f"merge: duplicates: got {self.duplicates!r}, expected {expected}")
+        draft.duplicates = self.duplicates
         draft.merge(self.paths, self.fields, self.fills, drops_missing=self.missing == "drop")
+
+
+@dataclasses.dataclass(frozen=True)
+class Convert(Operation):
+    """Writes another format.
+
+    Attributes:
+      format: The format.
+      split: Which of the splits, or which part of them, such as `train[:10%]`; all if None.
+      options: Options of the format.
+    """
+
+    do = lineage.CONVERT
+    format: str
+    split: str | None = None
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @override
+    def apply(self, draft: Draft) -> None:
+        draft.target = self.format, self.options
+        if self.split is not None:
+            draft.kept &= draft.in_split(self.split)
 
 
 _OPERATIONS: Mapping[str, type[Operation]] = {
     kind.do: kind
-    for kind in (Merge, Delete, Keep, Trim, Set, Describe, Rename, Drop, Add, Fix, Split)
+    for kind in (Merge, Delete, Keep, Trim, Set, Describe, Rename, Drop, Add, Fix, Split, Convert)
 }
 
 
@@ -374,28 +409,14 @@ def _operation(number: int, said: Any) -> Operation:
 
 def _arguments(operation: Operation) -> dict[str, Any]:
     found = {}
-    for field in dataclasses.fields(operation):  # type: ignore[arg-type]
+    for field in dataclasses.fields(operation):
         value = getattr(operation, field.name)
         default = field.default
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         if value != default:
-            found[field.name] = _as_json(value)
+            found[field.name] = lineage.as_json(value)
     return found
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _as_json(each) for name, each in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, list | tuple | range):
-        return [_as_json(each) for each in value]
-    if callable(value):
-        return f"{value.__module__}:{value.__qualname__}"
-    return value
 
 
 def _imported(name: str) -> Callable[[SourceEpisode], Any]:

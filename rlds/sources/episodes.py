@@ -50,6 +50,7 @@ class Episodes(Sequence[SourceEpisode]):
       source: The source.
       split: The name of a split, or what TFDS calls a part of it, see `tfds_files.splits`.
       format: The name of the format.
+      said: What is said of the data as a whole, beside what the source says.
 
     Attributes:
       source: The source.
@@ -74,8 +75,16 @@ class Episodes(Sequence[SourceEpisode]):
     (10, -1.0)
     """
 
-    def __init__(self, source: Source, split: str = "train", *, format: str = "") -> None:
+    def __init__(
+        self,
+        source: Source,
+        split: str = "train",
+        *,
+        format: str = "",
+        said: Mapping[str, Any] | None = None,
+    ) -> None:
         self.source, self.split, self.format = source, split, format
+        self._said = dict(said or {})
         self._is_whole = split in source.splits
         self._episodes = _reader(source, split) if self._is_whole else _Part(source, split)
         with reading.errors_of(source):
@@ -119,7 +128,7 @@ class Episodes(Sequence[SourceEpisode]):
     def metadata(self) -> Mapping[str, Any]:
         """What is said of the data as a whole, in the types of JSON."""
         with reading.errors_of(self.source):
-            return self.source.metadata()
+            return {**self.source.metadata(), **self._said}
 
     def __len__(self) -> int:
         return self._episodes.count()
@@ -281,7 +290,7 @@ class Episodes(Sequence[SourceEpisode]):
           TypeError: The episodes cannot be read in any order.
           ValueError: It is no such expression, or there is no such column; says which there are.
         """
-        return self.select(self.table(progress=progress).where(condition))
+        return self._selected(self.table(progress=progress).where(condition), condition)
 
     def select(self, indices: Iterable[int]) -> Episodes:
         """Returns some of the episodes, in the order of their numbers here.
@@ -293,6 +302,9 @@ class Episodes(Sequence[SourceEpisode]):
           IndexError: There is no such episode.
           TypeError: The episodes cannot be read in any order.
         """
+        return self._selected(indices)
+
+    def _selected(self, indices: Iterable[int], condition: str | None = None) -> Episodes:
         if not isinstance(self.source, RandomAccessSource):
             where = files_of(self.source)
             raise TypeError(f"{where}: episodes are read in their order; convert them first")
@@ -307,12 +319,12 @@ class Episodes(Sequence[SourceEpisode]):
         which = np.searchsorted(firsts, numbers, side="right") - 1
         rows, names = numbers - (firsts - begins)[which], np.array(splits)[which]
         chosen = {split: rows[names == split] for split in dict.fromkeys(splits)}
-        source = SelectedSource(self.source, chosen)
+        source = SelectedSource(self.source, chosen, condition)
         return Episodes(source, "+".join(chosen), format=self.format)
 
     def __reduce__(self) -> Any:
         # What was read of the files, and what is open, is not for other processes.
-        return _reopened, (self.source, self.split, self.format)
+        return _reopened, (self.source, self.split, self.format, self._said)
 
     def _checked(self, index: Any) -> int:
         try:
@@ -392,8 +404,8 @@ def _is_of_sizes(column: Any, field: Any) -> bool:
     )
 
 
-def _reopened(source: Source, split: str, name: str) -> Episodes:
-    return Episodes(source, split, format=name)
+def _reopened(source: Source, split: str, name: str, said: Mapping[str, Any]) -> Episodes:
+    return Episodes(source, split, format=name, said=said)
 
 
 def _described(fields: Mapping[str, Any], indent: str) -> Iterator[str]:

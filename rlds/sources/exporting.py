@@ -22,7 +22,7 @@ import numpy as np
 
 import rlds
 import tfds_files
-from rlds.sources import reading
+from rlds.sources import lineage, reading
 from rlds.sources.digests import as_array, content_of, text_of
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.episodes import Episodes, as_values
@@ -48,7 +48,6 @@ from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.whole_files import made_at_once
 
 __all__ = [
-    "LINEAGE",
     "PNGS",
     "Export",
     "Exported",
@@ -75,9 +74,6 @@ _FACTS = ("key", "truncated", "complete", "final_observation_known")
 _INEXACT = ("changed", "lost", "renumbered")
 # How files are called that no format has a folder for.
 _SUFFIXES_OF_FILES = (".bag", ".h5", ".hdf5", ".json", ".mcap", ".npz", ".parquet", ".tar", ".zip")
-LINEAGE = "lineage"
-"""What the metadata of a dataset calls that of which edits it was made."""
-
 # Why a field whose images are files is none of files when it is read back.
 PNGS = "the pixels of PNG files; the files are not kept"
 
@@ -133,6 +129,8 @@ class Export(abc.ABC):
       skip_damaged: Whether `each` leaves out episodes that cannot be read.
       left_out: What is wrong with those that it left out.
       number: Which of the episodes `each` yielded last.
+      lineage: What is said of where they come from, see `rlds.sources.lineage`.
+      traces: Where those of each split come from that were written.
     """
 
     format: ClassVar[str]
@@ -150,6 +148,8 @@ class Export(abc.ABC):
         self.skip_damaged = False
         self.left_out: list[SourceError] = []
         self.number = -1
+        self.lineage: Mapping[str, Any] | None = None
+        self.traces: dict[str, lineage.Trace] = {}
         self._advance: Callable[[], None] = lambda: None
         self._digest: Callable[[SourceEpisode | Place], int] = lambda episode: 0
         self._digests: dict[int, int] = {}
@@ -239,9 +239,9 @@ class Export(abc.ABC):
             places = [
                 source.stored_at(*self.episodes.place(index)) for index in range(len(self.episodes))
             ]
-            said = {**self._said_of(source), LINEAGE: None}
+            said = {**self._said_of(source), lineage.KEY: None}
             for other in {place.source if place else None for place in places}:
-                if other is None or {LINEAGE: None, **self._said_of(other)} != said:
+                if other is None or {lineage.KEY: None, **self._said_of(other)} != said:
                     return {}
         return found
 
@@ -276,7 +276,7 @@ class Export(abc.ABC):
 
     def _each(self, copies: Callable[[Place], bool]) -> Iterator[SourceEpisode | Place]:
         source = self.episodes.source
-        self._digests, self._copied = {}, set()
+        self._digests, self._copied, self.traces = {}, set(), {}
         for index in itertools.count() if self.order is None else self.order:
             if not self.episodes.has(index):
                 break
@@ -287,7 +287,7 @@ class Export(abc.ABC):
                 if place is not None and copies(place):
                     self._digests[index] = self._digest(place)
                     self._copied.add(index)
-                    self.number = index
+                    self._note(index, place.source.origin(place.split, place.index))
                     yield place
                     self._advance()
                     continue
@@ -300,12 +300,25 @@ class Export(abc.ABC):
                 if what := self.why_unsupported(episode.outline):
                     raise ValueError(f"episode {episode.key}: {what}")
                 self._digests[index] = self._digest(self.compared(episode))
-                self.number = index
+                self._note(index, episode.origin)
                 yield episode
             self._advance()
         if not self._digests:
             none = ValueError(f"the split {self.episodes.split!r} has no episodes to write")
             raise self.left_out[0] if self.left_out else none
+
+    def _note(self, index: int, origin: Origin | None) -> None:
+        self.number = index
+        source, (split, number) = self.episodes.source, self.episodes.place(index)
+        if self.lineage is None:
+            return
+        name = split if self.keeps_splits else ""
+        if name not in self.traces:
+            self.traces[name] = lineage.Trace(self.lineage, source.bases())
+        if isinstance(source, RandomAccessSource):
+            base, _ = source.base_at(split, number)
+            source, split, number = base.source, base.split, base.index
+        self.traces[name].add(source, split, number, origin)
 
     def each_or_stored(self, copies: Callable[[Place], bool]) -> Iterator[SourceEpisode | Place]:
         """Yields the episodes as `each` does; those to be copied as they are stored, as places.
@@ -591,6 +604,11 @@ def write_export(
         pairs = enumerate(writer._digests)
         others = (pair for pair in pairs if renumbers or pair[1] not in writer._copied)
         carry(writer.episodes, others, again, draft, at or path)
+        traces = {split or again.splits[0]: trace for split, trace in writer.traces.items()}
+        if writer.lineage is not None and not lineage.is_beside(draft):
+            lineage.write_beside(draft, writer.lineage, traces)
+    if writer.lineage is not None and os.path.exists(path) and lineage.is_beside(path):
+        lineage.write_beside(path, writer.lineage, traces)
     writer.finish(path)
     left_out = tuple(map(str, writer.left_out))
     return Exported(os.fspath(path), format, *counts, placements, left_out)
@@ -603,14 +621,19 @@ def prepare(
     split: str | None = None,
     source_format: str | None = None,
     source_options: Mapping[str, Any] | None = None,
+    said: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Export:
-    """Returns what will write episodes in a format, for its `placements`; see `export`."""
+    """Returns what will write episodes in a format, for its `placements`; see `export`.
+
+    `said` is their lineage; if it is None, that of a conversion.
+    """
     written_by = export_class(format)
     known = options_of(written_by)
     if unknown := options.keys() - known.keys():
         names = ", ".join(map(str, known.values())) or "none"
         raise TypeError(f"{format} has no option {min(unknown)!r}; its options are: {names}")
+    name = ""
     if isinstance(source, Episodes):
         split, source_format = split or source.split, source.format
         source = source.source
@@ -618,9 +641,17 @@ def prepare(
         split = split or "all"
     else:
         found = open_episodes(source, split, format=source_format, **(source_options or {}))
+        name = os.fspath(source)
         split, source_format, source = found.split, found.format, found.source
-    source = source.with_image_files()
-    return written_by(Episodes(source, split, format=source_format or ""), **options)
+    source, source_format = source.with_image_files(), source_format or ""
+    if said is None:
+        said = lineage.converted(
+            source, format, options, name=name, source_format=source_format, split=split
+        )
+    about = {lineage.KEY: lineage.without_episodes(said)}
+    writer = written_by(Episodes(source, split, format=source_format, said=about), **options)
+    writer.lineage = said
+    return writer
 
 
 # --- What was written is what was read.
@@ -658,8 +689,8 @@ def _check(
         if not found.has(number):
             raise ValueError(f"{writer.format}: episode {number} is missing in what was written")
         if index in writer._copied:
-            copy = Place(_random_access(found), *found.place(number))
-            if writer.stored_digest(copy) != digest:
+            copy = _random_access(found).stored_at(*found.place(number))
+            if copy is None or writer.stored_digest(copy) != digest:
                 raise ValueError(f"{writer.format}, episode {number}: the copy is another one")
             continue
         other = writer.compared(as_converted(found.episode(number)))

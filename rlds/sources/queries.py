@@ -7,6 +7,7 @@ no statement, by an engine that may open no other file and change no setting.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,14 @@ import numpy as np
 
 from rlds_ecosystem import import_extra
 
-__all__ = ["indices"]
+__all__ = ["check_repeatable", "indices"]
 
 _SECONDS = 60.0
+# What has other values at another time.
+_CHANGING = re.compile(
+    r"now|today|age|random|uuid\w*|gen_random_uuid|transaction_timestamp|txid_current|nextval|"
+    r"currval|localtime|localtimestamp|(get_)?current_(date|time|timestamp|localtime\w*|\w+_id)"
+)
 _LOCKS = (
     "enable_external_access",
     "autoinstall_known_extensions",
@@ -62,6 +68,25 @@ def indices(
         timer.cancel()
         connection.close()
     return np.sort(found)
+
+
+def check_repeatable(condition: str) -> None:
+    """Checks that a condition chooses the same episodes whenever it is asked.
+
+    Raises:
+      ValueError: It depends on the time, or on chance.
+    """
+    duckdb = import_extra("duckdb")
+    with duckdb.connect(":memory:", config={"enable_external_access": False}) as connection:
+        text = f"select 1 from e where ({condition})"
+        # It is parsed, and not run; what is wrong with it is said when it is.
+        tree = connection.execute("select json_serialize_sql(?)", [text]).fetchone()[0]
+    names = re.findall(r'"(?:function_name|column_names)":\s*\[?"(\w+)"', tree)
+    if found := [name for name in names if _CHANGING.fullmatch(name)]:
+        raise ValueError(
+            f"where: {condition!r}: {found[0]} gives something else each time, and an edit is to "
+            "be done again; say the date, or choose with a seed (Split)"
+        )
 
 
 def _connection(duckdb: Any, table: str | os.PathLike[str]) -> Any:

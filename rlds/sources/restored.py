@@ -1,4 +1,4 @@
-"""Episodes that were exported to another format, as they were before."""
+"""Episodes that were exported to another format, as they were before; with what is said of them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing_extensions import override
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources import reading
 from rlds.sources.sidecar import StoredSidecar
-from rlds.sources.source import ALL_ROWS, FACTS, RandomAccessSource, Source, SourceEpisode
+from rlds.sources.source import ALL_ROWS, FACTS, Place, RandomAccessSource, Source, SourceEpisode
+from rlds.sources.wrapped import WrappedSource
 from rlds_ecosystem.nests import at, nest
 
-__all__ = ["RestoredSource", "with_sidecar"]
+__all__ = ["DescribedSource", "RestoredSource", "with_sidecar"]
 
 
 def with_sidecar(source: Source) -> Source:
@@ -21,7 +22,45 @@ def with_sidecar(source: Source) -> Source:
     kept = source.stored_sidecar()
     if kept is None or not isinstance(source, RandomAccessSource):
         return source
-    return RestoredSource(source, kept)
+    return (DescribedSource if kept.sidecar.is_about else RestoredSource)(source, kept)
+
+
+class DescribedSource(WrappedSource):
+    """The episodes of a source as they are stored, with what is said of them beside the format.
+
+    Args:
+      source: The source.
+      kept: What is said.
+    """
+
+    shares_table = True
+
+    def __init__(self, source: RandomAccessSource, kept: StoredSidecar) -> None:
+        super().__init__(source)
+        self.video, self.quality, self._kept = source.video, source.quality, kept
+        said = kept.sidecar.metadata
+        with source_errors(kept.place):
+            for name in FACTS:
+                setattr(self, name, str(said[name]))
+            self._said = dict(said["metadata"])
+
+    @override
+    def metadata(self) -> Mapping[str, Any]:
+        return {**self.source.metadata(), **self._said}
+
+    @override
+    def inputs(self) -> Sequence[Any]:
+        return [*dict.fromkeys([*self.source.inputs(), *self._kept.files])]
+
+    @override
+    def with_image_files(self) -> DescribedSource:
+        source = self.source.with_image_files()
+        assert isinstance(source, RandomAccessSource)
+        return self if source is self.source else DescribedSource(source, self._kept)
+
+    @override
+    def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
+        return self.source.stored_at(split, index, in_part=in_part)
 
 
 class RestoredSource(RandomAccessSource):

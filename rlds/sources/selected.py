@@ -29,15 +29,21 @@ class SelectedSource(WrappedSource):
     Args:
       source: The other source.
       chosen: For each split to have, the numbers of its episodes.
+      condition: The condition that holds for them, if they were chosen by one.
 
     Attributes:
       chosen: The numbers.
+      condition: The condition.
     """
 
     def __init__(
-        self, source: RandomAccessSource, chosen: Mapping[str, Sequence[int] | np.ndarray]
+        self,
+        source: RandomAccessSource,
+        chosen: Mapping[str, Sequence[int] | np.ndarray],
+        condition: str | None = None,
     ) -> None:
         super().__init__(source)
+        self.condition = condition
         self.chosen = {split: np.asarray(rows, np.int64) for split, rows in chosen.items()}
 
     @override
@@ -45,7 +51,7 @@ class SelectedSource(WrappedSource):
         source = self.source.with_image_files()
         if source is self.source or not isinstance(source, RandomAccessSource):
             return self
-        return SelectedSource(source, self.chosen)
+        return SelectedSource(source, self.chosen, self.condition)
 
     @property
     @override

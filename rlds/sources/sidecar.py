@@ -76,6 +76,7 @@ class Sidecar:
       drops_final_row: Whether the format takes the last observation of every episode for the final
         one, and drops what others of `places` have in its row, even if there is more after it. It
         is in the sidecar, too.
+      is_about: Whether it has nothing of single episodes, and no bytes for each.
 
     >>> sidecar = Sidecar({"x": Field(np.float32)}, {}, {"x": "data/x"})
     >>> steps = {"x": np.array([1, 2, 3], "f4"), **step_flags([3], [True])}
@@ -93,6 +94,7 @@ class Sidecar:
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     drops_final_row: bool = False
     episode_places: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    is_about: bool = False
 
     @classmethod
     def of(
@@ -118,7 +120,6 @@ class Sidecar:
         Raises:
           ValueError: A field of the episodes cannot be stored.
         """
-        source = episodes.source
         spec = episodes.spec
         steps = dict(leaves_at(spec.pop(rlds.STEPS), None))
         others = {name: field for name, field in spec.items() if name not in EPISODE_FIELDS}
@@ -126,11 +127,25 @@ class Sidecar:
         for path, field in fields.items():
             if not isinstance(field, Field):
                 raise ValueError(f"{path}: {field} cannot be exported")
-        said = {"metadata": source.metadata(), **{name: getattr(source, name) for name in FACTS}}
         steps = {path: field for path, field in steps.items() if path not in rlds.STEP_FLAGS}
         steps |= {path: dataclasses.replace(steps[path], encoding="") for path in arrays}
-        of_episode = dict(episode_places or {})
-        return cls(steps, episode, dict(places), tuple(whole), said, drops_final_row, of_episode)
+        about, of_episode = cls.of_dataset(episodes).metadata, dict(episode_places or {})
+        return cls(steps, episode, dict(places), tuple(whole), about, drops_final_row, of_episode)
+
+    @classmethod
+    def of_dataset(cls, episodes: Episodes, but: str = "") -> Sidecar:
+        """Returns the sidecar of a format that holds all of the episodes: what is said of them.
+
+        Args:
+          episodes: The episodes.
+          but: What the format itself says, by its name in the metadata.
+        """
+        source = episodes.source
+        said = {
+            "metadata": {name: it for name, it in episodes.metadata.items() if name != but},
+            **{name: getattr(source, name) for name in FACTS},
+        }
+        return cls({}, {}, {}, (), said, is_about=True)
 
     def to_json(self) -> str:
         """Returns all but the episodes."""
@@ -143,10 +158,16 @@ class Sidecar:
                 "episode_places": dict(self.episode_places),
                 "whole": list(self.whole),
                 "cuts_last": self.drops_final_row,
+                **({"about": True} if self.is_about else {}),
                 "metadata": self.metadata,
             },
             indent=1,
         )
+
+    def write_text(self, directory: Path) -> None:
+        """Writes all but the episodes to a folder, which is made if need be."""
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / _TEXT_FILE).write_text(self.to_json())
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Sidecar:
@@ -177,7 +198,8 @@ class Sidecar:
         )
         if not known:
             raise ValueError("no sidecar: places of unknown fields")
-        return cls(steps, episode, places, whole, metadata, drops_final_row, episode_places)
+        about = content.get("about") is True
+        return cls(steps, episode, places, whole, metadata, drops_final_row, episode_places, about)
 
     def pack(self, episode: SourceEpisode) -> bytes:
         """Returns what the sidecar has of an episode.
@@ -409,13 +431,13 @@ class SidecarWriter:
     """Writes a sidecar to a folder, for formats that are one.
 
     Args:
-      directory: The folder, on this machine; it must exist.
+      directory: The folder, on this machine.
       sidecar: What the sidecar holds.
     """
 
     def __init__(self, directory: Path, sidecar: Sidecar) -> None:
         self._sidecar = sidecar
-        (directory / _TEXT_FILE).write_text(sidecar.to_json())
+        sidecar.write_text(directory)
         self._records = TFRecordWriter(stores.as_path(directory / _EPISODES_FILE))
 
     def add(self, episode: SourceEpisode) -> None:
@@ -466,9 +488,12 @@ class StoredSidecar:
         place = stores.as_path(directory)
         if not is_there(place / _TEXT_FILE):
             return None
-        files = require_files(place / _TEXT_FILE, place / _EPISODES_FILE)
+        files = require_files(place / _TEXT_FILE)
         with source_errors(files[0]):
             sidecar = Sidecar.from_json(files[0].read_bytes())
+        if sidecar.is_about:
+            return cls(sidecar, files[0], _no_bytes, 0, files)
+        files += require_files(place / _EPISODES_FILE)
         with source_errors(files[1]):
             records = tfds_files.open_record_file(files[1], "tfrecord")
             return cls(sidecar, files[1], records.read, len(records), files)
@@ -500,6 +525,10 @@ class StoredSidecar:
     def __len__(self) -> int:
         return self._length
 
+    def if_of(self, number: int) -> StoredSidecar | None:
+        """Returns itself; None if it has not as many episodes, as others added some to the data."""
+        return self if self.sidecar.is_about or self._length == number else None
+
     def read(self, index: int) -> bytes:
         """Returns what the sidecar has of an episode, for `Sidecar.unpack`.
 
@@ -508,6 +537,10 @@ class StoredSidecar:
         """
         with source_errors(self.place, row=index):
             return bytes(self._read(index))
+
+
+def _no_bytes(index: int) -> bytes:
+    raise IndexError(index)
 
 
 def _bytes_of(ends: np.ndarray, rows: Callable[[int, int], np.ndarray], index: int) -> bytes:

@@ -517,6 +517,11 @@ class RandomAccessSource(Source):
         """Returns what an episode is made of: one of the `bases`, and the first of its steps."""
         return Place(self, split, index), 0
 
+    def origin(self, split: str, index: int) -> Origin | None:
+        """Returns where the raw data of an episode is; None if that takes reading the episode."""
+        del split, index
+        return None
+
     def parts(self, split: str) -> Sequence[str]:
         """Returns the ranges of episodes that are read together, such as "100-200"."""
         number, size = self.num_episodes(split), self.episodes_per_part

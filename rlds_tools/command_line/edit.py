@@ -33,6 +33,11 @@ Examples:
     "--fill", multiple=True, metavar="FIELD=VALUE", help="The value of a field where it is missing."
 )
 @click.option("--drop-missing", is_flag=True, help="Leave out fields that not all datasets have.")
+@click.option(
+    "--duplicates",
+    type=click.Choice(["keep", "drop"]),
+    help="What becomes of episodes that two datasets have; an error, if in different splits.",
+)
 @click.option("--delete", multiple=True, metavar="CONDITION", help="Leave out these episodes.")
 @click.option("--keep", multiple=True, metavar="CONDITION", help="Leave out all other episodes.")
 @click.option(

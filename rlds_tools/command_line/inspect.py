@@ -21,7 +21,7 @@ Examples:
 @click.option("--split", help="Show this split; for an episode needed if there are several.")
 @click.option("--episode", type=int, help="Show this episode; -1 is the last one.")
 @click.option("--step", type=int, help="Show this step of the episode; -1 is the last one.")
-@click.option("--lineage", is_flag=True, help="Show what it was made of by `rlds edit`, and how.")
+@click.option("--lineage", is_flag=True, help="Show what it was made of, and how.")
 @where_option
 @click.option("--format", help="The format of the data, if it cannot be recognized.")
 @prints_result

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+import rlds.sources
 import rlds_tools
 import tfds_files
 from rlds_tools import markdown
@@ -144,6 +145,18 @@ def test_croissant(dataset, log, tmp_path):
         there = [entry for entry in Path(path).rglob("*") if entry.is_file()]
         assert len(files) == len(there)
     assert fields["observation"].array_shape_tuple == (10, 5)
+    # It says where the dataset comes from.
+    first = rlds.sources.export(log, "webdataset", tmp_path / "first").path
+    made = rlds.sources.export(first, "tfds", tmp_path / "made").path
+    found = rlds_tools.card(made, croissant=tmp_path / "made.json")
+    assert not mlcroissant.Dataset(jsonld=found.croissant_file).metadata.issues.errors
+    (activity,) = found.croissant["prov:wasGeneratedBy"]
+    assert activity["prov:label"] == "convert format: tfds"
+    assert activity["prov:wasAssociatedWith"]["prov:label"].startswith("rlds-ecosystem ")
+    (origin,) = found.croissant["prov:wasDerivedFrom"]
+    assert origin["identifier"].startswith("files:sha256:")
+    assert origin["prov:wasDerivedFrom"][0]["prov:label"] == Path(log).name
+    assert "convert format: webdataset" in found.readme
 
 
 @pytest.mark.slow

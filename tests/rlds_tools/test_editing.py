@@ -55,6 +55,39 @@ def test_a_session(demos, tmp_path, capsys):
     assert len(rlds.sources.open(tmp_path / "m.h5")) == 3
 
 
+def test_conversions_have_a_lineage(demos, tmp_path, capsys):
+    """Every episode of what was made of a file, in whichever steps, says where it was in it."""
+    first = rlds.sources.open(demos)[1].origin
+    assert run("convert", demos, tmp_path / "w", "--to", "webdataset", "--where", "index > 0") == 0
+    assert run("convert", tmp_path / "w", tmp_path / "r.hdf5", "--to", "robomimic") == 0
+    assert run("convert", tmp_path / "r.hdf5", tmp_path / "data", "--name", "demos") == 0
+    (tmp_path / "r.hdf5").unlink()  # It says so without what it was made of.
+    capsys.readouterr()
+    assert run("inspect", tmp_path / "data", "--lineage") == 0
+    said = capsys.readouterr().out
+    assert "\n  convert format: tfds, options: {'name': 'demos'" in said
+    for line in (
+        "convert format: robomimic",
+        "convert format: webdataset",
+        "where: index > 0",
+    ):
+        assert f"{line}\n" in said
+    assert "2 of 3 episodes, from" in said
+    origins = []
+    for number in "01":
+        assert run("inspect", tmp_path / "data", "--lineage", "--episode", number, "--json") == 0
+        origins.append(json.loads(capsys.readouterr().out)["origin"])
+    assert {"file": first.file, "begin": first.begin, "end": first.end} in origins
+    assert run("inspect", tmp_path / "w", "--lineage", "--episode", "0") == 0
+    rows = f"in {first.file}, rows {first.begin} to {first.end}"
+    assert f"  {demos.name}, train, 1\n  {rows}\n" in capsys.readouterr().out
+    # What was done to make it can be done again.
+    recipe = tmp_path / "w" / ".rlds" / "lineage.json"
+    assert run("edit", demos, "--recipe", recipe, "--to", tmp_path / "again") == 0
+    (shard,) = (tmp_path / "w").glob("*.tar")
+    assert (tmp_path / "again" / shard.name).read_bytes() == shard.read_bytes()
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

@@ -369,7 +369,7 @@ def files_of(name: str) -> Mapping[str, bytes]:
         return {
             os.fspath(path.relative_to(directory)): path.read_bytes()
             for path in sorted(Path(directory).rglob("*"))
-            if path.is_file()
+            if path.is_file() and ".rlds" not in path.parts  # Which is no part of the data.
         }
 
 

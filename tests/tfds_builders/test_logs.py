@@ -85,7 +85,8 @@ def read(builder, split="train", **kwargs):
 
 def metadata_of(builder):
     """Returns what was recorded of the log."""
-    return {k: v for k, v in builder.info.metadata.items() if k != "conversion"}
+    made = ("conversion", "lineage")
+    return {k: v for k, v in builder.info.metadata.items() if k not in made}
 
 
 def stack(rows):

@@ -84,7 +84,6 @@ class AlohaExport(Hdf5EpisodesExport):
 
     @override
     def write(self, path: Path) -> None:
-        (path / SIDECAR).mkdir(parents=True)
         with SidecarWriter(path / SIDECAR, self.sidecar) as sidecar:
             for index, episode in enumerate(self.each()):
                 sidecar.add(episode)

@@ -127,9 +127,9 @@ class D3rlpyExport(Export):
                 count += 1
             file["num_episodes"] = count
             file["version"] = VERSION
-            if self._sidecar is not None:
-                file[SIDECAR_TEXT] = np.frombuffer(self._sidecar.to_json().encode(), np.uint8)
-                file[SIDECAR_ENDS] = np.array(ends, np.int64)
+            said = self._sidecar or Sidecar.of_dataset(self.episodes, self.format)
+            file[SIDECAR_TEXT] = np.frombuffer(said.to_json().encode(), np.uint8)
+            file[SIDECAR_ENDS] = np.array(ends, np.int64)
 
     def _columns_of(self, episode: SourceEpisode) -> Iterator[tuple[str, Any]]:
         """Yields the columns of an episode, those of parts as `<column>/<part>`."""

@@ -166,7 +166,7 @@ class D3rlpySource(RandomAccessSource):
         kept = StoredSidecar.in_arrays(
             self._file.path, text, ends, functools.partial(_rows, self._file)
         )
-        return kept if len(kept) == self._count else None
+        return kept.if_of(self._count)
 
     @override
     def inputs(self) -> Sequence[epath.Path]:

@@ -133,8 +133,9 @@ class ImitationExport(Export):
         )
         with contextlib.ExitStack() as stack:
             sidecar = None
-            if self._sidecar is not None:
-                (path / SIDECAR).mkdir()
+            if self._sidecar is None:
+                Sidecar.of_dataset(self.episodes, self.format).write_text(path / SIDECAR)
+            else:
                 sidecar = stack.enter_context(SidecarWriter(path / SIDECAR, self._sidecar))
             file = stack.enter_context((path / _FILE).open("wb"))
             writer = stack.enter_context(ipc.new_stream(file, schema))

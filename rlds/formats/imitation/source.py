@@ -164,9 +164,8 @@ class ImitationSource(RandomAccessSource):
 
     @override
     def stored_sidecar(self) -> StoredSidecar | None:
-        place = self._directory / SIDECAR
-        kept = StoredSidecar.in_folder(place)
-        return kept if kept is not None and len(kept) == sum(self._counts) else None
+        kept = StoredSidecar.in_folder(self._directory / SIDECAR)
+        return None if kept is None else kept.if_of(sum(self._counts))
 
     @override
     def inputs(self) -> Sequence[epath.Path]:

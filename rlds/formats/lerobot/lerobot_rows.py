@@ -45,6 +45,7 @@ from rlds.sources import reading
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement
+from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import Place, RandomAccessSource, SourceEpisode, SourceError, files_of
 from rlds.sources.texts import as_text, as_texts
 from rlds.video import CLIP, FIRST, VIDEO
@@ -167,7 +168,7 @@ class LeRobotRows:
 
     def write(self, path: Path, export: Export) -> None:
         """Writes the episodes of an export."""
-        path.mkdir(parents=True)
+        Sidecar.of_dataset(export.episodes, layout.METADATA_KEY).write_text(path / layout.SIDECAR)
         settings = self._settings
         if self._is_part:
             used = _tasks_of(export.episodes, self._task_path)

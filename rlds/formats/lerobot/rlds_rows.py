@@ -153,7 +153,6 @@ class RldsRows:
     def write(self, path: Path, export: Export) -> None:
         """Writes the episodes of an export."""
         kept = path / SIDECAR
-        kept.mkdir(parents=True)
         self._shapes: dict[str, tuple[int, ...]] = {}
         with (
             SidecarWriter(kept, self.sidecar) as sidecar,

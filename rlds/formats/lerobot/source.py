@@ -220,8 +220,8 @@ class LeRobotSource(RandomAccessSource):
     @override
     def stored_sidecar(self) -> StoredSidecar | None:
         stored = StoredSidecar.in_folder(self._root / SIDECAR)
-        if stored is None:
-            return None
+        if stored is None or stored.sidecar.is_about:
+            return stored
         fields = {TASK: self._task_path, **self._paths}
         fields |= {f"{PERSISTENT}/{style}": f"{LANGUAGE}/{style}" for style in self._styles}
         for name in self._info.videos:
@@ -374,6 +374,11 @@ class LeRobotSource(RandomAccessSource):
         return {**found, names[-1]: range(found[names[-1]].start, number)}
 
     # --- One episode.
+
+    @override
+    def origin(self, split: str, index: int) -> Origin | None:
+        row = self._table.row(self._splits[split][index])
+        return Origin(row.file, row.begin, row.begin + row.length)
 
     @override
     def outline(self, split: str, index: int) -> Outline:

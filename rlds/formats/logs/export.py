@@ -98,7 +98,9 @@ class EnvLoggerExport(Export):
         with contextlib.ExitStack() as stack:
             stack.callback(log.abandon)
             sidecar = None
-            if self._sidecar is not None:
+            if self._sidecar is None:
+                Sidecar.of_dataset(self.episodes).write_text(path)
+            else:
                 sidecar = stack.enter_context(SidecarWriter(path, self._sidecar))
             for episode in self.each_or_stored(self._copies):
                 if isinstance(episode, Place):

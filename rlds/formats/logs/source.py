@@ -397,6 +397,11 @@ class EnvLoggerSource(RandomAccessSource):
         with self._idle.borrow(log) as reader, _errors_of(log, number):
             return _files_in(reader).stored_episode(number)
 
+    @override
+    def origin(self, split: str, index: int) -> Origin | None:
+        log, number = self._place(split, index)
+        return Origin(log.name, int(log.begins[number]), int(log.begins[number + 1]))
+
     def stored_digest(self, split: str, index: int) -> int:
         """Returns a digest of the records of an episode, without what marks its beginning.
 

@@ -61,7 +61,6 @@ class ManiSkillExport(Hdf5EpisodesExport):
     def write(self, path: Path) -> None:
         name = Path(str(self.metadata.get("file", "trajectory"))).name
         place = path / f"{name}{SIDECAR_SUFFIX}"
-        place.mkdir(parents=True)
         entries = []
         with (
             SidecarWriter(place, self.sidecar) as sidecar,

@@ -300,7 +300,6 @@ class MinariExport(Export):
         with contextlib.ExitStack() as stack:
             keep: Callable[[SourceEpisode], None] | None = None
             if self._sidecar is not None:
-                (data / SIDECAR).mkdir()
                 keep = stack.enter_context(SidecarWriter(data / SIDECAR, self._sidecar)).add
             write: Writer = functools.partial(write_table, data, self._spaces, self._data_format)
             if self._data_format == "hdf5":
@@ -357,7 +356,7 @@ class MinariExport(Export):
             kept = {} if has_images else self._recorded
             return {**self._recorded, **spaces, **described, **_picked(kept, described)}
         described |= {**spaces, "description": self._source.description}
-        if metadata := self._source.metadata():
+        if metadata := self.episodes.metadata:
             described[_EXAMPLE_KEY] = dict(metadata)
         return described
 

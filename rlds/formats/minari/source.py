@@ -225,10 +225,9 @@ class MinariSource(RandomAccessSource):
 
     @override
     def stored_sidecar(self) -> StoredSidecar | None:
-        place = self._directory / "data" / SIDECAR
-        folder = StoredSidecar.in_folder(place)
         # Minari may have added episodes to those that were exported.
-        return folder if folder is not None and len(folder) == len(self._indices) else None
+        kept = StoredSidecar.in_folder(self._directory / "data" / SIDECAR)
+        return None if kept is None else kept.if_of(len(self._indices))
 
     def step_fields(self) -> Mapping[str, Any]:
         """Returns the fields of a step, see the class."""

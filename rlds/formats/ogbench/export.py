@@ -122,11 +122,11 @@ class OGBenchExport(Export):
                     with _new_array(archive, name, dtype, shape) as member:
                         drafts[name].seek(0)
                         shutil.copyfileobj(drafts[name], member)
-                if self._sidecar is not None:
-                    text = np.frombuffer(self._sidecar.to_json().encode(), np.uint8)
-                    for name, array in ((SIDECAR_TEXT, text), (SIDECAR_ENDS, self._ends)):
-                        with _new_array(archive, name, array.dtype, array.shape) as member:
-                            member.write(array.tobytes())
+                said = self._sidecar or Sidecar.of_dataset(self.episodes, self.format)
+                text = np.frombuffer(said.to_json().encode(), np.uint8)
+                for name, array in ((SIDECAR_TEXT, text), (SIDECAR_ENDS, self._ends)):
+                    with _new_array(archive, name, array.dtype, array.shape) as member:
+                        member.write(array.tobytes())
 
     def _write_rows(
         self, drafts: dict[str, IO[bytes]]

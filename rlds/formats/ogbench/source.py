@@ -137,13 +137,13 @@ class OGBenchSource(RandomAccessSource):
         if len(self._files) > 1:
             return None
         file = next(iter(self._files.values()))
-        if not {SIDECAR_TEXT, SIDECAR_ENDS, SIDECAR_BYTES} <= file.arrays.keys():
+        if not {SIDECAR_TEXT, SIDECAR_ENDS} <= file.arrays.keys():
             return None
         text, ends = file.read(SIDECAR_TEXT), file.read(SIDECAR_ENDS)
         kept = StoredSidecar.in_arrays(
             file.path, text, ends, functools.partial(file.rows, SIDECAR_BYTES)
         )
-        return kept if len(kept) == self.num_episodes(self.splits[0]) else None
+        return kept.if_of(self.num_episodes(self.splits[0]))
 
     @override
     def inputs(self) -> Sequence[epath.Path]:

@@ -90,7 +90,7 @@ class TfdsExport(Export):
             citation=source.citation,
             homepage=source.homepage,
             license=source.license,
-            metadata={**source.metadata(), **self._said_of_fields()},
+            metadata={**self.episodes.metadata, **self._said_of_fields()},
             max_examples_per_shard=_SHARD_EXAMPLES,
             max_bytes_per_shard=_SHARD_BYTES,
         ) as writer:

@@ -23,7 +23,7 @@ import tfds_files
 from rlds.raw_files.example_files import read_examples
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.robotics.registry import DatasetMeaning, find_meaning
-from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, RESERVED, TRUNCATED
+from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, ORIGIN, RESERVED, TRUNCATED
 from rlds.sources.sidecar import field_from_json
 from rlds.sources.source import (
     ALL_ROWS,
@@ -292,6 +292,13 @@ class FolderSource(StoredSource, RandomAccessSource):
             complete=_or(flags[COMPLETE], True),
             metadata=found,
         )
+
+    @override
+    def origin(self, split: str, index: int) -> Origin | None:
+        if ORIGIN in self._folder.features:  # Each episode says it, and so does each copy.
+            return None
+        file, record = self._folder[split].place_of(index)
+        return Origin(file.name, record, record + 1)
 
     @functools.cached_property
     def _paths(self) -> list[str]:

@@ -1,7 +1,9 @@
 """Edits: what stays is what was there, what changes is what was asked for, or nothing changes."""
 
+import dataclasses
 import json
 import os
+import shutil
 
 import hostile_sources
 import numpy as np
@@ -14,6 +16,7 @@ from rlds.editing import Add, Delete, Describe, Drop, Fix, Keep, Merge, Rename, 
 from rlds.sources import RandomAccessSource, SourceEpisode
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.exporting import differences, export
+from rlds.sources.lineage import file_of, traced
 from rlds.sources.source import Origin
 from rlds.video.container import Clip, packets_of
 from rlds_ecosystem.errors import StorageError
@@ -92,6 +95,11 @@ def opened(path):
     return list(rlds.sources.open(path, "all"))
 
 
+def all_of(path):
+    """All files below a folder, by their names in it."""
+    return {file.relative_to(path): data for file, data in content(path).items()}
+
+
 def content(path):
     """All files, with what is in them."""
     return {file: file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
@@ -141,7 +149,9 @@ def test_what_operations_do(robot, tmp_path):
     # The recipe does it again, to the same bytes.
     export(Robot(), "webdataset", tmp_path / "again")
     lineage = editing.lineage_of(robot)
-    assert lineage["operations"][0] == {"do": "delete", "where": "steps < 4"}
+    deleted = lineage["operations"][0]
+    assert deleted.pop("rows").keys() == {"steps < 4"}
+    assert deleted == {"do": "delete", "where": "steps < 4"}
     operations = editing.from_recipe(json.loads(json.dumps(lineage["operations"])))
     rlds.edit(tmp_path / "again", *operations, to=tmp_path / "done")
     shards = [
@@ -151,7 +161,8 @@ def test_what_operations_do(robot, tmp_path):
     # Each episode can be traced, over several edits.
     rlds.edit(robot, Delete(episodes=[0]))
     lineage = editing.lineage_of(robot)
-    assert editing.origin_of(lineage, "train", 1) == [("robot", "train", 2), ("robot", "train", 3)]
+    first = [("robot", "train", 2), ("robot", "train", 3), ("Robot", "train", 3)]
+    assert editing.origin_of(lineage, "train", 1) == first
     assert [part["license"] for part in lineage["from"]] == ["CC-BY-4.0"]
 
 
@@ -202,7 +213,7 @@ def test_splits(robot, tmp_path):
     keys = [episode.key for episode in opened(tmp_path / "tasks" / "place")]
     assert keys == ["episode 1", "episode 3"]
     lineage = editing.lineage_of(tmp_path / "tasks" / "place")
-    assert editing.origin_of(lineage, "train", 1) == [("robot", "train", 3)]
+    assert editing.origin_of(lineage, "train", 1) == [("robot", "train", 3), ("Robot", "train", 3)]
     rlds.edit(
         robot, Split({"good": "success and steps < 5", "other": None}), to=tmp_path / "quality"
     )
@@ -243,9 +254,7 @@ def test_datasets_become_one(robot, tmp_path):
     assert episodes[5].metadata["instruction"] == "push"
     lineage = editing.lineage_of(tmp_path / "all")
     assert editing.origin_of(lineage, "train", 5)[0] == ("other", "train", 0)
-    export(Robot(lengths=LENGTHS[:2]), "webdataset", tmp_path / "same")
-    plan = str(editing.prepare_edit(robot, [Merge([tmp_path / "same"]), Delete(episodes=[0])]))
-    assert "episodes that are in two datasets, in train and in train: 1" in plan
+    check_duplicates(robot, tmp_path)
     # What is not everywhere is refused, filled or left out; what is unlike is refused.
     rlds.edit(tmp_path / "other", Drop("success"))
     with pytest.raises(ValueError, match=r"has no field 'success': map .* fill .* or leave out"):
@@ -260,6 +269,67 @@ def test_datasets_become_one(robot, tmp_path):
     rlds.edit(tmp_path / "other", Drop("success"), Describe("fps", 20))
     with pytest.raises(ValueError, match=r"steps in a second differ: 10 in .*robot, 20 in"):
         editing.prepare_edit(robot, [merge])
+
+
+def check_duplicates(robot, tmp_path):
+    """Episodes that are in two datasets: in one split, or in two, which is a leak."""
+    export(Robot(lengths=LENGTHS[:2]), "webdataset", tmp_path / "same")
+    merge = Merge([tmp_path / "same"])
+    plan = str(editing.prepare_edit(robot, [merge, Delete(episodes=[0])]))
+    assert "episodes that are in two datasets, in train and in train: 1" in plan
+    for name, split in (("first", "test"), ("second", "train")):
+        rlds.edit(robot, Split({split: None}), to=tmp_path / name, to_format="tfds")
+    leak = Merge([tmp_path / "second"])
+    with pytest.raises(ValueError, match=r"in test and in train: 5, .* episode 0 of .*second:"):
+        editing.prepare_edit(tmp_path / "first", [leak])
+    kept = editing.prepare_edit(tmp_path / "first", [dataclasses.replace(leak, duplicates="keep")])
+    assert kept.num_episodes == {"test": 5, "train": 5}
+    drop = dataclasses.replace(leak, duplicates="drop")
+    edit = editing.prepare_edit(tmp_path / "first", [drop])
+    assert edit.num_episodes == {"test": 5}
+    assert "in test and in train: 5; the later ones are left out" in str(edit)
+
+
+def test_licenses_of_what_is_merged(robot, tmp_path):
+    def plan(one, other):
+        for path, license in ((robot, one), (tmp_path / "other", other)):
+            rlds.edit(path, Describe("license", license))
+        return editing.prepare_edit(robot, [Merge([tmp_path / "other"])])
+
+    export(Robot(lengths=(9, 2)), "webdataset", tmp_path / "other")
+    assert "license: " not in str(plan("MIT", "CC-BY-4.0"))
+    assert "license: " not in str(plan("MIT", "of our own"))
+    edit = plan("MIT", "CC BY-NC-SA 4.0")
+    assert edit.lineage["conflicts"] == [
+        "other is under CC BY-NC-SA 4.0, not for commercial use, and the whole is said to be under "
+        "MIT",
+        "other is under CC BY-NC-SA 4.0, which the whole has to be under, too, and not under MIT",
+    ]
+    assert "license: other is under CC BY-NC-SA 4.0, not for" in str(edit)
+    assert "allows no changed copies" in str(plan("CC-BY-ND-4.0", "MIT"))
+    assert "which allows no such limits as CC-BY-NC-4.0" in str(plan("GPL-3.0", "CC-BY-NC-4.0"))
+
+
+def test_environments_that_differ_are_not_merged(tmp_path):
+    for name, environment in (("a", "Hopper-v5"), ("b", "Walker2d-v5")):
+        spec = json.dumps({"id": environment, "max_episode_steps": len(name)})
+        options = {"metadata": {"env_spec": spec}, "fields": ["observation/state", "action"]}
+        export(Robot(), "minari", tmp_path / f"{name}-v0", **options)
+    with pytest.raises(ValueError, match=r"differ in id: 'Hopper-v5' in .*a-v0, 'Walker2d-v5' in"):
+        rlds.edit(tmp_path / "a-v0", Merge([tmp_path / "b-v0"]), to=tmp_path / "c-v0")
+
+
+def test_a_condition_says_if_it_chooses_others_than_before(robot, tmp_path):
+    rlds.edit(robot, Delete(where="steps > 5"), to=tmp_path / "made")
+    recipe = editing.lineage_of(tmp_path / "made")
+    assert "recipe was made" not in str(editing.prepare_edit(robot, editing.from_recipe(recipe)))
+    rlds.edit(robot, Keep(episodes=[0, 1]))
+    said = str(editing.prepare_edit(robot, editing.from_recipe(recipe)))
+    assert "'steps > 5' chose 2 of 5, sha256:" in said
+    assert " when the recipe was made, and 1 of 2, sha256:" in said
+    for condition in ("steps > random()", "make_date(2020, 1, 1) < today()", "current_date > 1"):
+        with pytest.raises(ValueError, match="gives something else each time"):
+            editing.prepare_edit(robot, [Delete(where=condition)])
 
 
 FORMATS = (
@@ -284,6 +354,7 @@ def test_every_format_that_is_written(name, tmp_path):
     options = hostile_sources.OPTIONS.get(name, {})
     before = rlds.sources.open(path, "all", **options)
     kept = [as_converted(episode) for episode in before][1:]
+    origins = (before[1].origin, as_converted(before[1]).origin)
     labels = (path if path.is_dir() else tmp_path) / ".rlds" / "labels"
     labels.mkdir(parents=True)
     (labels / "mine").write_text("good")
@@ -291,6 +362,8 @@ def test_every_format_that_is_written(name, tmp_path):
         path,
         Delete(episodes=[0]),
         Add("steps/speed", speed),
+        Describe("license", "CC0-1.0"),
+        Describe("robot", {"arm": ["left"]}),
         keep_old=True,
         options=options,
         target_options=options_for(before.format, before),
@@ -306,7 +379,19 @@ def test_every_format_that_is_written(name, tmp_path):
             one, two = (packets_of(Clip(c["clip"], int(c["first"]), len(found))) for c in clips)
             assert one == two
         assert list(differences(episode, found, names)) == []
-    assert editing.origin_of(editing.lineage_of(path), "train", 0)[0][2] == 1
+    places, origin = traced(editing.lineage_of(path), "train", 0)
+    assert places[0][2] == 1
+    assert origin in origins
+    # A copy of the data alone says it, too.
+    for place in tmp_path.rglob(".rlds"):
+        shutil.rmtree(place)
+    after = rlds.sources.open(path, "all")
+    assert after.source.license == "CC0-1.0"
+    assert after.metadata["robot"] == {"arm": ["left"]}
+    assert editing.lineage_of(path)["operations"][0] == {"do": "delete", "episodes": [0]}
+    lineage = rlds.sources.open(export(path, "webdataset", tmp_path / "w").path).metadata["lineage"]
+    assert lineage["from"][0]["license"] == "CC0-1.0"
+    assert lineage["from"][0]["lineage"]["operations"][0]["do"] == "delete"
 
 
 @pytest.mark.parametrize(
@@ -351,3 +436,33 @@ def test_values_become_others_in_every_format(name, tmp_path):
             assert list(differences(episode, again, names)) == []
         if kept is expected:  # Which makes the table of episodes.
             rlds.edit(path, Delete(where="index = 0 and digest is not null"))
+
+
+REPRODUCED = {
+    "minari": "x-v0",
+    "robomimic": "x.hdf5",
+    "lerobot": "x",
+    "zarr": "x.zarr",
+    "tfds": "x",
+}
+
+
+@pytest.mark.parametrize("name", REPRODUCED)
+def test_a_recipe_makes_the_same_bytes(name, robot, tmp_path):
+    options = {"task": "instruction"} if name == "lerobot" else {}
+    operations = (
+        Drop("observation/note"),
+        Delete(where="steps < 4"),
+        Trim(end=3, where="index > 2"),
+    )
+    first, again, twice = (tmp_path / each / REPRODUCED[name] for each in ("a", "b", "c"))
+    rlds.edit(robot, *operations, to=first, to_format=name, target_options=options)
+    recipe = json.loads(file_of(first).read_text())
+    rlds.edit(robot, *editing.from_recipe(recipe), to=again)
+    assert all_of(first.parent) == all_of(again.parent)
+    # So does one that was made in the format itself, of what was made.
+    rlds.edit(first, Keep(episodes=[1, 2]), Describe("license", "MIT"), to=twice)
+    recipe = json.loads(file_of(twice).read_text())
+    twice.parent.rename(tmp_path / "before")
+    rlds.edit(first, *editing.from_recipe(recipe), to=twice)
+    assert all_of(tmp_path / "before") == all_of(twice.parent)

@@ -145,7 +145,9 @@ def assert_same(episodes, found):
         assert list(differences(one, two)) == []
         assert one.origin == two.origin
     assert dict(leaves_at(found.spec, None)) == dict(leaves_at(episodes.spec, None))
-    assert found.metadata == episodes.metadata
+    lineage = found.metadata["lineage"]
+    assert found.metadata == {**episodes.metadata, "lineage": lineage}
+    assert lineage["operations"][-1]["do"] == "convert"
 
 
 def test_all_formats_are_tried():

@@ -190,7 +190,8 @@ def test_only_what_has_labels_and_changes_is_read_for_them(tmp_path, monkeypatch
     for number, image in enumerate(images):
         np.savez(folder / f"{number}.npz", observation=image, action=np.ones((4, 1)))
     rlds.sources.export(folder, "tfds", tmp_path / "first")
-    assert not [path for path in tmp_path.rglob("*") if path.name in (".rlds", "cache")]
+    assert [path.name for path in tmp_path.rglob(".rlds/*")] == ["lineage.json"]
+    assert not (tmp_path / "cache").exists()
     labels = rlds.labels.open(folder)
     labels.add("slip", 1, True, 1, 3, by="ann")
     rlds.sources.export(folder, "tfds", tmp_path / "made")  # As PNG.

@@ -20,9 +20,7 @@ from rlds.sources.source import SourceError
 def contents(path):
     """All arrays of a file."""
     with h5py.File(path) as file:
-        found = {}
-        file.visititems(lambda name, item: found.update({name: item[()]}))
-        return {name: value for name, value in found.items() if name[:5] != "rlds/"}
+        return {name: item[()] for name, item in file.items() if name != "rlds"}
 
 
 def assert_same(path, expected):

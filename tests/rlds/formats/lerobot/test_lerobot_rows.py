@@ -414,7 +414,7 @@ def test_fields_that_an_edit_renames_drops_and_adds(tmp_path):
     }
     expected["speed"] = {"dtype": "float32", "shape": [1], "names": None}
     assert after["features"] == expected
-    assert not (made / "meta/rlds").exists()
+    assert not (made / "meta/rlds/rlds.tfrecord").exists()
     assert sorted(folder.name for folder in (made / "videos").iterdir()) == [front]
     for old, new in zip(rlds.sources.open(path), rlds.sources.open(made), strict=True):
         columns, again = (dict(leaves_at(episode.steps, None)) for episode in (old, new))
@@ -452,7 +452,7 @@ def test_fields_that_lerobot_has_no_place_for_do_not_change_its_columns(tmp_path
     assert info["robot_type"] == "arm"
     assert_same_rows(rows_and_frames(path), rows_and_frames(tmp_path / "made"))
     rlds.edit(tmp_path / "made", Drop("grade"), Delete(episodes=[0]))
-    assert not (tmp_path / "made/meta/rlds").exists()  # It fits LeRobot again.
+    assert not (tmp_path / "made/meta/rlds/rlds.tfrecord").exists()  # It fits LeRobot again.
     but = ("episode_index", "index")
     assert_same_rows(rows_and_frames(path)[1:], rows_and_frames(tmp_path / "made"), but=but)
 

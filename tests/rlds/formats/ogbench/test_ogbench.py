@@ -69,7 +69,7 @@ def test_what_came_from_ogbench_comes_out_the_same(tmp_path):
             np.load(f"{str(path)[:-4]}{name}.npz") as raw,
             np.load(tmp_path / f"again{name}.npz") as made,
         ):
-            assert made.files == raw.files
+            assert [name for name in made.files if not name.startswith("rlds/")] == raw.files
             for array in raw.files:
                 assert made[array].dtype == raw[array].dtype
                 np.testing.assert_array_equal(made[array], raw[array])

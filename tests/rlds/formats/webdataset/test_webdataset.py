@@ -220,7 +220,7 @@ def test_there_and_back(tmp_path):
     assert places["steps/observation/camera"] == ("observation.camera.*.png", "exact")
     assert places["steps/info/qpos"] == ("steps.npz", "exact")
     assert places["steps/note"] == ("", "sidecar")
-    assert [file.name for file in sorted((tmp_path / "made").iterdir())] == [
+    assert [file.name for file in sorted((tmp_path / "made").glob("[!.]*"))] == [
         *("features.json", "shard-000000.tar", "shard-000001.tar")
     ]
     for one, two in zip(NpzSource(path).episodes("train", "0-3"), rlds.sources.open(made.path)):

@@ -1,0 +1,73 @@
+"""What well-known licenses ask of data that is made of several datasets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+__all__ = ["conflicts", "spdx_of"]
+
+# What licenses ask for, by the beginnings of their names in SPDX, in lower case. Those of Creative
+# Commons say it in their names.
+_FREE = (
+    *("cc0", "cc-by-", "mit", "apache", "bsd", "bsl", "isc", "zlib", "unlicense", "wtfpl"),
+    *("pddl", "odc-by", "cdla-permissive", "etalab", "public-domain"),
+)
+_ALIKE = ("gpl", "agpl", "lgpl", "odbl", "cdla-sharing", "gfdl", "osl", "eupl", "mpl", "epl")
+_COMMERCE, _CHANGES, _SAME = "nc", "nd", "sa"
+
+
+def spdx_of(license: str) -> str:
+    """Returns the name of a license as SPDX has it, in lower case, as far as it is one.
+
+    >>> spdx_of("CC BY-NC 4.0"), spdx_of("https://creativecommons.org/licenses/by-sa/4.0/")
+    ('cc-by-nc-4.0', 'cc-by-sa-4.0')
+    """
+    name = license.strip().lower()
+    if found := re.search(r"creativecommons\.org/licenses/([a-z-]+)/([0-9.]+)", name):
+        name = f"cc-{found[1]}-{found[2]}"
+    if "creativecommons.org/publicdomain/zero" in name:
+        name = "cc0-1.0"
+    return re.sub(r"[\s_]+", "-", name)
+
+
+def conflicts(licenses: Mapping[str, str], result: str) -> list[str]:
+    """Returns why what is made of datasets may not be shared as it is said to be, in words.
+
+    It is no legal advice: of licenses that are not well known, nothing is said.
+
+    Args:
+      licenses: The license of each dataset, by its name.
+      result: The license that is said of what is made of them.
+
+    >>> conflicts({"a": "MIT", "b": "CC-BY-NC-4.0"}, "MIT")
+    ['b is under CC-BY-NC-4.0, not for commercial use, and the whole is said to be under MIT']
+    """
+    found = []
+    asked, whole = {name: _asks(license) for name, license in licenses.items()}, _asks(result)
+    for name, asks in asked.items():
+        what = f"{name} is under {licenses[name]}"
+        if asks and _CHANGES in asks:
+            found.append(f"{what}, which allows no changed copies to be shared")
+        if asks and _COMMERCE in asks and whole is not None and _COMMERCE not in whole:
+            said = f"the whole is said to be under {result}"
+            found.append(f"{what}, not for commercial use, and {said}")
+        if asks is None or _SAME not in asks:
+            continue
+        if result and spdx_of(result) != spdx_of(licenses[name]):
+            found.append(f"{what}, which the whole has to be under, too, and not under {result}")
+        for other, others in asked.items():
+            more = (others or set()) - asks
+            if _COMMERCE in more:
+                found.append(f"{what}, which allows no such limits as {licenses[other]} of {other}")
+    return found
+
+
+def _asks(license: str) -> set[str] | None:
+    """What a license asks for; None if it is not known."""
+    name = spdx_of(license)
+    if name.startswith(_ALIKE):
+        return {_SAME}
+    if name.startswith(_FREE):
+        return {*name.split("-")} & {_COMMERCE, _CHANGES, _SAME}
+    return None

@@ -1,0 +1,402 @@
+"""Where the episodes of a dataset come from, and what was done with them.
+
+The lineage of a dataset is JSON: the operations, the datasets that they were done with, each with
+its own lineage, and for each episode which of them has it, and in which file it began. It is kept
+in `.rlds/lineage.json` of a folder, or in `.rlds` beside a file; without the parts about episodes
+also in the metadata of the dataset. There are no times in it: what is made twice is the same.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rlds_ecosystem
+from rlds.sources.beside import root_of
+from rlds.sources.episodes import Episodes
+from rlds.sources.licenses import conflicts
+from rlds.sources.opening import open as open_episodes
+from rlds.sources.registry import formats
+from rlds.sources.restored import RestoredSource
+from rlds.sources.selected import SelectedSource
+from rlds.sources.source import Origin, RandomAccessSource, Source
+from rlds.sources.wrapped import WrappedSource
+from rlds_ecosystem import stores
+from rlds_ecosystem.replacing import FOLDER
+from rlds_ecosystem.whole_files import write_at_once
+
+__all__ = [
+    "CONVERT",
+    "KEY",
+    "Trace",
+    "as_json",
+    "converted",
+    "digest_of_episodes",
+    "digest_of_rows",
+    "file_of",
+    "free_name",
+    "is_beside",
+    "lineage_of",
+    "made",
+    "origin_of",
+    "traced",
+    "without_episodes",
+    "write_beside",
+]
+
+KEY = "lineage"
+"""The name in the metadata of a dataset."""
+
+CONVERT = "convert"
+"""What a recipe calls that another format is written."""
+
+# What is in folders in which libraries take each file for their own.
+_WITHOUT_OTHERS = (".zgroup", "zarr.json")
+_EPISODES, _FILES, _FROM = "episodes", "files", "from"
+_VERSION = 1
+
+
+def made(
+    operations: Sequence[Mapping[str, Any]],
+    datasets: Mapping[str, Episodes],
+    *,
+    kept: int | None,
+    of: int | None,
+    license: str = "",
+    known: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Returns what is said of a new dataset.
+
+    Args:
+      operations: What is done.
+      datasets: The datasets that it is done with, by their names.
+      kept: How many episodes are left; None if that is not known yet.
+      of: How many there were.
+      license: The terms that the new dataset says it is under.
+      known: Digests of the episodes of datasets, of which their tables were at hand.
+    """
+    sources = {name: episodes.source for name, episodes in datasets.items()}
+    terms = {_short(name): source.license for name, source in sources.items()}
+    said = conflicts(terms, license)
+    return {
+        "version": _VERSION,
+        "by": f"{rlds_ecosystem.DISTRIBUTION} {rlds_ecosystem.version()}",
+        "operations": [dict(each) for each in operations],
+        **{name: number for name, number in (("kept", kept), ("of", of)) if number is not None},
+        **({"conflicts": said} if said else {}),
+        _FROM: [
+            {
+                "name": _short(name),
+                "format": episodes.format or _format_of(sources[name]),
+                "digest": (known or {}).get(name) or _digest_of_files(sources[name].inputs()),
+                "license": sources[name].license,
+                KEY: lineage_of(name, episodes),
+            }
+            for name, episodes in datasets.items()
+        ],
+    }
+
+
+def converted(
+    source: Source,
+    format: str,
+    options: Mapping[str, Any],
+    *,
+    name: str = "",
+    source_format: str = "",
+    split: str = "all",
+) -> dict[str, Any]:
+    """Returns what is said of a dataset that is a conversion of another one.
+
+    Args:
+      source: What is converted.
+      format: The format that is written.
+      options: Its options.
+      name: What to call the source; by its files if empty.
+      source_format: Its format.
+      split: Which of its splits, or which part of them.
+    """
+    bases = source.bases()
+    known = {*("+".join(base.splits) for base in bases)}
+    split = "+".join(source.splits) if split == "all" else split
+    convert: dict[str, Any] = {"do": CONVERT, "format": format}
+    if split not in known:
+        convert["split"] = split
+    if chosen := {name: as_json(value) for name, value in options.items() if value is not None}:
+        convert["options"] = chosen
+    kept = of = None
+    if isinstance(source, RandomAccessSource):
+        kept = len(Episodes(source, split))
+        of = sum(base.num_episodes(each) or 0 for base in bases for each in base.splits)
+    datasets: dict[str, Episodes] = {}
+    for base in bases if len(bases) > 1 else [source]:
+        called = (len(bases) == 1 and name) or root_of(base) or type(base).__name__
+        datasets[free_name(called, datasets)] = Episodes(
+            base, next(iter(base.splits)), format=source_format
+        )
+    operations = [*_choices(source), convert]
+    return made(operations, datasets, kept=kept, of=of, license=source.license)
+
+
+def _format_of(source: Source) -> str:
+    """The name of the format that a source reads; that of its class, if it has none."""
+    while isinstance(source, WrappedSource | RestoredSource):
+        source = source.source
+    kind = f"{type(source).__module__}:{type(source).__qualname__}"
+    found = [name for name, format in formats().items() if format.target == kind]
+    return found[0] if found else type(source).__name__
+
+
+def _choices(source: Source) -> list[dict[str, Any]]:
+    """The conditions by which episodes were chosen, the first one first."""
+    if not isinstance(source, SelectedSource):
+        return []
+    rows, number = np.zeros(0, np.int64), 0
+    for split in source.source.splits:
+        rows = np.append(rows, number + source.chosen.get(split, rows[:0]))
+        number += source.source.num_episodes(split)
+    keep: dict[str, Any] = {"do": "keep", "episodes": rows.tolist()}
+    if source.condition is not None:
+        rows_of = {source.condition: digest_of_rows(rows, number)}
+        keep = {"do": "keep", "where": source.condition, "rows": rows_of}
+    return [*_choices(source.source), keep]
+
+
+def as_json(value: Any) -> Any:
+    """Returns an argument in the types of JSON: functions by their names."""
+    if isinstance(value, Mapping):
+        return {str(name): as_json(each) for name, each in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, list | tuple | range):
+        return [as_json(each) for each in value]
+    if isinstance(value, enum.Enum):
+        return value.value
+    if callable(value):
+        return f"{value.__module__}:{value.__qualname__}"
+    return value
+
+
+def digest_of_rows(rows: Any, number: int) -> str:
+    """Returns which of a number of episodes were chosen: how many, and a digest of which."""
+    chosen = np.asarray(rows, "<i8")
+    found = hashlib.sha256(chosen.tobytes()).hexdigest()
+    return f"{len(chosen)} of {number}, sha256:{found[:16]}"
+
+
+def digest_of_episodes(episodes: Episodes) -> str:
+    """Returns a digest of all episodes, of those in their table."""
+    digests = episodes.table().arrow(["digest"])["digest"].to_pylist()
+    found = hashlib.sha256(b"".join(digest or b"damaged" for digest in digests))
+    return f"episodes:sha256:{found.hexdigest()}"
+
+
+def _digest_of_files(inputs: Sequence[Any]) -> str:
+    """A digest of the names and the sizes of files, where reading all of them would take long."""
+    facts = stores.in_parallel(_size_of, inputs, inputs[0]) if inputs else []
+    facts.sort()
+    return f"files:sha256:{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}"
+
+
+def _size_of(path: Any) -> tuple[str, int]:
+    file = stores.as_path(path)
+    try:
+        return file.name, int(file.stat().length)
+    except FileNotFoundError:  # It names what is no file.
+        return file.name, -1
+
+
+class Trace:
+    """Notes where the episodes of a split come from, as they are written, in few words.
+
+    Args:
+      lineage: What `made` returns.
+      sources: Those of its datasets.
+    """
+
+    def __init__(self, lineage: Mapping[str, Any], sources: Sequence[Source]) -> None:
+        self._numbers = {id(source): number for number, source in enumerate(sources)}
+        # Of which datasets it is not known where their episodes come from: the raw ones.
+        self._are_first = [not (part[KEY] or {}).get(_EPISODES) for part in lineage[_FROM]]
+        # Runs: number of the dataset, split, first index, length; file, first row, lengths.
+        self.episodes: list[list[Any]] = []
+        self.files: list[list[Any]] = []
+        self._end = -1
+
+    def add(self, source: Source, split: str, number: int, origin: Origin | None) -> None:
+        """Notes the next episode: where it is in one of the datasets, and its file, if known."""
+        part, runs = self._numbers[id(source)], self.episodes
+        before = runs[-1] if runs else []
+        if before[:2] == [part, split] and before[2] + before[3] == number:
+            before[3] += 1
+        else:
+            runs.append([part, split, number, 1])
+        file, begin, end = "", 0, 0
+        if origin is not None and self._are_first[part]:
+            file, begin, end = origin.file, origin.begin, origin.end
+        if not self.files or self.files[-1][0] != file or self._end != begin:
+            self.files.append([file, begin, []])
+        self.files[-1][2].append(end - begin)
+        self._end = end
+
+
+def write_beside(
+    path: str | os.PathLike[str], lineage: Mapping[str, Any], traces: Mapping[str, Trace]
+) -> None:
+    """Writes the lineage of a new dataset beside it.
+
+    Args:
+      path: The folder, or the file.
+      lineage: What `made` returns.
+      traces: Where the episodes of each split come from.
+    """
+    file = file_of(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    episodes = {split: trace.episodes for split, trace in traces.items()}
+    files = {split: trace.files for split, trace in traces.items()}
+    if not any(name for runs in files.values() for name, *_ in runs):
+        files = {}
+    content = {**lineage, "kept": sum(n for runs in episodes.values() for *_, n in runs)}
+    content |= {_EPISODES: episodes, **({_FILES: files} if files else {})}
+    # A line for each entry: people read it.
+    lines = [f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in content.items()]
+    write_at_once(file, ("{" + ",\n".join(lines) + "}\n").encode())
+
+
+def without_episodes(lineage: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a lineage without what is said of each episode: that may be long."""
+    parts = [
+        {**part, KEY: part[KEY] and without_episodes(part[KEY])} for part in lineage.get(_FROM, [])
+    ]
+    rest = {name: said for name, said in lineage.items() if name not in (_EPISODES, _FILES)}
+    return {**rest, _FROM: parts}
+
+
+def lineage_of(
+    path: str | os.PathLike[str], episodes: Episodes | None = None
+) -> dict[str, Any] | None:
+    """Returns the lineage of a dataset; None if nothing is known of it.
+
+    Args:
+      path: The dataset.
+      episodes: Its episodes, if it is open.
+    """
+    file = file_of(path)
+    if not file.exists():  # A folder may have one file, which is the dataset.
+        others = [*file.parent.glob("*.lineage.json")] if file.parent.is_dir() else []
+        file = others[0] if len(others) == 1 else file
+    if not file.exists():
+        episodes = episodes or open_episodes(path, "all")
+        if root := root_of(episodes.source):
+            file = file_of(root)
+    if file.exists():
+        found = json.loads(file.read_text())
+    else:
+        found = episodes.metadata.get(KEY) if episodes is not None else None
+        found = json.loads(found) if isinstance(found, str) else found
+    return dict(found) if isinstance(found, Mapping) else None
+
+
+def origin_of(lineage: Mapping[str, Any], split: str, index: int) -> list[tuple[str, str, int]]:
+    """Returns where an episode comes from: datasets by name, the nearest first.
+
+    Args:
+      lineage: That of the dataset which has it.
+      split: Its split.
+      index: Its number in the split.
+
+    Returns:
+      The name of each dataset, the split in it, and the number in that.
+
+    Raises:
+      IndexError: There is no such episode.
+      KeyError: There is no such split.
+
+    >>> first = {"name": "raw", "lineage": None}
+    >>> origin_of({"from": [first], "episodes": {"train": [[0, "train", 7, 3]]}}, "train", 2)
+    [('raw', 'train', 9)]
+    """
+    return traced(lineage, split, index)[0]
+
+
+def traced(
+    lineage: Mapping[str, Any], split: str, index: int
+) -> tuple[list[tuple[str, str, int]], Origin | None]:
+    """Returns what `origin_of` does, and where the raw data of the episode is, if that was noted.
+
+    Raises:
+      IndexError: There is no such episode.
+      KeyError: There is no such split.
+    """
+    if split not in lineage.get(_EPISODES, {}):
+        raise KeyError(f"no split {split!r}, only {[*lineage.get(_EPISODES, {})]}")
+    if not 0 <= index < sum(number for *_, number in lineage[_EPISODES][split]):
+        raise IndexError(f"no episode {index} in the split {split!r}")
+    found, raw = [], None
+    known: Mapping[str, Any] | None = lineage
+    while known is not None and split in known.get(_EPISODES, {}):
+        raw = _in_files(known.get(_FILES, {}).get(split, ()), index)
+        for part, name, first, number in known[_EPISODES][split]:
+            if index < number:
+                origin = known[_FROM][part]
+                split, index = name, first + index
+                break
+            index -= number
+        else:
+            break
+        found.append((str(origin["name"]), split, index))
+        known = origin[KEY]
+    return found, raw
+
+
+def _in_files(runs: Iterable[Sequence[Any]], index: int) -> Origin | None:
+    """The place of an episode in runs of files."""
+    for file, begin, lengths in runs:
+        if index < len(lengths):
+            begin += sum(lengths[:index])
+            return Origin(file, begin, begin + lengths[index]) if file else None
+        index -= len(lengths)
+    return None
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Returns a name, with a number after it if it is taken."""
+    number = 2
+    free = name
+    while free in taken:
+        free, number = f"{name} ({number})", number + 1
+    return free
+
+
+def _short(name: str) -> str:
+    """The last of a path, which may be a version of what is before it."""
+    if not stores.is_local(name):
+        return name
+    above, last = os.path.split(os.path.normpath(name))
+    return f"{os.path.basename(above)}/{last}" if re.fullmatch(r"\d+(\.\d+)+", last) else last
+
+
+def file_of(path: str | os.PathLike[str]) -> Any:
+    """Returns where the lineage of a dataset is kept: of a folder, or of a file."""
+    place: Any = Path(path) if stores.is_local(path) else stores.as_path(path)
+    if is_beside(path):
+        return place.parent / FOLDER / f"{place.name}.lineage.json"
+    return place / FOLDER / "lineage.json"
+
+
+def is_beside(path: str | os.PathLike[str]) -> bool:
+    """Whether the lineage is kept beside a dataset, and not in it: where no other file may be."""
+    place: Any = Path(path) if stores.is_local(path) else stores.as_path(path)
+    if place.is_dir():
+        return any((place / name).exists() for name in _WITHOUT_OTHERS)
+    return bool(place.suffix)
