@@ -35,7 +35,6 @@ _EXTRA_OF = {
     "gymnasium": "gymnasium",
     "h5py": "hdf5",
     "imagecodecs": "zarr",
-    "krippendorff": "agreement",
     "lz4": "ros",
     "mcap": "ros",
     "msgspec": "creator",

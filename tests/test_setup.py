@@ -99,8 +99,7 @@ def test_all_extras_bring_all_others() -> None:
     for_the_checkout = {"all", "dev", "docs", "examples", "fuzz", "notebooks", "wheel"}
     frameworks = {"grain", "jax", "torch"}  # Large, and whoever trains with one has it.
     applications = {"creator", "postgresql"}  # The library does without.
-    licensed = {"agreement"}  # By the GPL, which nobody should get who did not ask for it.
-    others = for_the_checkout | frameworks | applications | licensed
+    others = for_the_checkout | frameworks | applications
     assert brought == set(PROJECT["optional-dependencies"]) - others
 
 

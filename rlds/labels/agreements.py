@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any
 
 import numpy as np
 
 from rlds.labels.labels import Labels
-from rlds_ecosystem import import_extra
 from rlds_ecosystem.names import what_there_is
 
-__all__ = ["Agreement", "agreement"]
+__all__ = ["Agreement", "agreement", "alpha_of"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +45,6 @@ def agreement(labels: Labels, layer: str) -> list[Agreement]:
       layer: The layer.
 
     Raises:
-      ImportError: krippendorff is not installed.
       KeyError: There is no such layer.
     """
     known = labels.layers()
@@ -74,19 +71,46 @@ def agreement(labels: Labels, layer: str) -> list[Agreement]:
         Agreement(
             layer,
             tuple(annotators[number] for number in who),
-            *_compared(values[[*who]], "interval" if is_number else "nominal"),
+            *_compared(values[[*who]], is_number=is_number),
         )
         for who in (everybody, *pairs)
     ]
 
 
-def _compared(values: np.ndarray, level: str) -> tuple[float | None, float | None, int]:
-    krippendorff: Any = import_extra("krippendorff")
+def _compared(values: np.ndarray, *, is_number: bool) -> tuple[float | None, float | None, int]:
     values = values[:, (~np.isnan(values)).sum(axis=0) > 1]
     if not values.size:
         return None, None, 0
     least, most = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
     alpha = None
     if least.min() < most.max():  # Otherwise there is no chance to compare with.
-        alpha = float(krippendorff.alpha(reliability_data=values, level_of_measurement=level))
+        alpha = alpha_of(values, is_number=is_number)
     return alpha, float((least == most).mean()), values.shape[1]
+
+
+def alpha_of(values: np.ndarray, *, is_number: bool) -> float:
+    """Returns Krippendorff's alpha ("Computing Krippendorff's Alpha-Reliability", 2011).
+
+    Args:
+      values: What annotators say of units, `[annotators, units]`; NaN for nothing. Of each unit,
+        two say something.
+      is_number: Whether numbers differ by the square of their distance; otherwise values are codes,
+        which differ or do not.
+
+    >>> alpha_of(np.array([[0, 1, 1, 0], [0, 1, 0, np.nan]])[:, :3], is_number=False)
+    0.4444444444444444
+    """
+    sizes = (~np.isnan(values)).sum(axis=0)
+    number = sizes.sum()
+    # Sums over all pairs of values: of those in a unit, and of any two.
+    if is_number:
+        apart = np.nan_to_num(values - np.nanmean(values))
+        inside = sizes * (apart**2).sum(axis=0) - apart.sum(axis=0) ** 2
+        overall = number * (apart**2).sum() - apart.sum() ** 2
+    else:
+        codes = np.unique(values[~np.isnan(values)])
+        counts = np.array([(values == code).sum(axis=0) for code in codes])
+        inside = (sizes**2 - (counts**2).sum(axis=0)) / 2
+        overall = (number**2 - (counts.sum(axis=1) ** 2).sum()) / 2
+    observed, expected = (inside / (sizes - 1)).sum() / number, overall / (number * (number - 1))
+    return float(1 - observed / expected)

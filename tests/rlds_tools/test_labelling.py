@@ -52,7 +52,6 @@ def test_labels_are_added_shown_and_compared(data, capsys):
     assert run(data) == 0
     shown = capsys.readouterr().out
     assert "quality  choice       4         3           0         1  good 3, bad 1" in shown
-    pytest.importorskip("krippendorff")
     found = {each["layer"]: each for each in printed(capsys, "agreement", data)["compared"]}
     assert found["quality"]["annotators"] == ["ann", "bob"]
     assert (found["quality"]["equal"], found["slip"]["alpha"]) == (0.0, None)

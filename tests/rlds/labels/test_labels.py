@@ -10,6 +10,7 @@ import rlds.labels
 import rlds.sources
 from rlds import editing
 from rlds.labels import Layer
+from rlds.labels.agreements import alpha_of
 from rlds.sources import SourceError, label_carrying
 from tests.support import tiny_datasets
 
@@ -458,17 +459,28 @@ def test_tables_of_others_and_regions_of_label_studio(dataset, tmp_path):
     ]
 
 
+def test_alpha_of_the_published_example():
+    nan = np.nan
+    values = np.array(
+        [
+            [1, 2, 3, 3, 2, 1, 4, 1, 2, nan, nan, nan],
+            [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, nan, 3],
+            [nan, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, nan],
+            [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, nan],
+        ]
+    )[:, :11]
+    assert alpha_of(values, is_number=False) == pytest.approx(0.743, abs=5e-4)
+    assert alpha_of(values, is_number=True) == pytest.approx(0.849, abs=5e-4)
+
+
 def test_agreement_of_annotators(dataset):
-    krippendorff = pytest.importorskip("krippendorff")
     labels = labelled_dataset(dataset)
     labels.add("quality", 2, "good", by="bob")  # Of one alone: it does not count.
     labels.add("quality", 3, "bad", by="ann")
     labels.add("quality", 3, "bad", by="bob")
     labels.add("quality", 3, "good", by="eve")
     found, *pairs = rlds.labels.agreement(labels, "quality")
-    nan = np.nan
-    matrix = [[0, 0, nan, 1], [0, 1, 0, 1], [nan, nan, nan, 0]]
-    assert found.alpha == pytest.approx(krippendorff.alpha(matrix, level_of_measurement="nominal"))
+    assert found.alpha == pytest.approx(0.0, abs=1e-12)
     assert (found.units, found.equal) == (3, pytest.approx(1 / 3))
     names = [each.annotators for each in (found, *pairs)]
     assert names == [("ann", "bob", "eve"), ("ann", "bob"), ("ann", "eve"), ("bob", "eve")]
@@ -476,16 +488,14 @@ def test_agreement_of_annotators(dataset):
     # Steps 1, 2 and 2, 3 of five: to say nothing of the others is to say something.
     labels.add("slip", 2, True, 2, 4, by="bob")
     (found,) = rlds.labels.agreement(labels, "slip")
-    matrix = [[0, 1, 1, 0, 0], [0, 0, 1, 1, 0]]
-    assert found.alpha == pytest.approx(krippendorff.alpha(matrix, level_of_measurement="nominal"))
+    assert found.alpha == pytest.approx(1 / 4)
     assert (found.units, found.equal) == (5, 0.6)
     (found,) = rlds.labels.agreement(labels, "score")
     assert found == rlds.labels.Agreement("score", ("ann",), None, None, 0)
     for episode, (one, other) in enumerate([(1, 1), (2, 3), (9, 8)]):
         labels.add("score", episode, one, by="ann")
         labels.add("score", episode, other, by="bob")
-    alpha = krippendorff.alpha([[1, 2, 9], [1, 3, 8]], level_of_measurement="interval")
-    assert rlds.labels.agreement(labels, "score")[0].alpha == pytest.approx(alpha)
+    assert rlds.labels.agreement(labels, "score")[0].alpha == pytest.approx(187 / 192)
     for by in ("ann", "bob"):
         labels.add("seen", 0, True, by=by)
     (found,) = rlds.labels.agreement(labels, "seen")
