@@ -27,6 +27,7 @@ from rlds.feeds._core import locate, permute
 from rlds.feeds.arrays import as_numbers, joined, paths_of, zero_out
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.storage import Rows, hash_of
+from rlds.sources.source import OF_TRANSITIONS
 from rlds.statistics import FieldType, Statistics
 from rlds_ecosystem.nests import is_in, nest, root_of
 
@@ -53,7 +54,6 @@ Columns: TypeAlias = dict[str, np.ndarray]
 Batch: TypeAlias = dict[str, Any]
 
 _PADDINGS = ("edge", "zeros")
-_OF_TRANSITIONS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 _STRATEGIES = ("uniform", "last", "geometric")
 # How many samples a filter gets at once.
 _FILTERED_BLOCK = 4096
@@ -624,7 +624,7 @@ class Offsets(Samples):
         for name, offsets in self._offsets.items():
             # A final observation has no action, and nothing that an action brings.
             ends = outlines.num_steps[episodes]
-            if root_of(name) in _OF_TRANSITIONS:
+            if root_of(name) in OF_TRANSITIONS:
                 ends = outlines.num_real_steps(episodes)
             lasts = np.maximum(ends - 1, 0)[:, np.newaxis]
             places = steps[:, np.newaxis] + offsets
