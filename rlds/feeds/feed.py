@@ -575,7 +575,7 @@ def _order(samples: Samples, shuffle: str | SegmentShuffle | None, seed: int) ->
     if shuffle is None:
         return InOrder(len(samples))
     if isinstance(shuffle, SegmentShuffle):
-        return Segmented(samples.counts(), seed, shuffle.length, shuffle.window)
+        return Segmented(samples.counts(), seed, shuffle.length, shuffle.window, shuffle.lanes)
     return Shuffled(len(samples), seed)
 
 

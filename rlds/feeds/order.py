@@ -100,41 +100,66 @@ class Segmented(Order):
     So the samples of a while come from few places of the data, which can be read as a whole, and
     kept in memory for that while: a *window*. It takes 32 bytes of memory for each segment.
 
+    Lanes have segments of their own. They take turns, so that a rank that gets every second row, or
+    every fourth, reads no segments but those of its lanes.
+
     Args:
       counts: How many samples each episode has, in the order of their numbers.
       seed: Decides about the order.
       length: How many samples a segment has, about: parts of a long episode, or several whole ones
         in a row. None for an episode each.
       window: How many segments are shuffled at a time.
+      lanes: How many lanes there are: a power of two.
 
     Raises:
-      ValueError: A number is not positive.
+      ValueError: A number is not positive, or that of the lanes is no power of two.
 
     >>> order = Segmented(np.full(10, 100), seed=1, length=50, window=2)
     >>> len({int(n) // 50 for n in order.numbers(0, np.arange(100))})
     2
+    >>> order = Segmented(np.full(10, 100), seed=1, length=50, window=2, lanes=2)
+    >>> len({int(n) // 50 for n in order.numbers(0, np.arange(0, 1000, 2))})
+    10
     """
 
-    def __init__(self, counts: np.ndarray, seed: int, length: int | None, window: int) -> None:
+    def __init__(
+        self, counts: np.ndarray, seed: int, length: int | None, window: int, lanes: int = 1
+    ) -> None:
         super().__init__(int(counts.sum()))
-        for name, number in (("length", length), ("window", window)):
+        for name, number in (("length", length), ("window", window), ("lanes", lanes)):
             if number is not None and number < 1:
                 raise ValueError(f"{name} must be positive, got {number}")
-        self._seed, self.length, self.window = seed, length, window
+        if lanes & (lanes - 1):
+            raise ValueError(f"lanes must be a power of two, got {lanes}")
+        self._seed, self.length, self.window, self.lanes = seed, length, window, lanes
         self._begins = _begins_of_segments(counts[counts > 0], length)
         self._sizes = np.diff(self._begins, append=self.size)
+        # Lanes of one rank are next to each other, so that few segments are of two ranks.
+        sizes = (self.size - np.arange(lanes) + lanes - 1) // lanes
+        turns = _bits_reversed(lanes)
+        self._firsts = np.empty(lanes, np.int64)
+        self._firsts[turns] = np.cumsum(sizes[turns]) - sizes[turns]
+        self._afters = self._firsts + sizes
         self._epoch: tuple[int, np.ndarray, np.ndarray] | None = None
 
     @override
     def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
         order, ends = self._segments(epoch)
-        windows = locate(places, ends) // self.window
+        lanes = places % self.lanes
+        places = places // self.lanes + self._firsts[lanes]
+        first_segments = locate(self._firsts, ends)
+        of_lane = max(self.window // self.lanes, 1)
+        windows = (locate(places, ends) - first_segments[lanes]) // of_lane
+        groups = windows * self.lanes + lanes
         shuffled = np.empty_like(places)
-        for window in np.unique(windows).tolist():
-            first, after = window * self.window, min((window + 1) * self.window, len(ends))
-            begin = int(ends[first - 1]) if first else 0
-            size = int(ends[after - 1]) - begin
-            key, chosen = key_of("window", self._seed, epoch, window), windows == window
+        for group in np.unique(groups).tolist():
+            window, lane = divmod(group, self.lanes)
+            first = int(first_segments[lane]) + window * of_lane
+            after = min(first + of_lane, len(ends))
+            begin = max(int(ends[first - 1]) if first else 0, int(self._firsts[lane]))
+            size = min(int(ends[after - 1]), int(self._afters[lane])) - begin
+            key = key_of("window", self._seed, epoch, window, *([lane] if self.lanes > 1 else []))
+            chosen = groups == group
             shuffled[chosen] = begin + permute(places[chosen] - begin, size, key)
         found = locate(shuffled, ends)
         segments = order[found]
@@ -149,6 +174,18 @@ class Segmented(Order):
             order = permute(np.arange(number), number, key)
             kept = self._epoch = epoch, order, np.cumsum(self._sizes[order])
         return kept[1:]
+
+
+def _bits_reversed(count: int) -> np.ndarray:
+    """The numbers below a power of two, by their bits from the last one on.
+
+    >>> _bits_reversed(4)
+    array([0, 2, 1, 3])
+    """
+    numbers = np.zeros(1, np.int64)
+    while len(numbers) < count:
+        numbers = np.concatenate([2 * numbers, 2 * numbers + 1])
+    return numbers
 
 
 def _begins_of_segments(counts: np.ndarray, length: int | None) -> np.ndarray:
@@ -172,7 +209,10 @@ class SegmentShuffle:
       length: How many samples a segment has, about: parts of a long episode, or several whole ones
         in a row. None for an episode each.
       window: How many segments are shuffled at a time.
+      lanes: A power of two: of so many ranks, or half as many and so on, each reads segments of its
+        own.
     """
 
     length: int | None
     window: int
+    lanes: int = 1

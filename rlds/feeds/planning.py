@@ -24,6 +24,7 @@ _WINDOW_SAMPLES = 32_768
 _SEGMENT_BYTES = 256 << 10
 # So many of them mix.
 _LEAST_SEGMENTS = 64
+_LEAST_SEGMENTS_OF_LANE, _MOST_LANES = 4, 64
 _ENCODED_SHARE = 0.1
 # Of another machine, more is read at once, and so much before it is needed.
 _REMOTE_SEGMENT_BYTES, _AHEAD_BYTES = 1 << 20, 64 << 20
@@ -96,7 +97,11 @@ def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Pl
         window = min(window, int(_AHEAD_BYTES / size))
         segment_bytes = min(_REMOTE_SEGMENT_BYTES, int(window * size / _LEAST_SEGMENTS))
     length = max(int(segment_bytes / size), 16)
-    return Plan(SegmentShuffle(length, max(window // length, 2)), reason)
+    window = max(window // length, 2)
+    shuffle = (
+        _with_lanes(length, window, 0) if storage.is_remote else SegmentShuffle(length, window)
+    )
+    return Plan(shuffle, reason)
 
 
 def samples_ahead(samples: Samples, plan: Plan) -> int:
@@ -121,9 +126,17 @@ def _whole_episodes(samples: Samples) -> SegmentShuffle:
     kept = [path for path in table.fields if not table.storage.is_random(path)]
     bytes_of_step = max(sum(bytes_in_memory(samples, path) for path in kept), 1)
     longest = int(samples.counts().max(initial=1))
-    length = max(longest, int(_CHUNK_BYTES / bytes_of_step))
-    steps = min(_WINDOW_SAMPLES, table.cache_bytes / 2 / bytes_of_step)
-    return SegmentShuffle(length, max(int(steps / length), 1))
+    # Of little data, there are many segments nevertheless, for lanes to have some of their own.
+    few = len(samples) // (_MOST_LANES * _LEAST_SEGMENTS_OF_LANE)
+    length = max(longest, min(int(_CHUNK_BYTES / bytes_of_step), few), 1)
+    steps = table.cache_bytes / 2 / bytes_of_step
+    return _with_lanes(length, max(int(min(_WINDOW_SAMPLES, steps) / length), 1), int(steps))
+
+
+def _with_lanes(length: int, window: int, steps: int) -> SegmentShuffle:
+    """Segments with as many lanes as leave some segments for each to mix, in so many steps."""
+    lanes = min(max(window, steps // length) // _LEAST_SEGMENTS_OF_LANE, _MOST_LANES)
+    return SegmentShuffle(length, window, 1 << max(lanes.bit_length() - 1, 0))
 
 
 def bytes_in_memory(samples: Samples, path: str) -> float:
@@ -181,7 +194,7 @@ def explain(parts: Sequence[Samples], plans: Sequence[Plan], batch_size: int) ->
 def _shuffle_in_words(samples: Samples, plan: Plan) -> str:
     if not isinstance(plan.shuffle, SegmentShuffle):
         return {"global": "all samples", "weighted": "drawn by weight", None: "none"}[plan.shuffle]
-    length, window = plan.shuffle.length, plan.shuffle.window
+    length, window = plan.shuffle.length, max(plan.shuffle.window, plan.shuffle.lanes)
     if length is None:
         return f"{window} episodes at a time"
     if length * window >= len(samples):

@@ -16,7 +16,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +30,7 @@ from rlds.formats.tfds.source import FolderSource
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import Outlines, SourceError, files_of
 from rlds_ecosystem import stores
+from rlds_ecosystem.daemon_threads import DaemonThreads
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.forking import begin_anew_in_forks
 from rlds_ecosystem.nests import leaves_at
@@ -251,7 +252,7 @@ class EpisodeCache:
     def _begin_anew(self) -> None:
         self._kept.clear()
         self._bytes, self._lock = 0, threading.Lock()
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = DaemonThreads(_NUM_THREADS, "rlds-episodes")
         self._reading: dict[int, Future[dict[str, Any]]] = {}
 
     def columns(self, numbers: Iterable[int], paths: Sequence[str]) -> list[dict[str, Any]]:
@@ -270,8 +271,6 @@ class EpisodeCache:
         with self._lock:
             if self._kept.get(number, {}).keys() >= {*paths}:
                 return None
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(_NUM_THREADS, "rlds-episodes")
             future = self._reading.get(number)
             if future is None:
                 future = self._threads.submit(self._columns, number, paths)

@@ -7,6 +7,7 @@ until it is restarted. The folder is named after the version of the object.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import ctypes
 import hashlib
@@ -15,13 +16,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from rlds_ecosystem.caches import cache_folder
+from rlds_ecosystem.daemon_threads import DaemonThreads
 from rlds_ecosystem.forking import begin_anew_in_forks
 from rlds_ecosystem.stores import _clients as clients
 
@@ -62,7 +64,8 @@ class CopiedObjects:
         self.urls, self.max_bytes = list(urls), max_bytes
         self._begin_anew()
         begin_anew_in_forks(self)
-        found = self._all(lambda url: _client_of(url).stat(url), self.urls)
+        futures = [self._threads.submit(_found, url) for url in self.urls]
+        found = [future.result() for future in futures]
         self.objects = [CopiedObject(url, each) for url, each in zip(self.urls, found)]
         self._sizes = np.array([each.size for each in self.objects], np.int64)
         blocks = [len(each.fetched) for each in self.objects]
@@ -71,14 +74,11 @@ class CopiedObjects:
         self._space = self._count_space()
 
     def _begin_anew(self) -> None:
-        self._threads = ThreadPoolExecutor(_NUM_THREADS, "rlds-fetch")
+        self._threads = DaemonThreads(_NUM_THREADS, "rlds-fetch")
         self._lock = threading.Lock()
         self._fetching: dict[int, Future[None]] = {}
         # What is being read, which is not dropped.
         self._held: list[np.ndarray] = []
-
-    def _all(self, function: Callable[..., clients.Found], urls: list[str]) -> list[clients.Found]:
-        return list(self._threads.map(function, urls))
 
     def blocks_of(self, numbers: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Returns the blocks that ranges of bytes are in, each once.
@@ -139,19 +139,17 @@ class CopiedObjects:
         Raises:
           OSError: They cannot be fetched; names the object.
         """
-        missing = blocks[self.times(blocks) == 0]
-        if not len(missing):
-            return
-        futures = self._begin(missing, wait)
-        if not wait:
-            return
-        for future in futures:
-            future.result()
+        is_forced = False
         while len(missing := blocks[self.times(blocks) == 0]):
-            if not self._are_coming(missing):
-                for future in self._begin(missing, wait, forced=True):
-                    future.result()
-            time.sleep(0.002)
+            own, others = self._begin(missing, is_forced)
+            if not wait:
+                return
+            for future in own:
+                future.result()
+            concurrent.futures.wait(others)  # Those that failed are fetched anew.
+            is_forced = not self._are_coming(missing)
+            if not own and not others and not is_forced:
+                time.sleep(0.002)
 
     def _are_coming(self, blocks: np.ndarray) -> bool:
         """Whether other processes are fetching all blocks."""
@@ -163,27 +161,30 @@ class CopiedObjects:
                 return False
         return True
 
-    def _begin(self, missing: np.ndarray, wait: bool, forced: bool = False) -> list[Future[None]]:
-        """Begins to fetch blocks that nobody is fetching; returns what fetches those."""
-        futures = {}
+    def _begin(
+        self, missing: np.ndarray, is_forced: bool
+    ) -> tuple[list[Future[None]], set[Future[None]]]:
+        """Begins to fetch blocks that nobody is fetching.
+
+        Returns:
+          What fetches those, and what was fetching others before.
+        """
+        own, others, new = [], set(), []
         with self._lock:
-            new = []
             for block in missing.tolist():
-                future = self._fetching.get(block)
-                if future is not None:
-                    futures[id(future)] = future
-                elif forced or not self._are_coming(np.array([block])):
+                if block in self._fetching:
+                    others.add(self._fetching[block])
+                elif is_forced or not self._are_coming(np.array([block])):
                     new.append(block)
             for run in _runs(np.array(new, np.int64), self._objects_of):
                 number = int(self._objects_of[run[0]])
                 copied, first = self.objects[number], int(self._firsts[number])
                 copied.begun[run - first] = time.time_ns()
                 begin, end = int(run[0]) - first, int(run[-1]) - first + 1
-                future = self._threads.submit(self._fetched, copied, begin, end)
-                futures[id(future)] = future
-                self._fetching |= dict.fromkeys(run.tolist(), future)
-                future.add_done_callback(lambda _, run=run: self._forget(run))  # type: ignore[misc]
-        return list(futures.values())
+                own.append(self._threads.submit(self._fetched, copied, begin, end))
+                self._fetching |= dict.fromkeys(run.tolist(), own[-1])
+                own[-1].add_done_callback(lambda _, run=run: self._forget(run))  # type: ignore[misc]
+        return own, others
 
     def _forget(self, run: np.ndarray) -> None:
         for block in run.tolist():
@@ -217,10 +218,6 @@ class CopiedObjects:
             first = int(self._firsts[number])
             self.objects[number].drop(int(run[0]) - first, int(run[-1]) - first + 1)
         self._space -= len(oldest) * _BLOCK
-
-    def close(self) -> None:
-        """Ends the threads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _runs(blocks: np.ndarray, objects: np.ndarray) -> list[np.ndarray]:
@@ -303,8 +300,7 @@ class CopiedObject:
           ChangedObjectError: It was written anew.
           OSError: The store does not answer.
         """
-        client = _client_of(self.url)
-        if self._tried(lambda: client.stat(self.url)).version != self._version:
+        if self._tried(lambda: _found(self.url)).version != self._version:
             raise ChangedObjectError(f"{self.url}: it was replaced. Open the dataset again")
 
     def _tried(self, action: Callable[[], T]) -> T:
@@ -370,6 +366,10 @@ def _punch(descriptor: int, begin: int, size: int) -> None:
         keep_size_and_punch = 3
         library.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
         library.fallocate(descriptor, keep_size_and_punch, begin, size)
+
+
+def _found(url: str) -> clients.Found:
+    return _client_of(url).stat(url)
 
 
 def _client_of(url: str) -> clients.Store:

@@ -57,6 +57,36 @@ def test_segments_are_of_few_episodes(table):
     assert len({key.rpartition(b" of ")[2] for key in keys(everywhere)}) > 4
 
 
+def test_ranks_read_episodes_of_their_own(tmp_path):
+    """All ranks together hardly more than there are, in every epoch."""
+    episodes = [
+        {"steps": feed_datasets.steps_of(20, known=True, terminal=True, seed=number), **flags}
+        for number, flags in enumerate([{"final_observation_known": True, "index": 0}] * 160)
+    ]
+    directory = feed_datasets.write(tmp_path, episodes, max_examples_per_shard=160)
+    samples = rlds.feeds.open(directory, fields="observation/packed", cache_bytes=20_000).steps()
+    whole = Feed(samples, 16, epochs=2)
+    read = collections.Counter()
+    for rank in range(4):
+        again = rlds.feeds.open(directory, fields="observation/packed", cache_bytes=20_000).steps()
+        feed = Feed(again, 16, epochs=2, rank=rank, world=4)
+        cache = again.table.storage.others.cache
+        read_columns = cache.episodes.columns
+
+        def counted(number, *arguments, read_columns=read_columns, **options):
+            read[number] += 1
+            return read_columns(number, *arguments, **options)
+
+        cache.episodes.columns = counted
+        for number, batch in enumerate(feed):
+            packed = batch["observation"]["packed"]
+            assert (packed == whole[number]["observation"]["packed"][rank::4]).all()
+    assert len(read) == 160
+    assert sum(read.values()) <= 1.1 * 2 * 160
+    with pytest.raises(ValueError, match="power of two, got 3"):
+        Feed(samples, 16, shuffle=SegmentShuffle(5, 12, lanes=3))
+
+
 def test_resumes_where_it_was(table):
     feed = Feed(table.windows(history=2), 12, seed=3)
     unbroken = [keys(batch) for _, batch in zip(range(30), feed)]

@@ -71,7 +71,12 @@ def observations(batches):
 
 SHUFFLES = st.one_of(
     st.sampled_from([None, "global"]),
-    st.builds(SegmentShuffle, st.one_of(st.none(), st.integers(1, 9)), st.integers(1, 5)),
+    st.builds(
+        SegmentShuffle,
+        st.one_of(st.none(), st.integers(1, 9)),
+        st.integers(1, 5),
+        st.sampled_from([1, 1, 2, 4, 16]),
+    ),
 )
 
 

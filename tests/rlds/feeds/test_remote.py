@@ -153,13 +153,16 @@ def test_a_request_that_fails_or_gets_no_answer_is_made_again(store, local, url,
 
 
 def test_errors_name_the_object_and_nothing_is_left_out(store, local, url, monkeypatch):
-    monkeypatch.setattr(_copies, "_PATIENCE", 1.0 - _copies._MOST_BYTES / _copies._SLOWEST)
     feed = Feed(samples_of(url), 16, seed=1, epochs=1)
     expected = Feed(samples_of(local), 16, seed=1, epochs=1, shuffle=feed.plans[0].shuffle)
     batches = feed.iterate(prefetch=False)
     store.set(down=True)
-    with pytest.raises(SourceError, match=rf"{url}/random-train.tfrecord-000.*no answer for 1 sec"):
-        next(batches)
+    with monkeypatch.context() as impatient:
+        patience = 1.0 - _copies._MOST_BYTES / _copies._SLOWEST
+        impatient.setattr(_copies, "_PATIENCE", patience)
+        where = rf"{url}/random-train.tfrecord-000.*no answer for 1 sec"
+        with pytest.raises(SourceError, match=where):
+            next(batches)
     store.set()
     for wanted in expected:
         assert_equal(next(batches), wanted)
