@@ -44,6 +44,7 @@ MUST_NOT_IMPORT = {
 KNOWS_RECORDINGS = (
     "rlds/formats/creator/",
     "rlds/formats/logs/",
+    "rlds/recording/",
 )
 # The folders of `rlds` that have no TensorFlow.
 LIGHT = tuple(
@@ -54,6 +55,7 @@ LIGHT = tuple(
         "formats",
         "labels",
         "raw_files",
+        "recording",
         "robotics",
         "sources",
         "video",

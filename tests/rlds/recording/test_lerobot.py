@@ -17,7 +17,7 @@ from camera_arm import Arm
 import envlogger
 import rlds.sources
 from envlogger import Video
-from rlds.formats.lerobot.recording import LeRobotBackendWriter
+from rlds.recording import LeRobotBackendWriter
 from rlds_ecosystem.errors import StorageError
 
 pytest.importorskip("av")
@@ -135,7 +135,7 @@ _SCRIPT = """
     import sys
     sys.path.insert(0, {support!r})
     sys.path.insert(0, {folder!r})
-    from test_recording import play, recorder
+    from test_lerobot import play, recorder
     with recorder({path!r}) as env:
         for number in range(1000):
             play(env, number)

@@ -1,0 +1,1 @@
+from rlds.recording.lerobot import LeRobotBackendWriter as LeRobotBackendWriter
