@@ -247,7 +247,10 @@ class Draft:
           ValueError: None is left.
         """
         if not self.kept.any():
-            raise ValueError("no episode is left: a dataset needs one; nothing was changed")
+            raise ValueError(
+                "no episode is left: a dataset needs one; nothing was changed. For how many a "
+                "condition holds, says `rlds list PATH --where CONDITION`"
+            )
         found = dict.fromkeys(self.split[self.kept].tolist())
         names = [name for name in self.names if name in found] or list(found)
         return self._view({str(n): np.flatnonzero(self.kept & (self.split == n)) for n in names})

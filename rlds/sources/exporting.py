@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import errno
 import itertools
 import os
 import warnings
@@ -579,7 +580,7 @@ def write_export(
             "allow_loss=True (--allow-loss on the command line) to write them nevertheless"
         )
     writer.skip_damaged = skip_damaged
-    with made_at_once(path) as draft, show_progress(progress) as bars:
+    with _advice(skip_damaged), made_at_once(path) as draft, show_progress(progress) as bars:
         total = len(writer.episodes) if writer.episodes.has_random_access else None
         task = bars.add_task(f"episodes to {format}", total=total)
         writer._advance = lambda: bars.advance(task)
@@ -612,6 +613,25 @@ def write_export(
     writer.finish(path)
     left_out = tuple(map(str, writer.left_out))
     return Exported(os.fspath(path), format, *counts, placements, left_out)
+
+
+@contextlib.contextmanager
+def _advice(skip_damaged: bool) -> Iterator[None]:
+    """Adds to errors what to do."""
+    try:
+        yield
+    except SourceError as error:
+        if not skip_damaged:
+            options = "skip_damaged=True (--skip-damaged on the command line)"
+            error.add_note(f"Nothing was written. To leave out what cannot be read: {options}.")
+        raise
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            error.add_note(
+                "Nothing was changed. The new data needs room beside what is there, until it is "
+                "complete: make some, or name a place on another disk (--to on the command line)."
+            )
+        raise
 
 
 def prepare(

@@ -1,6 +1,7 @@
 """Any source in another format, and back: what exports have in common."""
 
 import dataclasses
+import os
 from pathlib import Path
 
 import numpy as np
@@ -136,8 +137,9 @@ def test_what_cannot_be_exported(table, tmp_path):
     with pytest.raises(TypeError, match="no option 'hole'; its options are: whole=true"):
         export(path, "table", tmp_path / "made", hole=True)
     (path / "episode_2.npz").write_bytes(b"PK")
-    with pytest.raises(SourceError, match=r"episode_2\.npz"):
+    with pytest.raises(SourceError, match=r"episode_2\.npz") as error:
         export(path, "table", tmp_path / "made")
+    assert "To leave out what cannot be read: skip_damaged=True" in error.value.__notes__[0]
     assert [found.name for found in tmp_path.iterdir()] == ["raw"]
     with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
         made = export(path, "table", tmp_path / "made", skip_damaged=True)
@@ -146,6 +148,21 @@ def test_what_cannot_be_exported(table, tmp_path):
         with pytest.raises(ValueError, match=why):
             export(path, "table", tmp_path / "none", split=part, skip_damaged=True)
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="There is no full disk.")
+def test_a_full_disk(table, tmp_path, monkeypatch):
+    def write(self, path):
+        path.mkdir()
+        with open("/dev/full", "wb", buffering=0) as file:
+            file.write(b"episodes")
+
+    path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
+    monkeypatch.setattr(TableExport, "write", write)
+    with pytest.raises(OSError, match="No space left") as error:
+        export(path, "table", tmp_path / "made")
+    assert "make some, or name a place on another disk" in error.value.__notes__[0]
+    assert [found.name for found in tmp_path.iterdir()] == ["raw"]
 
 
 def test_losses_are_said_before_anything_is_written(table, tmp_path, monkeypatch):
