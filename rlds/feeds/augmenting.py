@@ -11,7 +11,7 @@ import numpy as np
 from rlds.feeds.permutation import RowRandom
 from rlds.feeds.samples import Batch
 
-__all__ = ["augment", "augment_batch", "change_images", "drop_images"]
+__all__ = ["CHANGES", "augment", "augment_batch"]
 
 _DRAWS = 4
 _ORDER = "augment_order"
@@ -55,14 +55,14 @@ def augment(image: np.ndarray, options: Mapping[str, Any], draws: np.ndarray) ->
     return changed
 
 
-def augment_batch(batch: Batch, options: Mapping[str, Any], rng: RowRandom) -> None:
+def augment_batch(options: Mapping[str, Any], batch: Batch, rng: RowRandom) -> Batch:
     """Changes the images of "observation" and "task" at random, but for those that are padding.
 
     All images of a camera in a row are changed in the same way.
 
     Args:
-      batch: A batch of samples of Octo or OpenVLA, which is changed.
       options: Those of all cameras, or by the names of the cameras; see `augment`.
+      batch: A batch of samples of Octo or OpenVLA, which is changed, and returned.
       rng: The random numbers of the rows.
     """
     names = sorted({key for part in ("observation", "task") for key in batch[part]})
@@ -76,48 +76,6 @@ def augment_batch(batch: Batch, options: Mapping[str, Any], rng: RowRandom) -> N
             images, mask = part.get(name), part["pad_mask_dict"].get(name)
             for row in np.flatnonzero(mask.reshape(size, -1).any(1)) if images is not None else ():
                 images[row] = augment(images[row], given, draws[row])
-
-
-def drop_images(batch: Batch, share: float, keep: str | None, rng: RowRandom) -> None:
-    """Makes images black at random, and marks them as padding; one is left of each observation.
-
-    Args:
-      batch: A batch of samples of Octo or OpenVLA, which is changed.
-      share: How often to drop each camera.
-      keep: The key of images that are always left; one at random if None.
-      rng: The random numbers of the rows.
-
-    Raises:
-      KeyError: There is no such key.
-    """
-    for part in (batch["observation"], batch["task"]):
-        keys = [key for key in part if key.startswith(_IMAGE)]
-        if not keys:
-            continue
-        if keep is not None and keep not in keys:
-            raise KeyError(f"no images {keep!r} to keep; there are {', '.join(keys)}")
-        mask = np.stack([part["pad_mask_dict"][key] for key in keys], axis=-1)
-        draws = rng.random((len(mask), 2, len(keys)))
-        draws = draws.reshape(len(mask), *(1,) * (mask.ndim - 2), 2, len(keys))
-        kept = np.argmax(np.where(mask, draws[..., 0, :], -1), axis=-1)
-        if keep is not None:
-            kept = np.full_like(kept, keys.index(keep))
-        is_kept = mask & (
-            (np.arange(len(keys)) == kept[..., np.newaxis]) | (draws[..., 1, :] >= share)
-        )
-        for number, key in enumerate(keys):
-            part["pad_mask_dict"][key] = is_kept[..., number]
-            part[key][~is_kept[..., number]] = 0
-
-
-def change_images(
-    options: Mapping[str, Any], share: float, keep: str | None, batch: Batch, rng: RowRandom
-) -> Batch:
-    """Drops images of a batch, and changes the others: see `drop_images` and `augment_batch`."""
-    if share:
-        drop_images(batch, share, keep, rng)
-    if options:
-        augment_batch(batch, options, rng)
     return batch
 
 

@@ -18,7 +18,7 @@ from rlds.feeds.openvla import rows_of
 from rlds.feeds.permutation import RowRandom, key_of
 from rlds.feeds.samples import Batch, Samples
 
-__all__ = ["Chain", "Rows", "shard_of"]
+__all__ = ["Chain", "Resumable", "Rows", "shard_of"]
 
 # How many rows are made at a time where they are wanted one by one.
 _ROWS = 64
@@ -147,11 +147,6 @@ class Chain:
             self, is_flat=True, samples=self.samples.choose(numbers), limit=None
         )
 
-    def flatten(self, num_parallel_calls: Any = None) -> Chain:
-        """Makes samples of the episodes."""
-        del num_parallel_calls  # How many threads there are changes no sample.
-        return self.unbatch()
-
     def shuffle(self, buffer_size: int, seed: int | None = None) -> Chain:
         """Shuffles all samples, or episodes.
 
@@ -183,21 +178,6 @@ class Chain:
     def take(self, count: int) -> Chain:
         """Keeps the first items only; all if there are to be -1."""
         return dataclasses.replace(self, limit=None if count < 0 else count)
-
-    def prefetch(self, buffer_size: Any = None) -> Chain:
-        """Does nothing: a thread makes the next items in any case."""
-        del buffer_size
-        return self
-
-    def with_ram_budget(self, gb: int) -> Chain:
-        """Does nothing: no buffer has to be kept small."""
-        del gb
-        return self
-
-    def ignore_errors(self, log_warning: bool = False) -> Chain:
-        """Does nothing but keep errors: what cannot be read is never left out silently."""
-        del log_warning
-        return self
 
     def cardinality(self) -> _Cardinality:
         """Returns how many items there are in one pass; -1 if there is no end."""
@@ -263,6 +243,40 @@ class Chain:
                 yield batch
             if not self.is_endless or not len(episodes):
                 return
+
+
+class Resumable:
+    """Goes through a chain, and on from where it was.
+
+    Attributes:
+      dataset: The chain.
+    """
+
+    dataset: Chain
+    _start: Mapping[str, Any] | None = None
+    _items: Any = None
+
+    def iterate(self) -> Iterator[Batch]:
+        """Returns an iterator over the items of this process."""
+        self._items, self._start = self.dataset.iterator(start=self._start), None
+        items: Iterator[Batch] = self._items
+        return items
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what is needed to go on after the items that were taken, in this process.
+
+        With workers, `torchdata.stateful_dataloader.StatefulDataLoader` calls it in each.
+        """
+        items: Any = self._items or self.dataset.iterator(start=self._start)
+        found: dict[str, Any] = items.state_dict()
+        return found
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where the state was taken, the next time that this is iterated over."""
+        self._start, self._items = state, None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_items": None}
 
 
 class _Cardinality(int):

@@ -41,6 +41,10 @@ __all__ = [
 _OBSERVATION = "observation"
 _VIEWS = ("primary", "secondary", "wrist")
 _STANDARD_STATE = "proprio"
+_UNNEEDED = {
+    *("shuffle", "num_parallel_reads", "num_parallel_calls"),
+    "force_recompute_dataset_statistics",
+}
 
 
 @functools.cache
@@ -168,6 +172,7 @@ def load(
     dataset_statistics: Any = None,
     action_normalization_mask: Sequence[bool] | None = None,
     filter_functions: Sequence[Any] = (),
+    **unneeded: Any,
 ) -> Loaded:
     """Opens a dataset, standardizes its episodes, and computes its statistics.
 
@@ -187,12 +192,15 @@ def load(
       dataset_statistics: Those to normalize by, or the path of a file of them.
       action_normalization_mask: Which elements of the action to normalize.
       filter_functions: Take the trajectory as stored, and return whether to keep it.
+      **unneeded: How files are read, and that statistics are computed: no sample depends on it.
 
     Raises:
       KeyError: There is no such field.
       NotImplementedError: Depth images are wanted.
       ValueError: A function failed, or there are no episodes.
     """
+    if unknown := sorted(unneeded.keys() - _UNNEEDED):
+        raise TypeError(f"{name}: there is no argument {unknown[0]!r}")
     if depth_obs_keys and any(depth_obs_keys.values()):
         raise NotImplementedError("depth_obs_keys: depth images are not supported here")
     whole = open_all(epath.Path(data_dir) / name.replace(":", "/"))

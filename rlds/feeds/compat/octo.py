@@ -14,6 +14,7 @@ Facts about Octo are those of its repository `octo-models/octo`, July 2024. What
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import warnings
 from collections.abc import Mapping, Sequence
@@ -22,12 +23,12 @@ from typing import Any
 import numpy as np
 
 from rlds.feeds import octo as _octo
-from rlds.feeds.augmenting import change_images
+from rlds.feeds.augmenting import augment_batch
 from rlds.feeds.compat import loading
 from rlds.feeds.compat.chains import Chain
 from rlds.feeds.mixture import Mixture
 from rlds.feeds.roles import ACTION
-from rlds.feeds.samples import Columns, Samples
+from rlds.feeds.samples import Samples
 
 __all__ = ["make_interleaved_dataset", "make_oxe_dataset_kwargs_and_weights", "make_single_dataset"]
 
@@ -56,15 +57,9 @@ def make_single_dataset(
       NotImplementedError: An argument asks for what is not supported here; says which.
       TypeError: There is no such argument.
     """
-    samples, statistics, _ = _samples_of(
-        dict(dataset_kwargs),
-        train,
-        dict(traj_transform_kwargs or {}),
-        (frame_transform_kwargs or {}).get("resize_size") or {},
-        seed,
-    )
-    transform = _frame_transform(dict(frame_transform_kwargs or {}), train)
-    return Chain(samples, statistics, transform, seed=seed)
+    traj, frame = _plain(traj_transform_kwargs), _plain(frame_transform_kwargs)
+    samples, statistics = _samples_of(_plain(dataset_kwargs), train, traj, frame, seed)
+    return Chain(samples, statistics, _transform_of(train, **frame), seed=seed)
 
 
 def make_interleaved_dataset(
@@ -104,31 +99,25 @@ def make_interleaved_dataset(
     weights = np.array(sample_weights or [1.0] * len(dataset_kwargs_list), np.float64)
     if len(weights) != len(dataset_kwargs_list):
         raise ValueError(f"{len(dataset_kwargs_list)} datasets, and {len(weights)} sample_weights")
-    size = (frame_transform_kwargs or {}).get("resize_size") or {}
-    parts, statistics, counts = [], {}, []
-    for given in dataset_kwargs_list:
+    traj, frame = _plain(traj_transform_kwargs), _plain(frame_transform_kwargs)
+    parts, statistics = [], {}
+    for given in map(_plain, dataset_kwargs_list):
         if given["name"] in statistics:
             raise ValueError(f"{given['name']} is there twice")
-        part, found, count = _samples_of(
-            dict(given), train, dict(traj_transform_kwargs or {}), size, seed
-        )
+        part, statistics[given["name"]] = _samples_of(given, train, traj, frame, seed)
         parts.append(part)
-        statistics[given["name"]] = found
-        counts.append(count)
     if balance_weights:
-        weights = weights * np.array(counts)
+        weights = weights * [float(found["num_transitions"]) for found in statistics.values()]
     weights = weights / weights.sum()
-    return Chain(
+    chain = Chain(
         Mixture(parts, weights.tolist()),
         statistics,
-        _frame_transform(dict(frame_transform_kwargs or {}), train),
+        _transform_of(train, **frame),
         sample_weights=weights,
         seed=seed,
-        is_flat=True,
-        is_shuffled=True,
-        is_endless=True,
         batch_size=batch_size,
     )
+    return dataclasses.replace(chain, is_flat=True, is_shuffled=True, is_endless=True)
 
 
 def make_oxe_dataset_kwargs_and_weights(
@@ -178,118 +167,116 @@ def make_oxe_dataset_kwargs_and_weights(
     return found, weights
 
 
+def _plain(given: Any) -> dict[str, Any]:
+    """Arguments as a dict, also where a script has a `ConfigDict`."""
+    return dict(given.to_dict() if hasattr(given, "to_dict") else given or {})
+
+
 def _samples_of(
-    dataset: dict[str, Any], train: bool, traj: dict[str, Any], size: Any, seed: int
-) -> tuple[Samples, dict[str, Any], int]:
-    """The samples of a dataset, its statistics as Octo has them, and how many steps it has."""
-    for unneeded in ("shuffle", "num_parallel_reads", "num_parallel_calls"):
-        dataset.pop(unneeded, None)
-    dataset.pop("force_recompute_dataset_statistics", None)
-    if dataset.pop("ignore_errors", False):
-        raise NotImplementedError("ignore_errors: what cannot be read is an error here")
-    kind = dataset.pop("action_proprio_normalization_type", "normal")
-    kind = str(getattr(kind, "value", kind))
-    if kind not in _KINDS:
-        raise ValueError(f"action_proprio_normalization_type {kind!r} is none of {list(_KINDS)}")
-    is_normalized = not dataset.pop("skip_norm", False)
-    state = dataset.pop("proprio_obs_key", None)
+    dataset: dict[str, Any], train: bool, traj: dict[str, Any], frame: dict[str, Any], seed: int
+) -> tuple[Samples, dict[str, Any]]:
+    """The samples of a dataset, and its statistics as Octo has them."""
+    loaded, kind, is_normalized = _load(train, **dataset)
+    options: dict[str, Any] = {"kind": kind, "draw_seed": seed}
+    options["statistics"] = loaded.statistics if is_normalized else None
+    size = frame.get("resize_size") or {}
+    if isinstance(size, Mapping):
+        options["image_size"] = {camera: tuple(given) for camera, given in size.items()} or None
+    else:
+        options["image_size"] = tuple(size)
+    samples = _cut(loaded, train, seed, options, **traj)
     mask = dataset.get("action_normalization_mask")
-    loaded = loading.load(**dataset, train=train, state_obs_keys=() if state is None else (state,))
-    samples = _OctoTrajectories(traj).samples(
-        loaded, train, seed, kind=_KINDS[kind], is_normalized=is_normalized, image_size=size
-    )
-    statistics = loading.to_arrays(_octo.statistics_to_json(loaded.statistics), mask)
-    return samples, statistics, int(statistics["num_transitions"])
+    return samples, loading.to_arrays(_octo.statistics_to_json(loaded.statistics), mask)
 
 
-class _OctoTrajectories:
-    """What `apply_trajectory_transforms` is told."""
+def _load(
+    train: bool,
+    *,
+    proprio_obs_key: str | None = None,
+    action_proprio_normalization_type: Any = "normal",
+    skip_norm: bool = False,
+    ignore_errors: bool = False,
+    **dataset: Any,
+) -> tuple[loading.Loaded, str, bool]:
+    """A dataset, as `make_dataset_from_rlds` is told; and how it is normalized, if it is."""
+    if ignore_errors:
+        raise NotImplementedError("ignore_errors: what cannot be read is an error here")
+    given = action_proprio_normalization_type
+    kind = _KINDS.get(str(getattr(given, "value", given)))
+    if kind is None:
+        raise ValueError(f"action_proprio_normalization_type {given!r} is none of {list(_KINDS)}")
+    state = () if proprio_obs_key is None else (proprio_obs_key,)
+    return loading.load(**dataset, train=train, state_obs_keys=state), kind, not skip_norm
 
-    def __init__(self, given: dict[str, Any]) -> None:
-        given.pop("num_parallel_calls", None)
-        goals = given.pop("goal_relabeling_strategy", None)
-        if goals not in (None, "uniform"):
-            raise NotImplementedError(f"goal_relabeling_strategy={goals!r}: there is 'uniform'")
-        self.has_goals = goals is not None
-        self.goals = dict(given.pop("goal_relabeling_kwargs", {}))
-        self.length = given.pop("subsample_length", None)
-        self.needs_language = given.pop("skip_unlabeled", False)
-        self.bounds = {name: given.pop(f"max_{name}", None) for name in (ACTION, "proprio")}
-        augmentation = given.pop("task_augment_strategy", None)
-        self.augmentation = dict(given.pop("task_augment_kwargs", {}))
-        if augmentation not in (None, "delete_task_conditioning"):
-            raise NotImplementedError(
-                f"task_augment_strategy={augmentation!r}: there is 'delete_task_conditioning'"
-            )
-        if given.pop("post_chunk_transforms", ()):
-            raise NotImplementedError("post_chunk_transforms: change batches instead")
-        self.has_augmentation = augmentation is not None
-        self.windows = given  # What else there is, the samples check.
 
-    def samples(
-        self,
-        loaded: loading.Loaded,
-        train: bool,
-        seed: int,
-        *,
-        kind: str,
-        is_normalized: bool,
-        image_size: Any,
-    ) -> Samples:
-        """The samples of a dataset."""
-        augmentation = self.augmentation if train and self.has_augmentation else {}
-        samples = _octo.OctoSamples(
-            loaded.table,
-            loaded.roles,
-            loaded.name,
-            kind=kind,
-            statistics=loaded.statistics if is_normalized else None,
-            goal_seed=seed if self.has_goals else None,
-            image_size=size_of(image_size),
-            draw_seed=seed,
-            **self.windows,
-            **(self.goals if self.has_goals else {}),
-            **augmentation,
-        )
-        samples = loading.keep_labelled(samples, self.needs_language)
-        samples = _keep_within(samples, self.bounds)
-        if train and self.length is not None:
-            return samples.at_most(self.length, seed=seed)
+def _cut(
+    loaded: loading.Loaded,
+    train: bool,
+    seed: int,
+    options: Mapping[str, Any],
+    *,
+    goal_relabeling_strategy: str | None = None,
+    goal_relabeling_kwargs: Mapping[str, Any] | None = None,
+    subsample_length: int | None = None,
+    skip_unlabeled: bool = False,
+    max_action: float | None = None,
+    max_proprio: float | None = None,
+    task_augment_strategy: str | None = None,
+    task_augment_kwargs: Mapping[str, Any] | None = None,
+    post_chunk_transforms: Sequence[Any] = (),
+    num_parallel_calls: Any = None,
+    **windows: Any,
+) -> Samples:
+    """The samples of a dataset, as `apply_trajectory_transforms` is told."""
+    del num_parallel_calls
+    for given, known in (
+        (goal_relabeling_strategy, "uniform"),
+        (task_augment_strategy, "delete_task_conditioning"),
+    ):
+        if given not in (None, known):
+            raise NotImplementedError(f"{given!r}: there is {known!r}")
+    if post_chunk_transforms:
+        raise NotImplementedError("post_chunk_transforms: change batches instead")
+    if goal_relabeling_strategy is not None:
+        windows |= {"goal_seed": seed, **(goal_relabeling_kwargs or {})}
+    if train and task_augment_strategy is not None:
+        windows |= task_augment_kwargs or {}
+    samples = _octo.OctoSamples(loaded.table, loaded.roles, loaded.name, **options, **windows)
+    samples = loading.keep_labelled(samples, skip_unlabeled)
+    samples = _keep_within(samples, {ACTION: max_action, "observation/proprio": max_proprio})
+    if not train or subsample_length is None:
         return samples
-
-
-def size_of(given: Any) -> Any:
-    """The size of images, or that by camera, as samples take it."""
-    if isinstance(given, Mapping):
-        return {camera: tuple(size) for camera, size in given.items()} or None
-    return tuple(given)
+    return samples.at_most(subsample_length, seed=seed)
 
 
 def _keep_within(samples: Any, bounds: Mapping[str, float | None]) -> Any:
     """Leaves out episodes with larger values."""
-    paths = {ACTION: ACTION, "proprio": "observation/proprio"}
-    wanted = {paths[name]: bound for name, bound in bounds.items() if bound is not None}
+    wanted = {path: bound for path, bound in bounds.items() if bound is not None}
     if not wanted:
         return samples
-
-    def is_within(columns: Columns) -> bool:
-        return all(
-            bool((np.abs(columns[path]) <= bound).all())
+    kept = samples.keep_episodes(
+        lambda columns: all(
+            path not in columns or (np.abs(columns[path]) <= bound).all()
             for path, bound in wanted.items()
-            if path in columns
         )
+    )
+    return samples.on(samples.table.filter_episodes(kept))
 
-    return samples.on(samples.table.filter_episodes(samples.keep_episodes(is_within)))
 
-
-def _frame_transform(given: dict[str, Any], train: bool) -> Any:
+def _transform_of(
+    train: bool,
+    *,
+    image_augment_kwargs: Mapping[str, Any] | None = None,
+    image_dropout_prob: float = 0.0,
+    image_dropout_keep_key: str | None = None,
+    resize_size: Any = None,
+    depth_resize_size: Any = None,
+    num_parallel_calls: Any = None,
+) -> Any:
     """What `apply_frame_transforms` does beyond resizing; None if that is nothing."""
-    for unneeded in ("num_parallel_calls", "resize_size", "depth_resize_size"):
-        given.pop(unneeded, None)
-    augmentation = dict(given.pop("image_augment_kwargs", {}))
-    share, keep = given.pop("image_dropout_prob", 0.0), given.pop("image_dropout_keep_key", None)
-    if given:
-        raise TypeError(f"frame_transform_kwargs: {sorted(given)}")
-    if not train or not (augmentation or share):
+    del image_dropout_keep_key, resize_size, depth_resize_size, num_parallel_calls
+    if image_dropout_prob:
+        raise NotImplementedError("image_dropout_prob: change batches instead")
+    if not train or not image_augment_kwargs:
         return None
-    return functools.partial(change_images, augmentation, share, keep)
+    return functools.partial(augment_batch, image_augment_kwargs)

@@ -17,14 +17,14 @@ import dataclasses
 import enum
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
 from typing_extensions import override
 
-from rlds.feeds.compat.chains import Chain
+from rlds.feeds.compat.chains import Chain, Resumable
 from rlds.feeds.compat.loading import open_all, part_of
 from rlds.feeds.mixture import Mixture
 from rlds.feeds.openpi import OpenpiSamples
@@ -69,7 +69,7 @@ class RLDSDataset:
     filter_dict_path: str | None = None
 
 
-class DroidRldsDataset:
+class DroidRldsDataset(Resumable):
     """Batches of samples of DROID, without end.
 
     A batch has `actions`, `observation` (`image`, `wrist_image`, `joint_position`,
@@ -136,25 +136,12 @@ class DroidRldsDataset:
         samples = parts[0] if len(parts) == 1 else Mixture(parts, weights)
         self.dataset = Chain(samples, {}, seed=seed, is_flat=True, is_shuffled=shuffle)
         self.dataset = self.dataset.repeat().batch(batch_size)
-        self._start: Mapping[str, Any] | None = None
-        self._batches: Any = None
 
     def __iter__(self) -> Iterator[Batch]:
-        self._batches, self._start = self.dataset.iterator(start=self._start), None
-        yield from self._batches
+        return self.iterate()
 
     def __len__(self) -> int:
         return self._length
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns what is needed to go on after the batches that were taken, in this process."""
-        batches: Any = self._batches or self.dataset.iterator(start=self._start)
-        found: dict[str, Any] = batches.state_dict()
-        return found
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where the state was taken, the next time that this is iterated over."""
-        self._start, self._batches = state, None
 
 
 class _DroidSamples(OpenpiSamples):

@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 
 from rlds.feeds import openvla as _openvla
-from rlds.feeds.augmenting import change_images
+from rlds.feeds.augmenting import augment_batch
 from rlds.feeds.compat import loading
-from rlds.feeds.compat.chains import Chain
+from rlds.feeds.compat.chains import Chain, Resumable
 from rlds.feeds.mixture import Mixture
 from rlds.feeds.samples import Samples
 from rlds_ecosystem import import_extra
@@ -50,20 +50,14 @@ __all__ = [
 ]
 
 _IGNORED = -100
-_AUGMENTATION = {
+_CHANGES = {
     "random_resized_crop": {"scale": [0.9, 0.9], "ratio": [1.0, 1.0]},
     "random_brightness": [0.2],
     "random_contrast": [0.8, 1.2],
     "random_saturation": [0.8, 1.2],
     "random_hue": [0.05],
-    "augment_order": [
-        "random_resized_crop",
-        "random_brightness",
-        "random_contrast",
-        "random_saturation",
-        "random_hue",
-    ],
 }
+_AUGMENTATION = {**_CHANGES, "augment_order": list(_CHANGES)}
 # The statistics that scripts divide by are those of datasets with this weight.
 _PRIMARY = 1.0
 
@@ -123,7 +117,7 @@ class RLDSBatchTransform:
         return made
 
 
-class RLDSDataset(_IterableDataset):  # type: ignore[misc]
+class RLDSDataset(Resumable, _IterableDataset):  # type: ignore[misc]
     """Samples of a dataset, or of a mixture, without end, for a `DataLoader` of PyTorch.
 
     Args:
@@ -174,8 +168,6 @@ class RLDSDataset(_IterableDataset):  # type: ignore[misc]
     ) -> None:
         self.data_root_dir, self.data_mix = data_root_dir, data_mix
         self.batch_transform = batch_transform
-        self._start: Mapping[str, Any] | None = None
-        self._rows: Any = None
         parts, weights, counts = [], [], []
         self.dataset_statistics: dict[str, Any] = {}
         mixture = loading.mixture("openvla", data_mix)
@@ -196,7 +188,7 @@ class RLDSDataset(_IterableDataset):  # type: ignore[misc]
             counts.append(int(plain["num_transitions"]))
         change = None
         if image_aug and train:
-            change = functools.partial(change_images, _AUGMENTATION, 0.0, None)
+            change = functools.partial(augment_batch, _AUGMENTATION)
         self.dataset, self.dataset_length = self._chain(
             parts, weights, counts, Chain(parts[0], self.dataset_statistics, change, seed=seed)
         )
@@ -229,8 +221,6 @@ class RLDSDataset(_IterableDataset):  # type: ignore[misc]
     ) -> tuple[Samples, Any]:
         kind = kwargs.pop("action_proprio_normalization_type", self._kind)
         absolute = kwargs.pop("absolute_action_mask", None)
-        for unneeded in ("shuffle", "num_parallel_reads", "num_parallel_calls"):
-            kwargs.pop(unneeded, None)
         loaded = loading.load(**kwargs, train=train, has_validation=not self._is_oft)
         samples = _openvla.OpenVLASamples(
             loaded.table,
@@ -265,33 +255,13 @@ class RLDSDataset(_IterableDataset):  # type: ignore[misc]
         return chain, int(needed[primary].max() if primary.any() else needed.max())
 
     def __iter__(self) -> Iterator[Any]:
-        self._rows = self.dataset.iterator(start=self._start)
-        self._start = None
-        for row in self._rows:
-            yield self.batch_transform(row)
+        return map(self.batch_transform, self.iterate())
 
     def __len__(self) -> int:
         return self.dataset_length
 
     def __getitem__(self, idx: int) -> Any:
         raise NotImplementedError(f"no item {idx}: iterate over the samples")
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns what is needed to go on after the samples that were taken, in this process.
-
-        With workers, `torchdata.stateful_dataloader.StatefulDataLoader` calls it in each.
-        """
-        if self._rows is None:
-            self._rows = self.dataset.iterator(start=self._start)
-        found: dict[str, Any] = self._rows.state_dict()
-        return found
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where the state was taken, the next time that this is iterated over."""
-        self._start, self._rows = state, None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rows": None}
 
 
 class EpisodicRLDSDataset(RLDSDataset):
