@@ -5,10 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 import rlds
 import tfds_files
+from rlds.feeds.images import ImageDecoder, ImageError
+from rlds.feeds.resizing import resize
 from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import fields_of
@@ -26,7 +30,7 @@ from rlds_ecosystem.nests import leaves_at, map_named_leaves, nest
 from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.whole_files import made_at_once
 from tfds_files.example_scan import direct_encoding
-from tfds_files.features import Dataset, Features, Tensor
+from tfds_files.features import Dataset, Features, Image, Tensor
 from tfds_files.summary import INFO_FILE
 
 __all__ = ["materialise"]
@@ -42,7 +46,9 @@ def materialise(
     split: str | None = None,
     fields: Iterable[str] | None = None,
     name: str | None = None,
-    images_as_png: bool = False,
+    images: Literal["stored", "png", "raw"] = "stored",
+    image_size: tuple[int, int] | None = None,
+    jpeg: Literal["accurate", "tf"] = "accurate",
     max_episodes_per_shard: int = 1000,
     progress: bool | None = False,
     **options: Any,
@@ -50,8 +56,8 @@ def materialise(
     """Copies episodes to a dataset that feeds read in place, and TFDS reads, too.
 
     Numbers are stored uncompressed, each value of a field in as many bytes as the others. Images
-    that are files stay the same files, and others are stored as they are, without compression
-    unless you ask for it. All that is known of episodes is kept, as by `tfds_builders.convert`.
+    stay what they are, files or pixels, unless you ask for something else. All that is known of
+    episodes is kept, as by `tfds_builders.convert`.
 
     The directory has the dataset when it is complete, and not before. What a process left that was
     killed is removed by the next call.
@@ -62,8 +68,13 @@ def materialise(
       split: The split, or a part such as `train[:90%]`; all splits by default.
       fields: Paths of the fields of a step to copy, beside the flags; all by default.
       name: The name of the dataset; by default the one that it has, or "materialised".
-      images_as_png: Whether uint8 arrays of shape `(height, width, 1 | 3 | 4)` are stored as PNG,
-        which is smaller, and slower to write and to read. Not for datasets of TFDS.
+      images: What becomes of images. "stored" leaves them as they are. "raw" stores pixels, which
+        feeds copy instead of decoding files: that takes several times the space, and a small part
+        of the time. "png" stores uint8 arrays of shape `(height, width, 1 | 3 | 4)` as PNG files,
+        which are smaller, and slower to write and to read; not for datasets of TFDS.
+      image_size: With "raw", the height and width that uint8 images get, see
+        `rlds.feeds.resizing.resize`; those that they have by default.
+      jpeg: With "raw", which pixels JPEG files have, see `rlds.feeds.open`.
       max_episodes_per_shard: How many episodes a file takes.
       progress: Whether to show a progress bar; if None, on a terminal.
       **options: Options of the format of the source.
@@ -76,7 +87,8 @@ def materialise(
       FileNotFoundError: There is nothing at the path of the source.
       KeyError: There is no such split, or no such field.
       SourceError: An episode is damaged, or breaks a rule of RLDS; says where.
-      ValueError: The directory is not on this machine, or a field cannot be stored.
+      ValueError: The directory is not on this machine, a field cannot be stored, or images have no
+        fixed size.
       OSError: The dataset cannot be written.
 
     >>> import tempfile
@@ -93,7 +105,13 @@ def materialise(
     """
     all_episodes = _splits_of(source, split, options)
     first = all_episodes[0]
-    copy = _copy_of(first, None if fields is None else [*fields], images_as_png)
+    if images not in ("stored", "png", "raw"):
+        raise ValueError(f"images must be 'stored', 'png' or 'raw', got {images!r}")
+    if image_size is not None and images != "raw":
+        raise ValueError("image_size: only images='raw' stores other images than there are")
+    copy = _copy_of(first, None if fields is None else [*fields], images == "png")
+    if images == "raw":
+        copy = _raw(copy, image_size, jpeg)
     if not stores.is_local(directory):
         raise ValueError(f"{os.fspath(directory)}: feeds read datasets on this machine only")
     with made_at_once(directory) as place, show_progress(progress) as bars:
@@ -159,6 +177,66 @@ def _copy_of(episodes: Episodes, fields: list[str] | None, images_as_png: bool) 
     if isinstance(source, FolderSource):
         return _copy_of_folder(source, wanted)
     return _copy_of_source(episodes, wanted, images_as_png)
+
+
+def _raw(copy: _Copy, size: tuple[int, int] | None, jpeg: Literal["accurate", "tf"]) -> _Copy:
+    """The same copy with the pixels of images, perhaps in another size."""
+    steps = copy.features[rlds.STEPS]
+    assert isinstance(steps, Dataset)
+    assert isinstance(steps.feature, Features)
+    features: dict[str, Any] = dict(leaves_at(steps.feature, None))
+    decoders: dict[str, ImageDecoder | None] = {}
+    for path, feature in features.items():
+        if not isinstance(feature, Tensor | Image) or len(feature.shape) != 3:
+            continue
+        *stored, channels = feature.shape
+        is_resized = size is not None and feature.dtype == np.uint8
+        if isinstance(feature, Image):
+            kind = feature.encoding_format
+            decoders[path] = ImageDecoder(
+                feature.shape, feature.dtype, kind, jpeg=jpeg, threads=None
+            )
+        elif is_resized and channels in (1, 3, 4):
+            decoders[path] = None  # They are pixels.
+        else:
+            continue
+        height, width = size if size is not None and is_resized else stored
+        if height is None or width is None:
+            raise ValueError(f"{path}: images of several sizes; say which they get: image_size")
+        shape = height, width, channels or 3
+        encoding = direct_encoding(shape, feature.dtype)
+        features[path] = Tensor(
+            shape=shape, dtype=feature.dtype, encoding=encoding, doc=feature.doc
+        )
+
+    def pixels(path: str, column: Any) -> np.ndarray:
+        decoder = decoders[path]
+        images = column if decoder is None else decoder.decode(list(column))
+        if size is None or features[path].dtype != np.uint8:
+            return np.asarray(images)
+        resized = np.empty((len(images), *features[path].shape), np.uint8)
+        for row, image in enumerate(images):
+            resized[row] = resize(image, size)
+        return resized
+
+    def examples(episodes: Episodes) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        for split, key, example in copy.examples(episodes):
+            columns = dict(leaves_at(example[rlds.STEPS], None))
+            for path in decoders:
+                try:
+                    columns[path] = pixels(path, columns[path])
+                except ImageError as error:
+                    file = files_of(episodes.source)
+                    raise SourceError(
+                        error.what, file=file, episode=key, row=error.row, field=path
+                    ) from error
+            yield split, key, {**example, rlds.STEPS: nest(columns)}
+
+    made = dataclasses.replace(steps, feature=as_features(nest(features)))
+    all_features = {**copy.features.features, rlds.STEPS: made}
+    return copy._replace(
+        features=dataclasses.replace(copy.features, features=all_features), examples=examples
+    )
 
 
 def _copy_of_folder(source: FolderSource, wanted: list[str] | None) -> _Copy:

@@ -13,9 +13,11 @@ from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
 from envlogger.testing.catch_env import Catch
 from rlds import sources
 from rlds.feeds.materialising import materialise
+from rlds.feeds.resizing import resize
 from rlds.sources.source import SourceError
 from rlds_ecosystem.nests import at, leaves_at
 from tfds_files import NOT_DIRECT, indexing
+from tfds_files.png import encode_png
 
 FLAGS = ("is_first", "is_last", "is_terminal")
 
@@ -97,7 +99,8 @@ def test_images_are_png_if_asked_for(tmp_path):
             timestep = dm_env.transition(0.0, step) if number else dm_env.restart(step)
             record_step(envlogger.StepData(timestep, number or None))
     for png, size in ((False, 20 * 30 * 3), (True, 20 * 30 * 2)):
-        made = materialise(tmp_path / "log", tmp_path / f"{png}", name="named", images_as_png=png)
+        images = "png" if png else "stored"
+        made = materialise(tmp_path / "log", tmp_path / f"{png}", name="named", images=images)
         folder = tfds_files.open_folder(made, decode_images=False)
         assert folder.name == "named"
         stored = folder["train"][0]["steps"]["observation"]["picture"][0]
@@ -158,6 +161,49 @@ def test_images_stay_the_files_that_they_are(tmp_path):
     made = tfds_files.open_folder(tmp_path / "made", decode_images=False)
     assert made["train"][0]["steps"]["camera"].tolist() == files.tolist()
     assert not not_direct(tmp_path / "made")
+
+
+@pytest.mark.parametrize("size", [None, (12, 20)])
+def test_pixels_of_images_are_stored_in_any_size(tmp_path, size):
+    rng = np.random.default_rng(0)
+    pictures = rng.integers(0, 255, (4, 24, 30, 3), np.uint8)
+    depths = rng.integers(0, 9999, (4, 24, 30, 1), np.uint16)
+    shapes = {"fixed": (24, 30, 3), "open": (None, None, 3), "pixels": None, "depth": (24, 30, 1)}
+    steps = {name: np.array([encode_png(image) for image in pictures], object) for name in shapes}
+    steps["pixels"] = pictures
+    steps["depth"] = np.array([encode_png(image) for image in depths], object)
+    steps |= {name: np.array([name == "is_first", 0, 0, 0], bool) for name in FLAGS}
+    features = {name: tfds_files.Tensor(dtype=np.dtype(bool)) for name in FLAGS}
+    for name, shape in shapes.items():
+        dtype = np.dtype(np.uint16 if name == "depth" else np.uint8)
+        features[name] = tfds_files.Image(shape=shape, dtype=dtype) if shape else None
+    features["pixels"] = tfds_files.Tensor(
+        shape=(24, 30, 3), dtype=np.dtype(np.uint8), encoding="zlib"
+    )
+    if size is None:
+        del features["open"], steps["open"]
+    dataset = tfds_files.Dataset(feature=tfds_files.Features(features=features))
+    original, features = tmp_path / "original", tfds_files.Features(features={"steps": dataset})
+    with tfds_files.DatasetWriter(original, features, "it") as writer:
+        writer.add({"steps": steps})
+    made = materialise(original, tmp_path / "made", images="raw", image_size=size)
+    assert not not_direct(made)
+    found = sources.open(made).columns(0)
+    resized = pictures if size is None else resize(pictures, size)
+    for name in {"fixed", "open", "pixels"} & {*steps}:
+        np.testing.assert_array_equal(found[name], resized, err_msg=name)
+    np.testing.assert_array_equal(found["depth"], depths)
+    with pytest.raises(ValueError, match="only images='raw'"):
+        materialise(original, tmp_path / "other", image_size=(3, 3))
+    if size is not None:
+        with pytest.raises(ValueError, match="open: images of several sizes"):
+            materialise(original, tmp_path / "other", images="raw")
+        with tfds_files.DatasetWriter(original, features, "it") as more:
+            damaged = steps["fixed"].copy()
+            damaged[2] = damaged[2][:50]
+            more.add({"steps": {**steps, "fixed": damaged}}, "test")
+        with pytest.raises(SourceError, match="row 2, field 'fixed'"):
+            materialise(original, tmp_path / "other", images="raw", image_size=size)
 
 
 def test_a_source_that_is_damaged_leaves_nothing(tmp_path):
