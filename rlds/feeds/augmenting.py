@@ -37,7 +37,9 @@ def augment(image: np.ndarray, options: Mapping[str, Any], draws: np.ndarray) ->
     """
     if _ORDER not in options:
         raise ValueError(f"the options of an augmentation have no {_ORDER!r}: {list(options)}")
-    values = image.astype(np.float32) / 255
+    # By channels, so that what is computed of all of them goes through memory in order.
+    values = np.moveaxis(image, -1, -3).astype(np.float32, order="C")
+    values *= np.float32(1 / 255)
     for name, drawn in zip(options[_ORDER], draws, strict=True):
         change = CHANGES.get(name)
         if change is None:
@@ -50,9 +52,10 @@ def augment(image: np.ndarray, options: Mapping[str, Any], draws: np.ndarray) ->
                 values = change(values, drawn, *given)
         except TypeError as error:
             raise ValueError(f"{name}: {error}") from error
-        values = values.clip(0, 1)
-    changed: np.ndarray = (values * 255.5).clip(0, 255).astype(np.uint8)
-    return changed
+        np.clip(values, 0, 1, out=values)
+    values *= np.float32(255.5)
+    np.minimum(values, 255, out=values)
+    return np.ascontiguousarray(np.moveaxis(values.astype(np.uint8), -3, -1))
 
 
 def augment_batch(options: Mapping[str, Any], batch: Batch, rng: RowRandom) -> Batch:
@@ -89,55 +92,76 @@ def _crop(
     """A part of the image, of a share of its area and a ratio of its sides, in the old size."""
     logs = [math.log(bound) for bound in ratio]
     area, shape = _between(scale, draws[0]), math.exp(_between(logs, draws[1]))
-    for axis, size, draw in ((-3, math.sqrt(area / shape), 2), (-2, math.sqrt(area * shape), 3)):
+    for axis, size, draw in ((-2, math.sqrt(area / shape), 2), (-1, math.sqrt(area * shape), 3)):
         share = min(size, 1.0)
         length = values.shape[axis]
         begin = draws[draw] * (1 - share)
         places = (begin + share * np.linspace(0, 1, length)) * (length - 1)
         below = np.minimum(places.astype(np.int64), max(length - 2, 0))
-        above = np.minimum(below + 1, length - 1)
-        weights = (places - below).astype(np.float32)
-        weights = weights.reshape(-1, *(1,) * (-axis - 1))
-        first, second = values.take(below, axis), values.take(above, axis)
-        values = first + (second - first) * weights
+        weights = (places - below).astype(np.float32).reshape(-1, *(1,) * (-axis - 1))
+        first = values.take(below, axis)
+        second = values.take(np.minimum(below + 1, length - 1), axis)
+        second -= first
+        second *= weights
+        values = np.add(first, second, out=first)
     return values
 
 
 def _brightness(values: np.ndarray, draws: np.ndarray, max_delta: float) -> np.ndarray:
-    return values + np.float32(_between((-max_delta, max_delta), draws[0]))
+    values += np.float32(_between((-max_delta, max_delta), draws[0]))
+    return values
 
 
 def _contrast(values: np.ndarray, draws: np.ndarray, lower: float, upper: float) -> np.ndarray:
-    mean = values.mean(axis=(-3, -2), keepdims=True)
-    return mean + (values - mean) * np.float32(_between((lower, upper), draws[0]))
+    mean = values.mean(axis=(-2, -1), keepdims=True)
+    values -= mean
+    values *= np.float32(_between((lower, upper), draws[0]))
+    values += mean
+    return values
+
+
+def _range(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The largest value of each pixel, and how far the least one is from it."""
+    red, green, blue = np.moveaxis(values, -3, 0)
+    most = np.maximum(np.maximum(red, green), blue)
+    return most, most - np.minimum(np.minimum(red, green), blue)
 
 
 def _saturation(values: np.ndarray, draws: np.ndarray, lower: float, upper: float) -> np.ndarray:
-    most = values.max(axis=-1, keepdims=True)
-    spread = np.maximum(most - values.min(axis=-1, keepdims=True), 1e-12)
+    most, spread = _range(values)
     # A colour of which one part is 0 has all the saturation that there is.
-    factor = np.minimum(np.float32(_between((lower, upper), draws[0])), most / spread)
-    return most - (most - values) * factor
+    factor = most / np.maximum(spread, np.float32(1e-12), out=spread)
+    np.minimum(factor, np.float32(_between((lower, upper), draws[0])), out=factor)
+    most = np.expand_dims(most, -3)
+    values -= most
+    values *= np.expand_dims(factor, -3)
+    values += most
+    return values
 
 
 def _hue(values: np.ndarray, draws: np.ndarray, max_delta: float) -> np.ndarray:
-    most, least = values.max(axis=-1), values.min(axis=-1)
-    spread = most - least
-    red, green, blue = np.moveaxis(values, -1, 0)
-    safe = np.where(spread > 0, spread, 1)
-    hue = np.where(
-        most == red,
-        (green - blue) / safe,
-        np.where(most == green, 2 + (blue - red) / safe, 4 + (red - green) / safe),
-    )
-    hue = hue + np.float32(6 * _between((-max_delta, max_delta), draws[0]))
-    turned = (hue[..., np.newaxis] + np.array([5, 3, 1], np.float32)) % 6
-    share = np.minimum(turned, 4 - turned).clip(0, 1)
-    return most[..., np.newaxis] - spread[..., np.newaxis] * share
+    most, spread = _range(values)
+    red, green, blue = np.moveaxis(values, -3, 0)
+    per = 1 / np.where(spread > 0, spread, np.float32(1))
+    hue = np.where(most == green, 2 + (blue - red) * per, 4 + (red - green) * per)
+    hue = np.where(most == red, (green - blue) * per, hue)
+    hue += np.float32(6 * _between((-max_delta, max_delta), draws[0]))
+    for channel, offset in enumerate((5, 3, 1)):
+        turned = hue + np.float32(offset)
+        turned -= 6 * np.floor(turned * np.float32(1 / 6))
+        share = np.minimum(turned, 4 - turned, out=turned)
+        np.clip(share, 0, 1, out=share)
+        share *= spread
+        np.subtract(most, share, out=values[..., channel, :, :])
+    return values
 
 
 def _flipped(axis: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    return lambda values, draws: np.flip(values, axis) if draws[0] < 0.5 else values
+    return lambda values, draws: np.flip(values, axis).copy() if draws[0] < 0.5 else values
+
+
+def _turned(values: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    return np.rot90(values, int(draws[0] * 4), (-2, -1)).copy()
 
 
 CHANGES: Mapping[str, Callable[..., np.ndarray]] = {
@@ -146,9 +170,9 @@ CHANGES: Mapping[str, Callable[..., np.ndarray]] = {
     "random_contrast": _contrast,
     "random_saturation": _saturation,
     "random_hue": _hue,
-    "random_flip_left_right": _flipped(-2),
-    "random_flip_up_down": _flipped(-3),
-    "random_rot90": lambda values, draws: np.rot90(values, int(draws[0] * 4), (-3, -2)),
+    "random_flip_left_right": _flipped(-1),
+    "random_flip_up_down": _flipped(-2),
+    "random_rot90": _turned,
 }
 """The changes, with what they take: `scale` and `ratio` of a crop, `max_delta` of the brightness
 and of the hue, `lower` and `upper` of the factor of the contrast and of the saturation."""
