@@ -69,7 +69,7 @@ OUTPUTS = {
     "docs/feeds.md": 4,
     "docs/index.md": 1,
     "docs/labels.md": 4,
-    "docs/recording.md": 1,
+    "docs/recording.md": 2,
     "docs/recover.md": 1,
     "docs/rlds_tfds.md": 1,
     "docs/robotics_zarr.md": 1,
@@ -93,6 +93,7 @@ COMMANDS = {
 # Pages with classes whose methods have empty lines between them, where a prompt ends the class.
 WITH_CLASSES = {
     *("docs/creator.md", "docs/envlogger.md", "docs/own_format.md", "docs/riegeli_format.md"),
+    "docs/recording.md",
     "docs/robotics_video.md",
 }
 # Pages of many small examples, of functions that have their own tests; and one of many processes.
