@@ -14,7 +14,6 @@ from rlds_tools.command_line.printing import invocation, where_option
 
 EXAMPLES = """\b
 Examples:
-  rlds view data/walker2d --episode 3
   rlds view data/walker2d --by ann
   rlds view logs/run7 logs/run8 ~/tensorflow_datasets --port 8000 --no-open
 """

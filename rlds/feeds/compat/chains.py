@@ -40,7 +40,7 @@ def shard_of() -> tuple[int, int]:
         rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
     elif "WORLD_SIZE" in os.environ and "RANK" in os.environ:
         rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    elif jax is not None:
+    elif jax is not None and jax.distributed.is_initialized():  # Asking others would take the GPU.
         rank, world = jax.process_index(), jax.process_count()
     data = sys.modules.get("torch.utils.data")
     worker = None if data is None else data.get_worker_info()
