@@ -6,6 +6,9 @@ order unless it says something else. `feed_data.samples_at` has their names and 
 
 import functools
 import itertools
+import os
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -61,11 +64,11 @@ def contender(
 # --- rlds.feeds ----------------------------------------------------------------------------------
 
 
-def _feed(data: Data, **options: Any) -> Any:
+def _feed(data: Data, folder: str = "", **options: Any) -> Any:
     import rlds.feeds
 
     fields = FIELDS if data.has_images else (*FIELDS, "discount")
-    table = rlds.feeds.open(data.folder, "train", fields=fields)
+    table = rlds.feeds.open(folder or data.folder, "train", fields=fields)
     if data.has_images:
         samples = table.windows(history=HISTORY, horizon=HORIZON, only_real=True)
     else:
@@ -83,6 +86,29 @@ def ours(data: Data) -> Batches:
 def ours_in_loader(data: Data) -> Batches:
     """A feed in a DataLoader, whose elements are batches."""
     return iter(_feed(data, shuffle="global").torch(num_workers=0))
+
+
+@contender()
+def ours_with_workers(data: Data) -> Batches:
+    """The same with two workers."""
+    return iter(_feed(data, shuffle="global").torch(num_workers=2))
+
+
+@contender()
+def ours_remote(data: Data) -> Batches:
+    """A feed of a store on this machine, whose answers take 20 ms; nothing is kept of before."""
+    sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+    import stores_of_tests
+
+    from rlds_ecosystem import stores
+
+    with tempfile.TemporaryDirectory() as here, stores_of_tests.running("gcsfs", here) as store:
+        os.environ["RLDS_CACHE_DIR"], url = here, store.directory()
+        for file in data.folder.rglob("*"):
+            if file.is_file():
+                stores.copy_file(file, f"{url}/{file.relative_to(data.folder)}")
+        store.control.set(latency=0.02)
+        yield from _feed(data, url)
 
 
 @contender(checked="")

@@ -352,6 +352,7 @@ def _feeds(kind: str, title: str, size: int, quick: int) -> list[Job]:
     ours = _tfds(feed_jobs.ours, kind)
     in_memory = _feed(feed_jobs.numpy_in_memory, kind, feed_data.write_npy)
     peers = {
+        "here, from a store": _tfds(feed_jobs.ours_remote, kind),
         "NumPy, all in memory": in_memory,
         "OpenVLA's pipeline": _tfds(feed_jobs.openvla_batched, kind),
         "rlds.tfds.load": _tfds(feed_jobs.tf_data, kind),
@@ -362,6 +363,7 @@ def _feeds(kind: str, title: str, size: int, quick: int) -> list[Job]:
         peers["mapped files, Grain"] = _feed(feed_jobs.mapped_in_grain, kind, feed_data.write_npy)
     array_record = {"file_format": "array_record"}
     in_loader = {
+        "here, 2 workers": _tfds(feed_jobs.ours_with_workers, kind),
         "mapped files": _feed(feed_jobs.mapped_in_loader, kind, feed_data.write_npy),
         "rows of Hugging Face": _feed(feed_jobs.rows_in_loader, kind, feed_data.write_rows),
         "OpenVLA's pipeline": _tfds(feed_jobs.openvla_in_loader, kind),
