@@ -206,6 +206,8 @@ class Feed:
         if number is not None:
             count = min(count, number - first)
         epochs, places, sizes = self._places_of_block(first, count)
+        if self.is_remote:  # All fields at once.
+            self._begin_to_fetch(epochs, places)
         columns = self._columns(epochs, places)
         ends = np.cumsum(sizes)
         batches = [
@@ -268,14 +270,19 @@ class Feed:
         is_known = batch <= begun <= end
         if is_known and end - begun < self._batches_ahead // 4:
             return begun
-        first, count = (begun if is_known else batch), 1
-        while first < end:  # What is needed first is fetched first.
-            count = min(2 * count, end - first, _BLOCK_ROWS)
+        # At the beginning, what is needed first is fetched first; later there is time for more at
+        # once.
+        first, count = (begun, end - begun) if is_known else (batch, 1)
+        while first < end:
+            count = min(2 * count, end - first)
             epochs, places, _ = self._places_of_block(first, count)
-            for part, numbers in self._numbers_of(epochs, places):
-                self._parts[part].read_ahead(numbers)
+            self._begin_to_fetch(epochs, places)
             first += count
         return end
+
+    def _begin_to_fetch(self, epochs: np.ndarray, places: np.ndarray) -> None:
+        for part, numbers in self._numbers_of(epochs, places):
+            self._parts[part].read_ahead(numbers)
 
     def _numbers_of(
         self, epochs: np.ndarray, places: np.ndarray

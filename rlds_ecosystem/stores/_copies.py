@@ -38,6 +38,7 @@ T = TypeVar("T")
 
 # How much a request fetches at least, and at most.
 _BLOCK, _MOST_BYTES = 1 << 16, 1 << 22
+_MOST_GAP = 4
 _NUM_THREADS = 32
 # A request that failed, as often as the library makes it, is made again after these seconds.
 _PAUSES = (0.5,)
@@ -94,8 +95,7 @@ class CopiedObjects:
         firsts = begins[some] // _BLOCK
         counts = (ends[some] - 1) // _BLOCK - firsts + 1
         firsts += self._firsts[numbers[some]]
-        offsets = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        return np.unique(np.repeat(firsts, counts) + offsets)
+        return np.unique(np.repeat(firsts, counts) + _numbered(counts))
 
     def fetch_whole(self, number: int) -> None:
         """Fetches all of an object.
@@ -139,6 +139,8 @@ class CopiedObjects:
         Raises:
           OSError: They cannot be fetched; names the object.
         """
+        if not wait:
+            blocks = self._with_gaps(blocks)
         is_forced = False
         while len(missing := blocks[self.times(blocks) == 0]):
             own, others = self._begin(missing, is_forced)
@@ -150,6 +152,13 @@ class CopiedObjects:
             is_forced = not self._are_coming(missing)
             if not own and not others and not is_forced:
                 time.sleep(0.002)
+
+    def _with_gaps(self, blocks: np.ndarray) -> np.ndarray:
+        """Adds a few blocks that are between others: one request for all takes less than two."""
+        gaps = np.diff(blocks, append=blocks[-1:] + 1)
+        is_near = (gaps <= _MOST_GAP) & np.append(np.diff(self._objects_of[blocks]) == 0, False)
+        counts = np.where(is_near, gaps, 1)
+        return np.repeat(blocks, counts) + _numbered(counts)
 
     def _are_coming(self, blocks: np.ndarray) -> bool:
         """Whether other processes are fetching all blocks."""
@@ -218,6 +227,15 @@ class CopiedObjects:
             first = int(self._firsts[number])
             self.objects[number].drop(int(run[0]) - first, int(run[-1]) - first + 1)
         self._space -= len(oldest) * _BLOCK
+
+
+def _numbered(counts: np.ndarray) -> np.ndarray:
+    """Counts from 0 on for each of some counts.
+
+    >>> _numbered(np.array([2, 3]))
+    array([0, 1, 0, 1, 2])
+    """
+    return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def _runs(blocks: np.ndarray, objects: np.ndarray) -> list[np.ndarray]:
