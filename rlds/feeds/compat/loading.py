@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from rlds.feeds.roles import ACTION, Roles
+from rlds.feeds.roles import ACTION, STATE, Roles, joined
 from rlds.feeds.statistics_files import read_filed
 from rlds.feeds.table import Table
 from rlds.feeds.table import open as open_table
@@ -227,7 +227,8 @@ def load(
     has_steps = whole.outlines.num_steps > 0
     masks = None if action_normalization_mask is None else {ACTION: action_normalization_mask}
     if dataset_statistics is None:
-        statistics = roles.statistics_of(whole.filter_episodes(has_steps), masks=masks)
+        kept = whole.filter_episodes(has_steps)
+        statistics = _exact(roles.statistics_of(kept, masks=masks), roles, kept)
     else:
         statistics = _given_statistics(dataset_statistics, masks)
     return Loaded(name, whole.filter_episodes(part[has_steps[part]]), roles, statistics)
@@ -295,6 +296,24 @@ def _callable(given: Any) -> Any:
     return functools.partial(function, *given["args"], **given["kwargs"])
 
 
+def _exact(statistics: Statistics, roles: Roles, table: Table) -> Statistics:
+    """Statistics with the quantiles of all values, not of a sketch of them, as the projects do."""
+    fields = {}
+    for role, paths in ((ACTION, roles.action), (STATE, roles.state)):
+        known = [path for path in paths if path is not None]
+        if role in statistics and known:
+            parts = [
+                joined(paths, columns, columns[known[0]].shape[:1])
+                for _, columns in table.blocks(known)
+            ]
+            values = np.concatenate(parts).astype(np.float32)
+            quantiles = {q: np.quantile(values, q, axis=0) for q in statistics[role].quantiles}
+            fields[role] = dataclasses.replace(
+                statistics[role], quantiles=quantiles, quantile_error=0.0
+            )
+    return dataclasses.replace(statistics, fields={**statistics.fields, **fields})
+
+
 def _given_statistics(given: Any, masks: Mapping[str, Any] | None) -> Statistics:
     if isinstance(given, str | os.PathLike):
         text = epath.Path(given).read_text()
@@ -307,9 +326,8 @@ def _given_statistics(given: Any, masks: Mapping[str, Any] | None) -> Statistics
     mask = np.array(masks[ACTION], np.bool_)
     if mask.shape != action.mean.shape:
         raise ValueError(f"action_normalization_mask has {mask.size} elements: {action.mean.shape}")
-    fields = {**{name: statistics[name] for name in statistics}}
-    fields[ACTION] = dataclasses.replace(action, mask=mask)
-    return dataclasses.replace(statistics, fields=fields)
+    action = dataclasses.replace(action, mask=mask)
+    return dataclasses.replace(statistics, fields={**statistics.fields, ACTION: action})
 
 
 def keep_labelled(samples: Any, is_needed: bool) -> Any:

@@ -7,6 +7,7 @@ import pytest
 import raw_oxe
 
 import rlds.feeds
+import tfds_files
 from rlds.feeds.compat.octo import (
     make_interleaved_dataset,
     make_oxe_dataset_kwargs_and_weights,
@@ -169,6 +170,36 @@ def four(trajectory):
     action = trajectory["action"]
     padding = np.zeros((len(action), 4 - action.shape[1]), np.float32)
     return {**trajectory, "action": np.concatenate([action, padding], axis=1)}
+
+
+def test_statistics_are_exact(tmp_path):
+    """However many steps there are."""
+    values = np.random.default_rng(0).lognormal(size=(9000, 2)).astype(np.float32)
+    step = {
+        "action": tfds_files.Tensor(dtype=np.dtype("float32"), shape=(2,)),
+        "observation": tfds_files.Features(
+            features={"state": tfds_files.Tensor(dtype=np.dtype("float32"), shape=(2,))}
+        ),
+    }
+    steps = tfds_files.Dataset(feature=tfds_files.Features(features=step))
+    features = tfds_files.Features(features={"steps": steps})
+    with tfds_files.DatasetWriter(tmp_path / "many" / "1.0.0", features, "many") as writer:
+        for part in np.split(values, 3):
+            writer.add({"steps": {"action": part, "observation": {"state": -part}}})
+    given = {"name": "many", "data_dir": tmp_path, "proprio_obs_key": "state"}
+    found = make_single_dataset(given, train=True).dataset_statistics
+    for name, sign in (("action", 1), ("proprio", -1)):
+        expected = {
+            "mean": values.astype(np.float64).mean(0) * sign,
+            "std": values.astype(np.float64).std(0),
+            "p01": np.quantile(values * sign, 0.01, axis=0),
+            "p99": np.quantile(values * sign, 0.99, axis=0),
+        }
+        for part, value in expected.items():
+            np.testing.assert_allclose(found[name][part], value, rtol=1e-6)
+    again = make_single_dataset({**given, "dataset_statistics": found}, train=True)
+    for name, value in named_leaves(again.dataset_statistics):
+        np.testing.assert_allclose(value, dict(named_leaves(found))[name])
 
 
 def test_functions_for_trajectories(directory):
