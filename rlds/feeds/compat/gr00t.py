@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from rlds.feeds.compat.lerobot import LeRobotDatasetMetadata
+from rlds.feeds.compat.lerobot import LeRobotDatasetMetadata, statistics_of, text_of
 
 __all__ = ["ShardedSingleStepDataset", "StepData"]
 
@@ -29,7 +29,6 @@ _STATE, _ACTION, _VIDEO, _LANGUAGE = "state", "action", "video", "language"
 _ORIGINAL = "original_key"
 _DEFAULTS = {_STATE: "observation.state", _ACTION: "action"}
 _TASK, _ANNOTATION = "task", "annotation."
-_QUANTITIES = ("min", "max", "mean", "std")
 
 
 @dataclasses.dataclass
@@ -192,7 +191,7 @@ class ShardedSingleStepDataset:
                 column = column.reshape(*places.shape, -1)[..., elements].astype(np.float32)
             elif kind == _LANGUAGE:
                 tasks = self._meta.tasks
-                texts = [_text(tasks.get(row[0], row[0])) for row in column.tolist()]
+                texts = [text_of(tasks.get(row[0], row[0])) for row in column.tolist()]
             found[kind, key] = texts if kind == _LANGUAGE else column
         return found
 
@@ -226,10 +225,8 @@ class ShardedSingleStepDataset:
         )
         found: dict[str, Any] = {}
         for (kind, key), (path, elements) in wanted.items():
-            field = computed[path]
-            values = {name: getattr(field, name) for name in _QUANTITIES}
-            values |= {f"q{round(100 * q):02}": value for q, value in field.quantiles.items()}
-            plain = {name: np.ravel(value)[elements].tolist() for name, value in values.items()}
+            values = statistics_of(computed[path]).items()
+            plain = {name: np.ravel(value)[elements].tolist() for name, value in values}
             found.setdefault(kind, {})[key] = plain
         for name in (f"relative_stats_{self._horizon}.json", "relative_stats.json"):
             if (self._folder / name).exists():
@@ -254,7 +251,3 @@ def _step_data() -> Any:
         return importlib.import_module("gr00t.data.types").VLAStepData
     except ImportError:
         return StepData
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)

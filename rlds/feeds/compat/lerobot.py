@@ -26,9 +26,10 @@ import rlds
 from rlds.feeds.table import open as open_table
 from rlds.robotics.registry import find_meaning
 from rlds.sources.standardized import name_of
+from rlds.statistics import FieldStatistics
 from rlds_ecosystem import import_extra
 
-__all__ = ["LeRobotDataset", "LeRobotDatasetMetadata"]
+__all__ = ["LeRobotDataset", "LeRobotDatasetMetadata", "statistics_of", "text_of"]
 
 _Dataset: Any = object
 with contextlib.suppress(ImportError):  # Without PyTorch, there is no DataLoader that asks for it.
@@ -41,26 +42,21 @@ _SCALARS = {
     **dict.fromkeys(("frame_index", "episode_index", "index", _TASK_INDEX), "int64"),
 }
 _LEFT_OUT = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL, rlds.DISCOUNT, _TASK)
+_QUANTITIES = ("min", "max", "mean", "std")
 _MOST_FRAMES = 64
 _BLOCK = 4096
 
 
-class _Episodes(Mapping[Any, Any]):
+class _Episodes(dict[Any, Any]):
     """The table of episodes: columns by their names, and rows by their numbers."""
-
-    def __init__(self, columns: Mapping[str, Any]) -> None:
-        self._columns = columns
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
-            return self._columns[key]
-        return {name: column[key] for name, column in self._columns.items()}
-
-    def __iter__(self) -> Any:
-        return iter(self._columns)
+            return super().__getitem__(key)
+        return {name: column[key] for name, column in self.items()}
 
     def __len__(self) -> int:
-        return len(self._columns["length"])
+        return len(self["length"])
 
 
 class LeRobotDatasetMetadata:
@@ -190,7 +186,7 @@ class LeRobotDatasetMetadata:
         numbers = []
         for begin in range(0, len(steps), _BLOCK):
             batch = steps.batch(range(begin, min(begin + _BLOCK, len(steps))))
-            for row, text in enumerate(map(_text, batch[_TASK])):
+            for row, text in enumerate(map(text_of, batch[_TASK])):
                 stored = int(batch[_TASK_INDEX][row]) if _TASK_INDEX in fields else len(texts)
                 numbers.append(texts.setdefault(text, stored))
         return {number: text for text, number in texts.items()}, np.array(numbers, np.int64)
@@ -231,29 +227,22 @@ class LeRobotDatasetMetadata:
     @functools.cached_property
     def stats(self) -> dict[str, dict[str, np.ndarray]]:
         """The statistics of the features that are numbers, by their names."""
-        cameras = self.camera_keys
-        names = [
-            n for n in self.paths if n not in cameras and self.features[n]["dtype"] != "string"
-        ]
-        numbers = [n for n in names if self.table.fields[self.paths[n]].dtype != np.bool_]
+        cameras, others = self.camera_keys, ("image", "video", "string", "bool")
+        numbers = [name for name in self.paths if self.features[name]["dtype"] not in others]
         computed = self.table.compute_statistics([self.paths[name] for name in numbers])
         found = {}
         for name in numbers:
-            field = computed[self.paths[name]]
-            shape = self.features[name]["shape"]
-            values = {"min": field.min, "max": field.max, "mean": field.mean, "std": field.std}
-            values |= {f"q{round(100 * q):02}": value for q, value in field.quantiles.items()}
-            found[name] = {key: np.reshape(value, shape) for key, value in values.items()}
+            field, shape = computed[self.paths[name]], self.features[name]["shape"]
+            found[name] = {k: np.reshape(v, shape) for k, v in statistics_of(field).items()}
             found[name]["count"] = np.array([int(np.max(field.count))])
         size = min(self.total_frames, _MOST_FRAMES)
         steps = self.table.select([self.paths[name] for name in cameras]).steps(only_real=True)
         some = np.linspace(0, self.total_frames - 1, size).astype(np.int64)
         seen = steps.batch_columns(some) if cameras else {}
         for name in cameras:
-            images = (
-                np.concatenate([image.reshape(-1, 3) for image in seen[self.paths[name]]]) / 255
-            )
-            values = {key: getattr(images, key)(axis=0) for key in ("min", "max", "mean", "std")}
+            frames = [image.reshape(-1, image.shape[-1]) for image in seen[self.paths[name]]]
+            pixels = np.concatenate(frames) / 255
+            values = {key: getattr(pixels, key)(axis=0) for key in _QUANTITIES}
             found[name] = {key: value.reshape(-1, 1, 1) for key, value in values.items()}
             found[name]["count"] = np.array([size])
         return found
@@ -279,7 +268,10 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
 
     Attributes:
       meta: What is known of the dataset.
+      features: The dtype and the shape of each feature, by its name.
       episodes: The numbers of the episodes; None for all.
+      num_episodes: How many these are.
+      num_frames: How many items there are.
 
     Raises:
       KeyError: There is no such feature.
@@ -318,6 +310,8 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         chosen = np.arange(table.num_episodes) if episodes is None else np.array(self.episodes)
         self._numbers = chosen.astype(np.int64)
         self._samples = table.filter_episodes(self._numbers).offsets(offsets, only_real=True)
+        self.features, self.num_episodes = self.meta.features, len(self._numbers)
+        self.num_frames = len(self._samples)
 
     def _path(self, key: str) -> str:
         if key not in self.meta.paths:
@@ -334,7 +328,7 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         return [round(time * fps) for time in times]
 
     def __len__(self) -> int:
-        return len(self._samples)
+        return self.num_frames
 
     def __getitem__(self, idx: Any) -> Any:
         if isinstance(idx, slice):
@@ -362,13 +356,13 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         if times is None:
             times = steps / np.float32(self.meta._fps or 1)
         found[_TIMESTAMP] = torch.from_numpy(np.asarray(times, np.float32))
-        found["task"] = [_text(text) for text in columns.get(_TASK, [b""] * len(numbers))]
+        found["task"] = [text_of(text) for text in columns.get(_TASK, [b""] * len(numbers))]
         return [{key: value[row] for key, value in found.items()} for row in range(len(numbers))]
 
     def _tensors(self, key: str, column: np.ndarray, is_video: bool) -> Any:
         torch = import_extra("torch")
         if column.dtype == object and self.meta.features[key]["dtype"] == "string":
-            return [_text(text) for text in column]
+            return [text_of(text) for text in column]
         if key not in self.meta.camera_keys:
             kinds = {"f": np.float32, "i": np.int64, "u": np.int64}
             return torch.from_numpy(column.astype(kinds.get(column.dtype.kind, column.dtype)))
@@ -388,21 +382,6 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         return self.meta.fps
 
     @property
-    def features(self) -> dict[str, dict[str, Any]]:
-        """The dtype and the shape of each feature, by its name."""
-        return self.meta.features
-
-    @property
-    def num_frames(self) -> int:
-        """How many items there are."""
-        return len(self)
-
-    @property
-    def num_episodes(self) -> int:
-        """How many episodes there are."""
-        return len(self._numbers)
-
-    @property
     def absolute_to_relative_idx(self) -> dict[int, int] | None:
         """The number of each item, by that among all episodes; None if these are all."""
         if self.episodes is None:
@@ -413,5 +392,12 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         return {place: number for number, place in enumerate(places)}
 
 
-def _text(text: Any) -> str:
+def statistics_of(field: FieldStatistics) -> dict[str, np.ndarray]:
+    """Returns the statistics of a field, by the names that LeRobot and GR00T have for them."""
+    found = {name: getattr(field, name) for name in _QUANTITIES}
+    return found | {f"q{round(100 * q):02}": value for q, value in field.quantiles.items()}
+
+
+def text_of(text: Any) -> str:
+    """Returns a text, also where it is bytes."""
     return text.decode() if isinstance(text, bytes) else str(text)

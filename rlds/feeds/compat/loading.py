@@ -24,7 +24,6 @@ from rlds.robotics.registry import DatasetMeaning, find_meaning, meaning_of
 from rlds.robotics.standard import standard_columns
 from rlds.sources.episodes import Episodes
 from rlds.statistics import Statistics
-from rlds_ecosystem import import_extra
 from rlds_ecosystem.nests import map_named_leaves, named_leaves, nest
 
 __all__ = [
@@ -237,15 +236,12 @@ def load(
 def open_all(path: Any) -> Table:
     """Opens the episodes of all splits of a dataset, with the pixels of TensorFlow if possible."""
     try:
-        import_extra("simplejpeg")
-    except ImportError:
+        return open_table(path, "all", jpeg="tf")
+    except ImportError as error:
         warnings.warn(
-            "without simplejpeg, the pixels of JPEG files differ a little from TensorFlow's: "
-            "pip install simplejpeg",
-            stacklevel=3,
+            f"pixels of JPEG files differ a little from TensorFlow's: {error}", stacklevel=3
         )
         return open_table(path, "all")
-    return open_table(path, "all", jpeg="tf")
 
 
 def part_of(episodes: Episodes, train: bool, has_validation: bool) -> np.ndarray:
