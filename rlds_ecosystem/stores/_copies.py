@@ -10,6 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import ctypes
+import functools
 import hashlib
 import importlib.util
 import os
@@ -110,11 +111,9 @@ class CopiedObjects:
 
         Whoever reads blocks takes the times before and after: if they differ, a block was dropped.
         """
-        numbers = self._objects_of[blocks]
         times = np.empty(len(blocks), np.int64)
-        for number in np.unique(numbers).tolist():
-            chosen = numbers == number
-            times[chosen] = self.objects[number].fetched[blocks[chosen] - self._firsts[number]]
+        for copied, there, first in self._by_object(blocks):
+            times[there] = copied.fetched[blocks[there] - first]
         return times
 
     @contextlib.contextmanager
@@ -161,14 +160,17 @@ class CopiedObjects:
         return np.repeat(blocks, counts) + _numbered(counts)
 
     def _are_coming(self, blocks: np.ndarray) -> bool:
-        """Whether other processes are fetching all blocks."""
-        now = time.time_ns()
-        for block in blocks.tolist():
-            number = int(self._objects_of[block])
-            begun = int(self.objects[number].begun[block - self._firsts[number]])
-            if not 0 <= now - begun < _GIVEN_UP:
-                return False
-        return True
+        """Whether processes are fetching all blocks."""
+        return all(
+            copied.are_coming(blocks[there] - first).all()
+            for copied, there, first in self._by_object(blocks)
+        )
+
+    def _by_object(self, blocks: np.ndarray) -> Iterator[tuple[CopiedObject, np.ndarray, int]]:
+        """Yields objects, which of some blocks are theirs, and the number of their first one."""
+        numbers = self._objects_of[blocks]
+        for number in np.unique(numbers).tolist():
+            yield self.objects[number], numbers == number, int(self._firsts[number])
 
     def _begin(
         self, missing: np.ndarray, is_forced: bool
@@ -178,25 +180,22 @@ class CopiedObjects:
         Returns:
           What fetches those, and what was fetching others before.
         """
-        own, others, new = [], set(), []
+        own = []
         with self._lock:
-            for block in missing.tolist():
-                if block in self._fetching:
-                    others.add(self._fetching[block])
-                elif is_forced or not self._are_coming(np.array([block])):
-                    new.append(block)
-            for run in _runs(np.array(new, np.int64), self._objects_of):
-                number = int(self._objects_of[run[0]])
-                copied, first = self.objects[number], int(self._firsts[number])
-                copied.begun[run - first] = time.time_ns()
-                begin, end = int(run[0]) - first, int(run[-1]) - first + 1
-                own.append(self._threads.submit(self._fetched, copied, begin, end))
-                self._fetching |= dict.fromkeys(run.tolist(), own[-1])
-                own[-1].add_done_callback(lambda _, run=run: self._forget(run))  # type: ignore[misc]
+            others = {
+                self._fetching[block] for block in missing.tolist() if block in self._fetching
+            }
+            new = np.array([b for b in missing.tolist() if b not in self._fetching], np.int64)
+            for copied, there, first in self._by_object(new):
+                for run in _runs(copied.claimed(new[there] - first, is_forced)):
+                    own.append(self._threads.submit(self._fetched, copied, run[0], run[-1] + 1))
+                    blocks = (run + first).tolist()
+                    self._fetching |= dict.fromkeys(blocks, own[-1])
+                    own[-1].add_done_callback(functools.partial(self._forget, blocks))
         return own, others
 
-    def _forget(self, run: np.ndarray) -> None:
-        for block in run.tolist():
+    def _forget(self, blocks: list[int], _: Future[None]) -> None:
+        for block in blocks:
             self._fetching.pop(block, None)
 
     def _fetched(self, copied: CopiedObject, begin: int, end: int) -> None:
@@ -222,10 +221,9 @@ class CopiedObjects:
         there = np.flatnonzero(times)
         most = max(self.max_bytes * 7 // 8 // _BLOCK, 1)
         oldest = there[np.argsort(times[there], kind="stable")[: max(len(there) - most, 0)]]
-        for run in _runs(np.sort(oldest), self._objects_of):
-            number = int(self._objects_of[run[0]])
-            first = int(self._firsts[number])
-            self.objects[number].drop(int(run[0]) - first, int(run[-1]) - first + 1)
+        for copied, there, first in self._by_object(np.sort(oldest)):
+            for run in _runs(np.sort(oldest)[there] - first):
+                copied.drop(run[0], run[-1] + 1)
         self._space -= len(oldest) * _BLOCK
 
 
@@ -238,13 +236,10 @@ def _numbered(counts: np.ndarray) -> np.ndarray:
     return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
-def _runs(blocks: np.ndarray, objects: np.ndarray) -> list[np.ndarray]:
-    """Splits ascending blocks into those that one request fetches."""
-    if not len(blocks):
-        return []
-    breaks = (np.diff(blocks) != 1) | (np.diff(objects[blocks]) != 0)
+def _runs(blocks: np.ndarray) -> list[np.ndarray]:
+    """Splits ascending blocks of an object into those that one request fetches."""
     most = _MOST_BYTES // _BLOCK
-    runs = np.split(blocks, np.flatnonzero(breaks) + 1)
+    runs = np.split(blocks, np.flatnonzero(np.diff(blocks) != 1) + 1) if len(blocks) else []
     return [run[i : i + most] for run in runs for i in range(0, len(run), most)]
 
 
@@ -288,6 +283,25 @@ class CopiedObject:
 
     def _begin_anew(self) -> None:
         self._checking, self._checked = threading.Lock(), -1.0
+
+    def are_coming(self, blocks: np.ndarray) -> np.ndarray:
+        """Which of some blocks a process is fetching."""
+        ages = time.time_ns() - self.begun[blocks]
+        return (ages >= 0) & (ages < _GIVEN_UP)
+
+    def claimed(self, blocks: np.ndarray, is_forced: bool) -> np.ndarray:
+        """Returns those of some blocks that this process is to fetch, and says that it does.
+
+        Args:
+          blocks: Which.
+          is_forced: Whether to fetch those that another process is fetching, too.
+        """
+        with self._locked():
+            is_missing = self.fetched[blocks] == 0
+            if not is_forced:
+                is_missing &= ~self.are_coming(blocks)
+            self.begun[blocks[is_missing]] = time.time_ns()
+        return blocks[is_missing]
 
     def fetch(self, begin: int, end: int) -> None:
         """Fetches some blocks, and checks that they are of this version.

@@ -94,6 +94,22 @@ def test_batches_are_those_of_the_same_files_here_and_bytes_are_fetched_once(sto
     assert fetched(store)[1] == 0
 
 
+def rewards(feed):
+    return [batch["reward"].tolist() for batch in feed]
+
+
+def test_processes_share_what_they_fetch(store, local, url):
+    """Also if all of them begin at the same time."""
+    feed = Feed(samples_of(url), 16, seed=1, epochs=2)
+    store.control.requests()
+    with multiprocessing.get_context("fork").Pool(3) as pool:
+        found = pool.map(rewards, [feed] * 3, chunksize=1)
+    expected = Feed(samples_of(local), 16, seed=1, epochs=2, shuffle=feed.plans[0].shuffle)
+    assert found == [rewards(expected)] * 3
+    # What a process does not get in ten seconds is fetched by another, too.
+    assert fetched(store)[1] <= 1.1 * size_of(local)
+
+
 def test_without_an_index_each_shard_is_read_once(store, local, url):
     for name in stores.list_directory(f"{url}/.feeds"):
         stores.as_path(f"{url}/.feeds/{name.name}").unlink()
