@@ -137,7 +137,8 @@ class _TrajectoryStorage(CachedStorage):
 
     @property
     def _name(self) -> str:
-        return str(getattr(self.function, "__qualname__", type(self.function).__name__))
+        of_type = self.version or type(self.function).__name__
+        return str(getattr(self.function, "__qualname__", of_type))
 
     def _columns_given(self, number: int) -> dict[str, np.ndarray]:
         steps = np.arange(int(self._base.outlines.num_steps[number]))
@@ -169,15 +170,16 @@ class _TrajectoryStorage(CachedStorage):
                 for path, value in named_leaves(returned)
                 if path.partition("/")[0] != _METADATA
             }
-            lengths = {path: column.shape[0] for path, column in leaves.items()}
-            if len(set(lengths.values())) > 1:
-                raise ValueError(f"columns of different lengths: {lengths}")
+            lengths = {len(column): path for path, column in leaves.items()}
+            if len(lengths) > 1:
+                said = [f"{path} has {length} steps" for length, path in lengths.items()]
+                raise ValueError(f"columns of different lengths: {', '.join(said)}")
             return {path: self._checked(path, column) for path, column in leaves.items()}
         except SourceError:
             raise
         except Exception as error:
             where = f"{files_of(self._episodes.source, 1)}, episode {number}"
-            raise ValueError(f"{where}: {self._name}: {error!r}") from error
+            raise ValueError(f"{where}: {self._name:.80}: {error!r}") from error
 
     def _checked(self, path: str, column: np.ndarray) -> np.ndarray:
         """A column as it is kept: the steps of images, and values of the same field everywhere."""

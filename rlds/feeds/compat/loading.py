@@ -207,7 +207,7 @@ def load(
     filters = [_callable(given) for given in filter_functions]
     if standardize_fn is not None or filters:
         function = _callable(standardize_fn)
-        version = str([_name_of(each) for each in (function, *filters)])
+        version = ", ".join(_name_of(each) for each in (function, *filters) if each)
         whole = map_episodes(whole, _Prepare(function, tuple(filters)), version=version)
     there = set(whole.storage.fields)
     several = [path for path in sorted(there) if fnmatch.fnmatch(path, language_key or "")]
