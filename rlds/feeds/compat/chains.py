@@ -40,13 +40,20 @@ def shard_of() -> tuple[int, int]:
         rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
     elif "WORLD_SIZE" in os.environ and "RANK" in os.environ:
         rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    elif jax is not None and jax.distributed.is_initialized():  # Asking others would take the GPU.
+    elif jax is not None and _is_distributed(jax, has_torch=torch is not None):
         rank, world = jax.process_index(), jax.process_count()
     data = sys.modules.get("torch.utils.data")
     worker = None if data is None else data.get_worker_info()
     if worker is None:
         return rank, world
     return rank * worker.num_workers + worker.id, world * worker.num_workers
+
+
+def _is_distributed(jax: Any, has_torch: bool) -> bool:
+    """Whether there may be several processes of JAX: to ask which this is takes the accelerator."""
+    if hasattr(jax.distributed, "is_initialized"):
+        return bool(jax.distributed.is_initialized())
+    return not has_torch  # JAX of 2023, which Octo has.
 
 
 class Rows(Iterator[Batch]):

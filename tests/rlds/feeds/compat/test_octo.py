@@ -1,5 +1,8 @@
 """What Octo's scripts call, with feeds behind it."""
 
+import sys
+import types
+
 import arm_datasets
 import numpy as np
 import policies
@@ -8,6 +11,7 @@ import raw_oxe
 
 import rlds.feeds
 import tfds_files
+from rlds.feeds.compat.chains import shard_of
 from rlds.feeds.compat.octo import (
     make_interleaved_dataset,
     make_oxe_dataset_kwargs_and_weights,
@@ -139,6 +143,22 @@ def test_ranks_get_other_samples(directory, monkeypatch):
     monkeypatch.undo()
     rows = np.concatenate([policies.joined(each)["action"] for each in seen])
     np.testing.assert_array_equal(np.sort(rows, 0), np.sort(actions(chain), 0))
+
+
+@pytest.mark.parametrize(("is_old", "has_torch"), [(False, True), (True, False), (True, True)])
+def test_processes_of_jax(monkeypatch, is_old, has_torch):
+    """JAX of 2023 cannot say whether it is distributed without taking the accelerator."""
+    distributed = types.SimpleNamespace()
+    if not is_old:
+        distributed.is_initialized = lambda: True
+    jax = types.SimpleNamespace(
+        distributed=distributed, process_index=lambda: 2, process_count=lambda: 4
+    )
+    alone = types.SimpleNamespace(distributed=types.SimpleNamespace(is_available=lambda: False))
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    monkeypatch.setitem(sys.modules, "torch.utils.data", None)
+    monkeypatch.setitem(sys.modules, "torch", alone if has_torch else None)
+    assert shard_of() == ((0, 1) if is_old and has_torch else (2, 4))
 
 
 def test_a_mixture(directory):
