@@ -106,6 +106,24 @@ def test_memory_is_not_used_again_before_batches_are_dropped(directory, context,
     assert shared_memory() <= before
 
 
+def test_pinned_batches_are_parts_of_one_tensor(feed, monkeypatch):
+    """So that PyTorch knows when the device has read them; and the worker may go on at once."""
+    torch = pytest.importorskip("torch")
+    from rlds.feeds import workers
+
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
+    sent = workers.Blocks(feed, torch.utils.data.default_convert)[(0, 3)]
+    received = workers._Received(*sent._arguments)
+    assert received.tensor[0] == 1
+    assert received.pin_memory() is received
+    assert received.tensor[0] == 0
+    batches = received.batches()
+    assert [content(batch) for batch in batches] == [content(feed[number]) for number in range(3)]
+    actions = [batch["action"].untyped_storage().data_ptr() for batch in batches]
+    assert actions == [received._memory.untyped_storage().data_ptr()] * 3
+
+
 class Keeping:
     """Keeps arrays of all batches, and adds one of them to each."""
 

@@ -1,6 +1,8 @@
 import contextlib
 import importlib.util
 import io
+import multiprocessing
+import os
 import pickle
 import re
 import signal
@@ -195,6 +197,36 @@ def test_each_file_is_decoded_once_into_its_row(library, threads, monkeypatch):
         again = ImageDecoder((None, None, 3), np.uint8, threads=threads).decode(views)
         np.testing.assert_array_equal(again, expected)
     assert len(decoded_files) == 150
+
+
+def names_of_threads(decoder, files):
+    """Which threads decode."""
+    found = set()
+    decode = images.tfds_files.decode_image
+    with pytest.MonkeyPatch.context() as patch:
+
+        def decode_and_note(*arguments):
+            found.add(threading.current_thread().name.partition("_")[0])
+            return decode(*arguments)
+
+        patch.setattr(images.tfds_files, "decode_image", decode_and_note)
+        patch.setattr(images, "_decode_fast", lambda *_: False)
+        decoder.decode(files)
+    return found
+
+
+def test_there_is_a_thread_for_each_processor_unless_images_are_small(monkeypatch):
+    large, small = (encode_png(np.zeros((size, 90, 3), np.uint8)) for size in (90, 9))
+    decoders = [ImageDecoder((size, 90, 3), np.uint8, threads=None) for size in (90, 9)]
+    own = threading.current_thread().name.partition("_")[0]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(6), raising=False)
+    assert names_of_threads(decoders[0], [large] * 20) == {"rlds-images"}
+    assert names_of_threads(decoders[1], [small] * 20) == {own}
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")  # Of ranks that share six processors.
+    assert names_of_threads(decoders[0], [large] * 20) == {own}
+    monkeypatch.delenv("LOCAL_WORLD_SIZE")
+    with multiprocessing.get_context("fork").Pool(1) as pool:  # As workers are.
+        assert pool.apply(names_of_threads, (decoders[0], [large] * 20)) == {own}
 
 
 @pytest.mark.parametrize("threads", [0, 2])
