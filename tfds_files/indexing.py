@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import mmap
 import os
 from collections.abc import Callable, Iterator
@@ -83,9 +84,13 @@ def open_indexes(
             saved = None
         index = saved
         if index is None:
-            if copies is not None:
-                copies.fetch_whole(done - 1)
-            index = index_shard(path, folder.features, verify=verify)
+            make = functools.partial(index_shard, path, folder.features, verify=verify)
+            if copies is None:
+                index = make()
+            else:
+                if done < len(pieces):  # The next one is likely to have none either.
+                    copies.fetch(copies.blocks_of_object(done), wait=False)
+                index = copies.read(copies.blocks_of_object(done - 1), make)
         expected = lengths.get(piece.path, piece.end)
         if len(index) != expected:
             raise DamagedFileError(

@@ -8,6 +8,7 @@ otherwise (compressed arrays, text, integers of several bytes) are read by whole
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import time
@@ -141,13 +142,8 @@ class MappedFiles:
     ) -> None:
         assert self.copies is not None
         blocks = self.copies.blocks_of(numbers, begins, ends)
-        with _store_errors(), self.copies.held(blocks):
-            while True:
-                self.copies.fetch(blocks)
-                times = self.copies.times(blocks)
-                self._read(gather)
-                if times.all() and (times == self.copies.times(blocks)).all():
-                    return  # Nothing was dropped meanwhile.
+        with _store_errors():
+            self.copies.read(blocks, functools.partial(self._read, gather))
 
     def _error(self, error: UnreadableError) -> SourceError:
         self._check(error.number)

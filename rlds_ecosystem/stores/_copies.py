@@ -98,34 +98,48 @@ class CopiedObjects:
         firsts += self._firsts[numbers[some]]
         return np.unique(np.repeat(firsts, counts) + _numbered(counts))
 
-    def fetch_whole(self, number: int) -> None:
-        """Fetches all of an object.
-
-        Raises:
-          OSError: That is not possible; names the object.
-        """
-        self.fetch(np.arange(self._firsts[number], self._firsts[number + 1]))
+    def blocks_of_object(self, number: int) -> np.ndarray:
+        """Returns all blocks of an object."""
+        return np.arange(self._firsts[number], self._firsts[number + 1])
 
     def times(self, blocks: np.ndarray) -> np.ndarray:
-        """Returns when blocks were fetched; 0 for those that are not there.
-
-        Whoever reads blocks takes the times before and after: if they differ, a block was dropped.
-        """
+        """Returns when blocks were fetched; 0 for those that are not there."""
         times = np.empty(len(blocks), np.int64)
         for copied, there, first in self._by_object(blocks):
             times[there] = copied.fetched[blocks[there] - first]
         return times
 
-    @contextlib.contextmanager
-    def held(self, blocks: np.ndarray) -> Iterator[None]:
-        """Has this process drop none of some blocks meanwhile; others may do so."""
+    def read(self, blocks: np.ndarray, function: Callable[[], T]) -> T:
+        """Fetches blocks that are not there, and reads them.
+
+        Args:
+          blocks: Which. This process drops none of them meanwhile.
+          function: Reads them. It is called again if another process has dropped some.
+
+        Raises:
+          OSError: They cannot be fetched; names the object.
+        """
         with self._lock:
             self._held.append(blocks)
         try:
-            yield
+            while True:
+                self.fetch(blocks)
+                times = self.times(blocks)
+                try:
+                    result = function()
+                except Exception:
+                    if self._are_those(blocks, times):
+                        raise
+                else:
+                    if self._are_those(blocks, times):
+                        return result
         finally:
             with self._lock:
                 self._held = [each for each in self._held if each is not blocks]
+
+    def _are_those(self, blocks: np.ndarray, times: np.ndarray) -> bool:
+        """Whether blocks are there, and are those that were fetched at some times."""
+        return bool(times.all() and (times == self.times(blocks)).all())
 
     def fetch(self, blocks: np.ndarray, *, wait: bool = True) -> None:
         """Fetches blocks that are not there.
