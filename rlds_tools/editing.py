@@ -102,6 +102,8 @@ def described(lineage: Mapping[str, Any], indent: str = "") -> Iterable[str]:
     for part in lineage["from"]:
         facts = [part["format"], part["license"] or "no license", part["digest"]]
         yield f"{indent}  {part['name']} ({', '.join(facts)})"
+        if part.get("earlier_left_out"):
+            yield f"{indent}    what was done before is left out"
         if part["lineage"]:
             yield from described(part["lineage"], indent + "    ")
 

@@ -62,6 +62,8 @@ CONVERT = "convert"
 _WITHOUT_OTHERS = (".zgroup", "zarr.json")
 _EPISODES, _FILES, _FROM = "episodes", "files", "from"
 _VERSION = 1
+# How many datasets before one it tells of, and the mark of those that came before them.
+_DEEPEST, _CUT = 50, "earlier_left_out"
 
 
 def made(
@@ -98,11 +100,23 @@ def made(
                 "format": episodes.format or _format_of(sources[name]),
                 "digest": (known or {}).get(name) or _digest_of_files(sources[name].inputs()),
                 "license": sources[name].license,
-                KEY: lineage_of(name, episodes),
+                KEY: _latest(lineage_of(name, episodes)),
             }
             for name, episodes in datasets.items()
         ],
     }
+
+
+def _latest(lineage: Mapping[str, Any] | None, depth: int = _DEEPEST) -> dict[str, Any] | None:
+    """Returns a lineage without what was done very long ago, which is marked."""
+    if lineage is None:
+        return None
+    parts = []
+    for part in lineage.get(_FROM, ()):
+        latest = _latest(part[KEY], depth - 1) if depth else None
+        is_cut = part[KEY] is not None and latest is None
+        parts.append({**part, KEY: latest, **({_CUT: True} if is_cut else {})})
+    return {**lineage, _FROM: parts}
 
 
 def converted(

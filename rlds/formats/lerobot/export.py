@@ -131,8 +131,9 @@ class LeRobotExport(Export):
 def _checked_rate(fps: float | None, episodes: Episodes, version: str | None) -> float:
     if fps is None:
         known = {*_rates_in(episodes.metadata)}
-        if not known and isinstance(episodes.source, RestoredSource):  # As an export was told.
-            known = {*_rates_in(episodes.source.source.metadata())}
+        for base in episodes.source.bases() if not known else ():
+            if isinstance(base, RestoredSource):  # What an export was told.
+                known |= {*_rates_in(base.source.metadata())}
         if len(known) != 1:
             found = f"says several ({sorted(known)})" if known else "does not say it"
             raise ValueError(

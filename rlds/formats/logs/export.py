@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from envlogger.converters.step_encoder import StepEncoder
 from envlogger.converters.stored_types import ARRAYS
 from envlogger.step_data import StepData
 from rlds.formats.logs.source import EnvLoggerSource
+from rlds.sources import lineage
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import (
     PNGS,
@@ -125,6 +127,8 @@ class EnvLoggerExport(Export):
     def _metadata(self) -> dict[str, Any]:
         """What the log says of itself: what was recorded, or the specs of the fields."""
         said = dict(self.episodes.metadata)
+        if lineage.KEY in said:  # Values in logs are not nested as deep.
+            said[lineage.KEY] = json.dumps(said[lineage.KEY], ensure_ascii=False)
         if self._log is None:
             return {**_with_tuples(said), _SPECS: self._specs()}
         before = self._log.metadata()
