@@ -143,6 +143,8 @@ def _splits_of(
 ) -> list[Episodes]:
     """The episodes of each split, or those of the one that is requested."""
     if isinstance(source, Episodes):
+        if options:
+            raise TypeError(f"episodes are open already: they take no option {min(options)!r}")
         return [source if split is None else Episodes(source.source, split, format=source.format)]
     if split is not None:
         return [open_episodes(source, split, **options)]

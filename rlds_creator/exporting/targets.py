@@ -73,7 +73,7 @@ def _write_tfds(log: Path, folder: Path, name: str, progress: Callable[[float], 
         episodes,
         folder / name / _VERSION,
         name=name,
-        images_as_png=True,
+        images="png",
         max_episodes_per_shard=max(1, len(episodes) * _BYTES_PER_SHARD // num_bytes),
     )
     return Path(made)
