@@ -1,5 +1,7 @@
 """Logs that are written: of other formats, and of logs, which are copied as they are stored."""
 
+import json
+
 import dm_env
 import numpy as np
 import pytest
