@@ -14,14 +14,17 @@ import weakref
 __all__ = ["map_file"]
 
 
-def map_file(path: str | os.PathLike[str]) -> tuple[memoryview, os.stat_result]:
-    """Maps a file into memory, to be read only.
+def map_file(
+    path: str | os.PathLike[str], *, writable: bool = False
+) -> tuple[memoryview, os.stat_result]:
+    """Maps a file into memory.
 
     The file stays there as long as anything refers to the memory, also if it is deleted. Whoever
     reads what was cut off its end meanwhile dies of a signal.
 
     Args:
       path: The file, on this machine.
+      writable: Whether the memory can be written to, which changes the file.
 
     Returns:
       The memory, and the state of the file.
@@ -33,26 +36,29 @@ def map_file(path: str | os.PathLike[str]) -> tuple[memoryview, os.stat_result]:
     >>> bytes(memory[:3]), len(memory) == state.st_size
     (b'\"\"\"', True)
     """
-    with open(path, "rb") as file:
+    with open(path, "r+b" if writable else "rb") as file:
         state = os.fstat(file.fileno())
         if not state.st_size:
             return memoryview(b""), state
         if os.name == "posix":
-            return _map(file.fileno(), state.st_size), state
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), state
+            memory = _map(file.fileno(), state.st_size, writable)
+            return memory if writable else memory.toreadonly(), state
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        return memoryview(mmap.mmap(file.fileno(), 0, access=access)), state
 
 
-def _map(descriptor: int, size: int) -> memoryview:
+def _map(descriptor: int, size: int, writable: bool) -> memoryview:
     library = ctypes.CDLL(None, use_errno=True)
     library.mmap.restype = ctypes.c_void_p
     numbers = (ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
     library.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *numbers)
     library.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-    address = library.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+    address = library.mmap(None, size, access, mmap.MAP_SHARED, descriptor, 0)
     if address == ctypes.c_void_p(-1).value:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
     memory = (ctypes.c_ubyte * size).from_address(address)
     # When the process ends, others may still read it.
     weakref.finalize(memory, library.munmap, address, size).atexit = False
-    return memoryview(memory).cast("B").toreadonly()
+    return memoryview(memory).cast("B")

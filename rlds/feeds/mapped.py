@@ -135,7 +135,8 @@ class MappedFiles:
     def read_ahead(self, numbers: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> None:
         """Begins to fetch what is missing of some ranges."""
         if self.copies is not None:
-            self.copies.fetch(self.copies.blocks_of(numbers, begins, ends), wait=False)
+            with _store_errors():
+                self.copies.fetch(self.copies.blocks_of(numbers, begins, ends), wait=False)
 
     def _read_copies(
         self, gather: Callable[[], None], numbers: np.ndarray, begins: np.ndarray, ends: np.ndarray

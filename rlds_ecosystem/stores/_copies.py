@@ -2,7 +2,7 @@
 
 A copy is a sparse file of the size of the object, so that it can be mapped. Beside it, `.blocks`
 says when each block was fetched, and when somebody began to. All processes of a machine share both
-until it is restarted. The folder is named after the version of the object.
+until it is restarted. The folder is named after the machine, and the version of the object.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+import platform
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +27,7 @@ import numpy as np
 from rlds_ecosystem.caches import cache_folder
 from rlds_ecosystem.daemon_threads import DaemonThreads
 from rlds_ecosystem.forking import begin_anew_in_forks
+from rlds_ecosystem.mapping import map_file
 from rlds_ecosystem.stores import _clients as clients
 
 try:
@@ -277,10 +279,11 @@ class CopiedObject:
             raise OSError(f"{url}: there is no place for a copy; set RLDS_CACHE_DIR")
         # After a crash of the machine, blocks may be missing that were said to be there.
         version = hashlib.sha256(f"{found.version}{_boot()}".encode()).hexdigest()[:16]
-        here = folder / version
+        machine = hashlib.sha256(platform.node().encode()).hexdigest()[:16]
+        here = folder / f"{machine}-{version}"
         here.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(OSError):
-            for other in folder.iterdir():  # Of versions that nobody can get any more.
+            for other in folder.glob(f"{machine}-*"):  # Of versions that nobody can get any more.
                 if other != here:
                     _remove(other)
         self.path = str(here / url.rpartition("/")[2])
@@ -288,10 +291,8 @@ class CopiedObject:
         self._blocks = f"{self.path}.blocks"
         _make(self.path, self.size)
         _make(self._blocks, 16 * count, reserve=True)
-        numbers = np.zeros((2, 0), np.int64)
-        if count:
-            numbers = np.memmap(self._blocks, np.int64, "r+", shape=(2, count))
-        self.fetched, self.begun = numbers
+        memory, _ = map_file(self._blocks, writable=True)
+        self.fetched, self.begun = np.frombuffer(memory, np.int64).reshape(2, count)
         self._begin_anew()
         begin_anew_in_forks(self)
 
@@ -335,7 +336,7 @@ class CopiedObject:
             raise ConnectionError(
                 f"{self.url}: got {len(data)} of the {after - first} bytes from {first} on"
             )
-        with open(self.path, "r+b") as file, self._locked():
+        with self._locked(), open(self.path, "r+b") as file:
             os.pwrite(file.fileno(), data, first)
             self.fetched[begin:end] = time.time_ns()
 
@@ -367,7 +368,7 @@ class CopiedObject:
 
     def drop(self, begin: int, end: int) -> None:
         """Gives back the space of some blocks."""
-        with open(self.path, "r+b") as file, self._locked():
+        with self._locked(), open(self.path, "r+b") as file:
             # First, so that whoever reads them sees it.
             self.fetched[begin:end] = self.begun[begin:end] = 0
             first, after = begin * _BLOCK, min(end * _BLOCK, self.size)
@@ -376,7 +377,14 @@ class CopiedObject:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Has the copy to itself: what is written is not dropped before it is said to be there."""
-        with open(self._blocks, "rb") as file:
+        try:
+            file = open(self._blocks, "rb")  # noqa: SIM115 (closed below)
+        except FileNotFoundError as error:
+            what = (
+                "its copy here was removed, perhaps since it was replaced. Open the dataset again"
+            )
+            raise ChangedObjectError(f"{self.url}: {what}") from error
+        with file:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield

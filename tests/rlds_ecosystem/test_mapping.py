@@ -24,3 +24,10 @@ def test_what_cannot_be_mapped(tmp_path):
     for wrong in (tmp_path, tmp_path / "nothing"):
         with pytest.raises(OSError, match=str(wrong)):
             map_file(wrong)
+
+
+def test_what_is_written_to_memory_is_in_the_file(tmp_path):
+    (tmp_path / "file").write_bytes(b"some bytes")
+    memory, _ = map_file(tmp_path / "file", writable=True)
+    memory[:4] = b"more"
+    assert (tmp_path / "file").read_bytes() == b"more bytes"

@@ -1,6 +1,7 @@
 """Feeds of datasets that are in an object store."""
 
 import multiprocessing
+import shutil
 import time
 from pathlib import Path
 
@@ -187,7 +188,7 @@ def test_errors_name_the_object_and_nothing_is_left_out(store, local, url, monke
         assert_equal(next(batches), wanted)
 
 
-def test_an_object_that_is_gone_or_replaced_is_an_error(store, local, url):
+def test_an_object_that_is_gone_or_replaced_is_an_error(store, local, url, tmp_path):
     first = samples_of(url)
     name = f"{url}/random-train.tfrecord-00003"
     stores.copy_file(name, f"{url}/other")
@@ -197,9 +198,12 @@ def test_an_object_that_is_gone_or_replaced_is_an_error(store, local, url):
     stores.move_file(f"{url}/other", name)
     with pytest.raises(SourceChangedError, match=r"00003: it was replaced"):
         Feed(first, len(first))[0]
-    assert_equal(
-        Feed(samples_of(url), 9, shuffle=None)[0], Feed(samples_of(local), 9, shuffle=None)[0]
-    )
+    again = samples_of(url)
+    expected = Feed(samples_of(local), 9, shuffle=None)
+    assert_equal(Feed(again, 9, shuffle=None)[0], expected[0])
+    shutil.rmtree(tmp_path / "cache" / "copies")
+    with pytest.raises(SourceChangedError, match="its copy here was removed"):
+        Feed(again, len(again))[0]
 
 
 def test_other_formats_are_read_many_episodes_at_a_time(store, tmp_path):
