@@ -10,13 +10,13 @@ import numpy as np
 from typing_extensions import override
 
 from rlds.feeds import arrays
-from rlds.feeds.storage import Outlines, Rows, Storage, hash_of, row_shape
+from rlds.feeds.storage import Outlines, Rows, Storage, WrappedStorage, hash_of, row_shape
 from rlds_ecosystem.fields import Field
 
 __all__ = ["ExtendedStorage", "JoinedStorage"]
 
 
-class ExtendedStorage(Storage):
+class ExtendedStorage(WrappedStorage):
     """The steps of another storage with a field more, which is in memory.
 
     Args:
@@ -29,15 +29,17 @@ class ExtendedStorage(Storage):
     def __init__(
         self, storage: Storage, path: str, values: np.ndarray, episodes: np.ndarray
     ) -> None:
-        self._storage, self.path, self.values = storage, path, values
+        super().__init__(storage)
+        self.path, self.values = path, values
         self.opening = ExtendedStorage, (storage, path, values, episodes)
         lengths = storage.outlines.num_steps
         self._begins = np.full(len(lengths), -1, np.int64)
         self._begins[episodes] = np.cumsum(lengths[episodes]) - lengths[episodes]
         self.fields = {**storage.fields, path: Field(values.dtype, values.shape[1:])}
-        self.outlines, self.num_files = storage.outlines, storage.num_files
-        self.is_remote = storage.is_remote
-        self.why_cached = storage.why_cached
+
+    @override
+    def made_of(self, path: str) -> Sequence[str]:
+        return [] if path == self.path else [path]
 
     @override
     def __reduce__(self) -> Any:
@@ -45,39 +47,12 @@ class ExtendedStorage(Storage):
 
     @override
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
-        others = self._storage.rows(episodes, steps, [path for path in paths if path != self.path])
+        others = self.storage.rows(episodes, steps, self.needed(paths))
         return _ExtendedRows(self, others, self._begins[episodes], steps)
 
     @override
-    def read_ahead(
-        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
-    ) -> None:
-        others = [path for path in paths if path != self.path]
-        self._storage.read_ahead(episodes, firsts, lasts, others)
-
-    @override
-    def check(self, episodes: np.ndarray) -> None:
-        self._storage.check(episodes)
-
-    @override
-    def metadata_column(self, name: str) -> np.ndarray | None:
-        return self._storage.metadata_column(name)
-
-    @override
-    def is_random(self, path: str) -> bool:
-        return path == self.path or self._storage.is_random(path)
-
-    @override
-    def is_image(self, path: str) -> bool:
-        return path != self.path and self._storage.is_image(path)
-
-    @override
     def fingerprint(self) -> str:
-        return hash_of(self._storage.fingerprint(), self.path, self.values.tobytes())
-
-    @override
-    def bytes_of_step(self, path: str) -> float:
-        return 0.0 if path == self.path else self._storage.bytes_of_step(path)
+        return hash_of(self.storage.fingerprint(), self.path, self.values.tobytes())
 
 
 class _ExtendedRows(Rows):

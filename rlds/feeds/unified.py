@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from rlds.feeds.resizing import resize
 from rlds.feeds.roles import ACTION, STATE, Roles, joined
-from rlds.feeds.storage import Outlines, Rows, Storage, hash_of
+from rlds.feeds.storage import Outlines, Rows, Storage, WrappedStorage, hash_of
 from rlds.feeds.table import Table
 from rlds.robotics.registry import meaning_of
 from rlds.sources.standardized import name_of
@@ -94,7 +94,7 @@ def _known(wanted: Mapping[str, Field], roles: Roles) -> dict[str, Any]:
     return found
 
 
-class _UnifiedStorage(Storage):
+class _UnifiedStorage(WrappedStorage):
     """The fields of another storage under other names, in other sizes, at another rate."""
 
     def __init__(
@@ -105,15 +105,14 @@ class _UnifiedStorage(Storage):
         ratio: float,
         relative: Mapping[str, Sequence[bool]],
     ) -> None:
-        self.storage, self.wanted, self.ratio = storage, wanted, ratio
-        self.made_of = {
+        super().__init__(storage)
+        self.wanted, self.ratio = wanted, ratio
+        self.parts = {
             path: [of] if isinstance(of, str) else list(of or []) for path, of in made_of.items()
         }
         self.relative = {path: np.array(mask, np.bool_) for path, mask in relative.items()}
         self.opening = _UnifiedStorage, (storage, wanted, made_of, ratio, relative)
-        self.num_files, self.why_cached = storage.num_files, storage.why_cached
-        self.is_remote = storage.is_remote
-        for path in [p for of in self.made_of.values() for p in of if p is not None]:
+        for path in [p for of in self.parts.values() for p in of if p is not None]:
             if path not in storage.fields:
                 raise KeyError(f"no field {path!r}; there are {', '.join(storage.fields)}")
         self.fields = dict(wanted)
@@ -142,48 +141,32 @@ class _UnifiedStorage(Storage):
         return self.opening
 
     @override
+    def made_of(self, path: str) -> Sequence[str]:
+        return [part for part in self.parts.get(path, ()) if part is not None]
+
+    @override
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> _UnifiedRows:
-        needed = [p for path in paths for p in self.made_of.get(path, ()) if p is not None]
         lasts = self.storage.outlines.num_steps[episodes] - 1
         places = np.minimum(self.places(steps), lasts)
-        others = self.storage.rows(episodes, places, list(dict.fromkeys(needed)))
+        others = self.storage.rows(episodes, places, self.needed(paths))
         return _UnifiedRows(self, others, episodes, steps)
 
     @override
     def read_ahead(
         self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
     ) -> None:
-        needed = [p for path in paths for p in self.made_of.get(path, ()) if p is not None]
         ends = self.storage.outlines.num_steps[episodes] - 1
         begins, last = self.places(firsts), np.minimum(self.places(lasts), ends)
-        self.storage.read_ahead(episodes, begins, last, needed)
-
-    @override
-    def check(self, episodes: np.ndarray) -> None:
-        self.storage.check(episodes)
-
-    @override
-    def metadata_column(self, name: str) -> np.ndarray | None:
-        return self.storage.metadata_column(name)
-
-    @override
-    def is_random(self, path: str) -> bool:
-        made_of = [p for p in self.made_of.get(path, ()) if p is not None]
-        return all(map(self.storage.is_random, made_of))
+        super().read_ahead(episodes, begins, last, paths)
 
     @override
     def is_image(self, path: str) -> bool:
-        return len(self.fields[path].shape) == _IMAGE_RANK and bool(self.made_of.get(path))
+        return len(self.fields[path].shape) == _IMAGE_RANK and bool(self.parts.get(path))
 
     @override
     def fingerprint(self) -> str:
         relative = {path: mask.tolist() for path, mask in self.relative.items()}
-        return hash_of(self.storage.fingerprint(), self.fields, self.made_of, self.ratio, relative)
-
-    @override
-    def bytes_of_step(self, path: str) -> float:
-        made_of = [p for p in self.made_of.get(path, ()) if p is not None]
-        return math.fsum(map(self.storage.bytes_of_step, made_of))
+        return hash_of(self.storage.fingerprint(), self.fields, self.parts, self.ratio, relative)
 
 
 class _UnifiedRows(Rows):
@@ -206,7 +189,7 @@ class _UnifiedRows(Rows):
 
     @override
     def take(self, path: str) -> np.ndarray:
-        made_of, size = self._storage.made_of, len(self._steps)
+        made_of, size = self._storage.parts, len(self._steps)
         is_mask = path not in self._storage.wanted
         path = path.removesuffix(_MASK) if is_mask else path
         field, parts = self._storage.wanted[path], made_of.get(path, [])

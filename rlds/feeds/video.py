@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from rlds.feeds import arrays
 from rlds.feeds.images import for_all_rows
-from rlds.feeds.storage import Rows, Storage, hash_of
+from rlds.feeds.storage import Rows, Storage, WrappedStorage, hash_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.video_frames import FramesSource
 from rlds_ecosystem.fields import Field
@@ -17,7 +17,7 @@ from rlds_ecosystem.fields import Field
 __all__ = ["VideoStorage"]
 
 
-class VideoStorage(Storage):
+class VideoStorage(WrappedStorage):
     """The steps of episodes with clips.
 
     Args:
@@ -32,45 +32,25 @@ class VideoStorage(Storage):
     ) -> None:
         assert isinstance(episodes.source, FramesSource)
         self.source, self.threads = episodes.source, threads
-        self.episodes, self.fields, self._others = episodes, fields, others
-        self.outlines, self.why_cached = others.outlines, others.why_cached
-        self.num_files, self.is_remote = others.num_files, others.is_remote
+        super().__init__(others)
+        self.episodes, self.fields = episodes, fields
+
+    @override
+    def made_of(self, path: str) -> Sequence[str]:
+        return [] if path in self.source.cameras else [path]
 
     @override
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
-        stored = [path for path in paths if path not in self.source.cameras]
-        return _VideoRows(self, episodes, steps, self._others.rows(episodes, steps, stored))
-
-    @override
-    def read_ahead(
-        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
-    ) -> None:
-        stored = [path for path in paths if path not in self.source.cameras]
-        self._others.read_ahead(episodes, firsts, lasts, stored)
-
-    @override
-    def check(self, episodes: np.ndarray) -> None:
-        self._others.check(episodes)
-
-    @override
-    def metadata_column(self, name: str) -> np.ndarray | None:
-        return self._others.metadata_column(name)
-
-    def is_random(self, path: str) -> bool:
-        """A frame costs no more than those from its keyframe on, wherever it is."""
-        return path in self.source.cameras or self._others.is_random(path)
+        others = self.storage.rows(episodes, steps, self.needed(paths))
+        return _VideoRows(self, episodes, steps, others)
 
     @override
     def is_image(self, path: str) -> bool:
-        return path in self.source.cameras or self._others.is_image(path)
+        return path in self.source.cameras or super().is_image(path)
 
     @override
     def fingerprint(self) -> str:
-        return hash_of(self._others.fingerprint(), *self.source.cameras)
-
-    @override
-    def bytes_of_step(self, path: str) -> float:
-        return self._others.bytes_of_step(path)
+        return hash_of(self.storage.fingerprint(), *self.source.cameras)
 
 
 class _VideoRows(Rows):
