@@ -1,7 +1,8 @@
-"""Frames to packets of video and back, a frame at a time: no packet waits for another frame.
+"""Frames to packets of video and back, a frame at a time.
 
-Each frame becomes one packet at once, in order, and each group of pictures decodes alone: its key
-packet has all that a decoder needs. So packets can be kept in any records, one to a step.
+Each frame becomes one packet, in order, and at once unless `Video.delays`. Each group of pictures
+decodes alone: its key packet has all that a decoder needs. So packets can be kept in any records,
+one to a step.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class Video:
       fps: How many frames a second has, for what plays the video.
       gop: How many frames a group of pictures has: a frame is decoded from the first of its group.
       preset: How hard the encoder tries, by its own names: "superfast", or "12" of AV1, by default.
+      delays: Whether the encoder of AV1 may keep frames back and look ahead: a quarter smaller with
+        short groups, but not for what is recorded.
 
     Raises:
       ValueError: There is no such codec, or a number is out of range.
@@ -48,9 +51,10 @@ class Video:
     codec: Literal["h264", "av1"] = "h264"
     quality: int | None = None
     lossless: bool = False
-    fps: int = 30
+    fps: float = 30
     gop: int = 30
     preset: str | None = None
+    delays: bool = False
 
     def __post_init__(self) -> None:
         if self.codec not in _CODECS:
@@ -66,11 +70,12 @@ class Video:
         """Returns what takes less time, at a lower quality; the same if that is lossless."""
         if self.lossless:
             return self
-        quality = min(self._quality + _WORSE, 63 if self.codec == "av1" else 51)
+        quality = min(self.factor + _WORSE, 63 if self.codec == "av1" else 51)
         return dataclasses.replace(self, quality=quality, preset=_FASTEST[self.codec])
 
     @property
-    def _quality(self) -> int:
+    def factor(self) -> int:
+        """The constant rate factor: `quality`, or that of the codec."""
         return _CODECS[self.codec][2] if self.quality is None else self.quality
 
     def encoder(self, shape: tuple[int, ...]) -> tuple[str, str, dict[str, str]]:
@@ -84,9 +89,11 @@ class Video:
         if self.lossless:
             options = {"preset": self.preset or _LOSSLESS, "qp": "0", "tune": "zerolatency"}
             return "libx264rgb", "rgb24", options
-        options = {"preset": preset, "crf": str(self._quality)}
+        options = {"preset": preset, "crf": str(self.factor)}
         if self.codec == "av1":
-            options["svtav1-params"] = f"pred-struct=1:lp=1:keyint={self.gop}"
+            # Without `rtc`, it may repeat the frame before where little changes.
+            at_once = f"pred-struct=1:lp=1:rtc=1:keyint={self.gop}"
+            options["svtav1-params"] = "fast-decode=0" if self.delays else at_once
             return name, "yuv420p", options
         is_odd = shape[0] % 2 or shape[1] % 2
         return name, "yuv444p" if is_odd else "yuv420p", {**options, "tune": "zerolatency"}
@@ -133,7 +140,8 @@ class FrameEncoder:
         name, pix_fmt, options = video.encoder(shape)
         context = self._av.CodecContext.create(name, "w")
         context.height, context.width, context.pix_fmt = shape[0], shape[1], pix_fmt
-        context.time_base, context.framerate = Fraction(1, video.fps), Fraction(video.fps)
+        context.framerate = Fraction(video.fps).limit_denominator(1000)
+        context.time_base = 1 / context.framerate
         # More threads would keep frames back.
         context.gop_size, context.max_b_frames, context.thread_count = video.gop, 0, 1
         context.options = options
@@ -148,17 +156,25 @@ class FrameEncoder:
         Raises:
           RuntimeError: The encoder fails.
         """
-        image = self._av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), "rgb24")
-        image.pts = self._number
-        packets = self._context.encode(image)
-        self._number += 1
+        packets = self.put(frame)
         if len(packets) != 1:
             raise RuntimeError(f"the encoder gave {len(packets)} packets for a frame, expected 1")
-        return bytes(packets[0]), bool(packets[0].is_keyframe)
+        return packets[0]
 
-    def close(self) -> None:
-        """Ends the encoder, which has nothing left."""
-        self._context.encode(None)
+    def put(self, frame: np.ndarray) -> list[tuple[bytes, bool]]:
+        """Encodes the next frame; returns the packets that are ready, as `encode` does."""
+        image = self._av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), "rgb24")
+        image.pts = self._number
+        self._number += 1
+        return _as_bytes(self._context.encode(image))
+
+    def close(self) -> list[tuple[bytes, bool]]:
+        """Ends the encoder; returns the packets that it kept back."""
+        return _as_bytes(self._context.encode(None))
+
+
+def _as_bytes(packets: Any) -> list[tuple[bytes, bool]]:
+    return [(bytes(packet), bool(packet.is_keyframe)) for packet in packets]
 
 
 class FrameDecoder:

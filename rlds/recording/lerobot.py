@@ -219,7 +219,6 @@ class LeRobotBackendWriter(BackendWriter):
             robot_type=self._robot_type or self._before.info.get("robot_type"),
             task=_TASK,
             to_sidecar=(),
-            data_files_size_in_mb=100,
         )
         draft = self._own / "episode"
         shutil.rmtree(draft, ignore_errors=True)

@@ -87,14 +87,15 @@ class Placement:
       field: The path of a field of an episode, such as `steps/action`.
       place: Where the format has it; empty if nowhere.
       how: "exact" if the format holds it; "sidecar" if it is kept beside the data, where only this
-        library reads it; "renumbered" if it counts the rows, episodes or tasks that are written;
-        "changed" if its values become others; "lost" if nothing is left of it.
+        library reads it; "encoded" if it becomes video, as was asked for; "renumbered" if it counts
+        the rows, episodes or tasks that are written; "changed" if its values become others; "lost"
+        if nothing is left of it.
       why: What changes, or why it is lost.
     """
 
     field: str
     place: str
-    how: Literal["exact", "sidecar", "renumbered", "changed", "lost"]
+    how: Literal["exact", "encoded", "sidecar", "renumbered", "changed", "lost"]
     why: str = ""
 
     def __str__(self) -> str:

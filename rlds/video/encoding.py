@@ -24,7 +24,7 @@ _FILTERS = {"h264": "h264_mp4toannexb"}
 _TICKS = 512  # Units of time in a frame, as FFmpeg has them.
 
 
-def clip_of(packets: Sequence[bytes], is_key: np.ndarray, codec: str, fps: int) -> Clip:
+def clip_of(packets: Sequence[bytes], is_key: np.ndarray, codec: str, fps: float) -> Clip:
     """Returns a clip of packets as encoders give them, one for each frame, in their order.
 
     Args:
@@ -38,7 +38,7 @@ def clip_of(packets: Sequence[bytes], is_key: np.ndarray, codec: str, fps: int) 
       SourceError: They are no such packets.
     """
     av = import_extra("av")
-    output, base = io.BytesIO(), Fraction(1, fps * _TICKS)
+    output, base = io.BytesIO(), 1 / (Fraction(fps).limit_denominator(1000) * _TICKS)
     options = {"fflags": "+bitexact", "video_track_timescale": str(base.denominator)}
     group = packets[: int(np.flatnonzero([*is_key[1:], True])[0]) + 1]
     with (
@@ -96,8 +96,7 @@ def _encode(
     frames: Iterable[np.ndarray], video: Video, shape: tuple[int, ...]
 ) -> tuple[list[bytes], np.ndarray]:
     encoder = FrameEncoder(video, shape)
-    found = [encoder.encode(frame) for frame in frames]
-    encoder.close()
+    found = [packet for frame in frames for packet in encoder.put(frame)] + encoder.close()
     return [packet for packet, _ in found], np.array([is_key for _, is_key in found], np.bool_)
 
 
@@ -141,7 +140,7 @@ def _video(described: Mapping[str, Any]) -> Video:
         codec=described["codec"],
         quality=None if described["lossless"] else int(options["crf"]),
         lossless=bool(described["lossless"]),
-        fps=int(described["fps"]),
+        fps=described["fps"],
         gop=int(described["gop"]),
         preset=str(options["preset"]),
     )

@@ -50,7 +50,7 @@ BLOCKS = {
     "docs/robotics_hdf5.md": 6,
     "docs/robotics_bags.md": 5,
     "docs/robotics_lerobot.md": 3,
-    "docs/robotics_video.md": 6,
+    "docs/robotics_video.md": 7,
     "docs/robotics_zarr.md": 6,
     "docs/semantics.md": 5,
     "docs/sources.md": 5,

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.formats.bags.stored import EPISODE_ATTACHMENT, RLDS_RECORD
+from rlds.formats.bags.stored import EPISODE_ATTACHMENT, RATE, RLDS_RECORD
+from rlds.sources.encoded_clips import ClipsSource, encodable, encoded_placements, with_clips
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, sidecar_placements
+from rlds.sources.rates import rate_in
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode
 from rlds.sources.texts import as_text
+from rlds.video import CLIP, FIRST, VIDEO
+from rlds.video.container import Clip
+from rlds.video.encoding import stream_packets
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at, root_of
+from rlds_ecosystem.video_codec import Video
 
 __all__ = ["McapExport"]
 
@@ -31,6 +37,15 @@ _TYPES = {
 }
 
 
+_VIDEO_TYPE = "foxglove_msgs/msg/CompressedVideo"
+_VIDEO_MESSAGE = """\
+builtin_interfaces/Time timestamp
+string frame_id
+uint8[] data
+string format
+"""
+
+
 class McapExport(Export):
     """A folder of MCAP files, one for each episode, that tools of ROS and Foxglove read.
 
@@ -41,15 +56,33 @@ class McapExport(Export):
 
     Args:
       episodes: The episodes.
-      rate: How many steps there are in a second, if steps have no `timestamp` in nanoseconds.
+      rate: How many steps there are in a second, if steps have no `timestamp` in nanoseconds; by
+        default what the metadata of the data says, or 10.
+      codec: "h264" makes video of images of uint8 with three channels, and of clips: a
+        `foxglove_msgs/CompressedVideo` for each step. Packets of clips stay if they are of H.264,
+        in the order of the steps.
+      quality: The constant rate factor of the video: less is better, and larger; by default 23.
+      gop: How many frames of video a group has, of which all are decoded for the last one.
     """
 
     format = "mcap"
 
-    def __init__(self, episodes: Episodes, *, rate: float = 10.0) -> None:
-        super().__init__(episodes)
+    def __init__(
+        self,
+        episodes: Episodes,
+        *,
+        rate: float | None = None,
+        codec: Literal["h264"] | None = None,
+        quality: int | None = None,
+        gop: int = 30,
+    ) -> None:
+        rate = (rate_in(episodes.metadata) or 10.0) if rate is None else rate
         if not rate > 0:
             raise ValueError(f"rate: got {rate}, expected steps in a second")
+        if codec is not None and (cameras := encodable(episodes, clips=True)):
+            video = Video(codec, quality, fps=rate, gop=gop)
+            episodes = with_clips(episodes, video, cameras)
+        super().__init__(episodes)
         self._rate = rate
         steps = dict(leaves_at(episodes.spec[rlds.STEPS], None))
         kinds = {path: _type_of(field) for path, field in steps.items()}
@@ -58,11 +91,17 @@ class McapExport(Export):
         }
         places = {path: f"/{path}" for path in self._kinds}
         whole = [path for path in places if root_of(path) == rlds.OBSERVATION]
-        self._sidecar = Sidecar.of(episodes, places, whole)
+        source = episodes.source
+        encoded = source.cameras if isinstance(source, ClipsSource) else ()
+        self._cameras = [path for path in encoded if path not in places]
+        clips = {
+            f"{VIDEO}/{path}/{part}": f"/{path}" for path in self._cameras for part in (CLIP, FIRST)
+        }
+        self._sidecar = Sidecar.of(episodes, places, whole, episode_places=clips)
 
     @override
     def placements(self) -> Sequence[Placement]:
-        return sidecar_placements(self._sidecar)
+        return encoded_placements(sidecar_placements(self._sidecar), self.episodes)
 
     @override
     def write(self, path: Path) -> None:
@@ -78,11 +117,23 @@ class McapExport(Export):
         columns = self._sidecar.columns(episode)
         last = episode.num_steps - episode.final_observation_known
         topics = {path: _Topic(writer, path, self._sidecar.steps[path]) for path in self._kinds}
+        about = dict(leaves_at(episode.metadata, None))
+        videos = {
+            path: (
+                _Topic(writer, path, None),
+                stream_packets(Clip(bytes(about[f"{VIDEO}/{path}/{CLIP}"]), 0))[0],
+            )
+            for path in self._cameras
+        }
         for row, time in enumerate(self._times(columns, episode.num_steps)):
             for path, topic in topics.items():
                 if row < last or path in self._sidecar.whole:
                     topic.write(columns[path][row], time, row)
-        writer.add_metadata(RLDS_RECORD, {"key": episode.key, "sidecar": self._sidecar.to_json()})
+            for topic, packets in videos.values():
+                if row < len(packets):
+                    topic.write(packets[row], time, row)
+        said = {"key": episode.key, "sidecar": self._sidecar.to_json(), RATE: str(self._rate)}
+        writer.add_metadata(RLDS_RECORD, said)
         data = self._sidecar.pack(episode)
         writer.add_attachment(0, 0, EPISODE_ATTACHMENT, "application/octet-stream", data)
 
@@ -117,12 +168,14 @@ class _Topic:
     Args:
       writer: Writes the file.
       path: The path of the field.
-      field: The field.
+      field: The field; None of packets of video.
     """
 
-    def __init__(self, writer: Any, path: str, field: Field) -> None:
+    def __init__(self, writer: Any, path: str, field: Field | None) -> None:
         typesys = import_extra("rosbags.typesys")
         self._store = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE)
+        if field is None:
+            self._store.register(typesys.get_types_from_msg(_VIDEO_MESSAGE, _VIDEO_TYPE))
         self._writer, self._path, self._field = writer, path, field
         self._channels: dict[str, int] = {}
 
@@ -139,8 +192,11 @@ class _Topic:
 
     def _made(self, value: Any, time: int) -> Any:
         field, types, kind = self._field, self._store.types, _type_of(self._field)
+        stamp = types["builtin_interfaces/msg/Time"](time // 10**9 % 2**31, time % 10**9)
+        if field is None:
+            data = np.frombuffer(value, np.uint8)
+            return types[_VIDEO_TYPE](stamp, self._path, data, "h264")
         if kind.startswith("sensor_msgs/"):
-            stamp = types["builtin_interfaces/msg/Time"](time // 10**9 % 2**31, time % 10**9)
             header = types["std_msgs/msg/Header"](stamp, self._path)
             if isinstance(value, bytes):
                 data = np.frombuffer(value, np.uint8)

@@ -225,6 +225,7 @@ class BagSource(RandomAccessSource):
                 "config_is": "proposed" if self._is_proposed else "given",
                 "topics": topics,
                 "recordings": [recording.name for recording in self._recordings],
+                **({"fps": rate} if (rate := self.config.clock.rate) else {}),
             }
         }
 
@@ -282,7 +283,7 @@ class BagSource(RandomAccessSource):
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
         if self._stored:
-            return self._stored.read(index, self.step_paths(fields))
+            return self._stored.read(index, self.step_paths(fields), self.episode_paths(fields))
         number, span = self._all_spans()[index]
         recording, found = self._recordings[number], self._index_of(number)
         is_complete = self._is_complete(recording, found, span)

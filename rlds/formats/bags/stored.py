@@ -12,14 +12,18 @@ from rlds.formats.bags.definitions import decoder
 from rlds.formats.bags.messages import Channel, Flaws
 from rlds.formats.bags.recordings import Recording
 from rlds.formats.bags.values import pick
+from rlds.formats.bags.videos import is_keyframe
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode, SourceError
+from rlds.video.encoding import clip_of
+from rlds.video.fields import clip_values
 from rlds_ecosystem.fields import Field
 
-__all__ = ["EPISODE_ATTACHMENT", "RLDS_RECORD", "StoredEpisodes", "sidecar_in"]
+__all__ = ["EPISODE_ATTACHMENT", "RATE", "RLDS_RECORD", "StoredEpisodes", "sidecar_in"]
 
 RLDS_RECORD, EPISODE_ATTACHMENT = "rlds", "rlds/episode"
+RATE = "rate"  # How many frames of video a second has.
 
 
 def sidecar_in(recording: Recording) -> Sidecar | None:
@@ -50,12 +54,13 @@ class StoredEpisodes:
         with source_errors(recording.files[0]):
             return dict(recording.metadata())[RLDS_RECORD]["key"]
 
-    def read(self, index: int, fields: Collection[str]) -> SourceEpisode:
+    def read(self, index: int, fields: Collection[str], others: Collection[str]) -> SourceEpisode:
         """Reads an episode.
 
         Args:
           index: Which.
           fields: The paths of the fields of a step that are wanted.
+          others: Those of the fields of an episode.
 
         Raises:
           SourceError: It is damaged.
@@ -65,10 +70,24 @@ class StoredEpisodes:
         if packed is None:
             raise SourceError("no episode of RLDS", file=recording.files[0])
         with source_errors(recording.files[0]):
-            return self.sidecar.unpack(packed, self._columns(recording, fields), fields)
+            places = self.sidecar.episode_places.items()
+            videos = {topic: path.rpartition("/")[0] for path, topic in places if path in others}
+            columns = self._columns(recording, fields, videos)
+            rate = float(dict(recording.metadata())[RLDS_RECORD].get(RATE, 0))
+            values: dict[str, Any] = {}
+            for camera in videos.values():
+                packets = columns.pop(camera).tolist()
+                is_key = np.array([is_keyframe(packet, "h264") for packet in packets], np.bool_)
+                clip = clip_values(clip_of(packets, is_key, "h264", rate))
+                values |= {f"{camera}/{name}": value for name, value in clip.items()}
+            return self.sidecar.unpack(packed, columns, fields, values)
 
-    def _columns(self, recording: Recording, fields: Collection[str]) -> Mapping[str, Any]:
+    def _columns(
+        self, recording: Recording, fields: Collection[str], videos: Mapping[str, str]
+    ) -> dict[str, Any]:
         paths = {topic: path for path, topic in self.sidecar.places.items() if path in fields}
+        paths |= videos
+        kinds = {**self.sidecar.steps, **dict.fromkeys(videos.values(), Field(bytes))}
         rows: dict[str, dict[int, Any]] = {path: {} for path in paths.values()}
         takers: dict[Channel, Any] = {}
         flaws = Flaws()
@@ -76,12 +95,12 @@ class StoredEpisodes:
             channel = message.channel
             path = paths[channel.topic]
             if channel not in takers:
-                takers[channel] = _taker(channel, self.sidecar.steps[path])
+                takers[channel] = _taker(channel, kinds[path])
             rows[path][message.sequence] = takers[channel](message.data)
         if flaws.cut or flaws.damages:
             why = flaws.cut or flaws.damages[0][2]
             raise SourceError(why, file=recording.files[0])
-        return {path: _column(found, self.sidecar.steps[path]) for path, found in rows.items()}
+        return {path: _column(found, kinds[path]) for path, found in rows.items()}
 
 
 def _taker(channel: Channel, field: Field) -> Any:
@@ -89,6 +108,8 @@ def _taker(channel: Channel, field: Field) -> Any:
     decode = decoder(channel)
     if channel.type.startswith("sensor_msgs/"):
         return lambda data: _image(channel, decode(data))
+    if channel.type.startswith("foxglove_msgs/"):
+        return lambda data: bytes(decode(data)["data"])
     shape = tuple(map(int, field.shape))  # type: ignore[arg-type]
     if not shape:
         return lambda data: decode(data)["data"]

@@ -132,13 +132,19 @@ def _sampled(clip: Clip) -> list[int]:
     return frames[:: max(1, len(frames) // _MOST_FRAMES)]
 
 
-def clip_statistics(clips: Mapping[str, Clip]) -> dict[str, Statistics]:
-    """Returns the statistics of the frames of clips, by feature."""
+def clip_statistics(clips: Mapping[str, Clip], made: Collection[str] = ()) -> dict[str, Statistics]:
+    """Returns the statistics of the frames of clips, by feature.
+
+    Args:
+      clips: The clips.
+      made: Features that were encoded here, of which as many frames are looked at as of images.
+    """
     found = {}
     for name, clip in clips.items():
         assert clip.num_frames is not None
-        frames = _sampled(clip)
+        frames = sampled_frames(clip.num_frames) if name in made else _sampled(clip)
         with ClipReader(clip.data, name) as reader:
-            images = [reader.frames(clip.first + i, clip.first + i + 1)[0] for i in frames]
-        found[name] = of_images(images, scale=255.0 if images[0].dtype == np.uint8 else 1.0)
+            images = (reader.frames(clip.first + i, clip.first + i + 1)[0] for i in frames)
+            is_depth = reader.info.dtype != np.uint8
+            found[name] = of_images(images, scale=1.0 if is_depth else 255.0)
     return found

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from etils import epath
 from typing_extensions import override
 
+import rlds
 from rlds.formats.lerobot.kept_features import kept_features
 from rlds.formats.lerobot.layout import METADATA_KEY, step_paths
 from rlds.formats.lerobot.lerobot_rows import LeRobotRows, order_of
+from rlds.formats.lerobot.modality import MODALITY, modality_of
 from rlds.formats.lerobot.rlds_rows import RldsRows
+from rlds.formats.lerobot.small_files import read_info
 from rlds.formats.lerobot.source import LeRobotSource
+from rlds.sources.encoded_clips import encodable, with_clips
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, without_transitions
 from rlds.sources.restored import RestoredSource
 from rlds.sources.source import Outline, Place, SourceEpisode
+from rlds.video import VIDEO
+from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.video_codec import Video
 
 __all__ = ["LeRobotExport"]
 
@@ -46,6 +55,13 @@ class LeRobotExport(Export):
         `language_instruction`, or the only text that is called `instruction`, `task`, `prompt` or
         the like. The task is empty if there is none.
       to_sidecar: Paths of fields that get no column.
+      codec: Which video images of uint8 with three channels become: "h264" or "av1". Files of
+        images, and PNG files of arrays, if None.
+      quality: The constant rate factor of the video: less is better, and larger. By default 23 of
+        H.264, and 30 of AV1, as LeRobot has it.
+      gop: How many frames of video a group has, of which all are decoded for the last one.
+      modality: Whether to write `meta/modality.json`, which GR00T reads: parts of the states and
+        actions, by the names of their elements, cameras, and the text of the task.
       data_files_size_in_mb: How large files of rows become (3.0).
       video_files_size_in_mb: How large videos become (3.0).
 
@@ -65,10 +81,15 @@ class LeRobotExport(Export):
         robot_type: str | None = None,
         task: str | None = None,
         to_sidecar: Sequence[str] = (),
+        codec: Literal["h264", "av1"] | None = None,
+        quality: int | None = None,
+        gop: int = 2,
+        modality: bool = False,
         data_files_size_in_mb: int = 100,
         video_files_size_in_mb: int = 200,
     ) -> None:
         super().__init__(episodes)
+        self._has_modality = modality
         sizes: dict[str, int] = {
             "data_files_size_in_mb": data_files_size_in_mb,
             "video_files_size_in_mb": video_files_size_in_mb,
@@ -76,17 +97,26 @@ class LeRobotExport(Export):
         for name, size in sizes.items():
             if size < 1:
                 raise ValueError(f"{name}: got {size}, expected a positive number")
+        if codec is None and quality is not None:
+            raise ValueError("quality: it is that of the video, of which no codec is given")
         self._made: RldsRows | LeRobotRows
-        kept = kept_features(episodes, version)
+        bare = [path.removeprefix(f"{VIDEO}/") for path in to_sidecar]
+        cameras = encodable(episodes, bare) if codec is not None else []
+        kept = None if cameras else kept_features(episodes, version)
         if kept is None:
+            rate = _checked_rate(fps, episodes, version)
+            if codec is not None and cameras:
+                video = Video(codec, quality, fps=rate, gop=gop, delays=True)
+                self.episodes = with_clips(episodes, video, cameras)
+            steps = {path for path, _ in leaves_at(self.episodes.spec[rlds.STEPS], None)}
             self._made = RldsRows(
-                episodes,
+                self.episodes,
                 version or "v3.0",
-                _checked_rate(fps, episodes, version),
+                rate,
                 robot_type=robot_type or _robot_in(episodes.metadata),
                 task=task,
-                to_sidecar=to_sidecar,
-                data_files_size_in_mb=data_files_size_in_mb,
+                to_sidecar=[one if one in steps else path for one, path in zip(bare, to_sidecar)],
+                **sizes,
             )
             return
         if fps is not None or robot_type is not None or task is not None or to_sidecar:
@@ -103,7 +133,7 @@ class LeRobotExport(Export):
 
     @override
     def compared(self, episode: SourceEpisode) -> SourceEpisode:
-        return self._made.compared(episode) if isinstance(self._made, LeRobotRows) else episode
+        return self._made.compared(episode)
 
     @override
     def stored_digest(self, place: Place) -> int:
@@ -126,6 +156,10 @@ class LeRobotExport(Export):
         if isinstance(self._made, LeRobotRows):
             self.order = order_of(self.episodes)
         self._made.write(path, self)
+        if self._has_modality and not (path / MODALITY).exists():
+            features = read_info(epath.Path(path)).features.values()
+            text = json.dumps(modality_of(features), indent=4, ensure_ascii=False) + "\n"
+            (path / MODALITY).write_text(text, encoding="utf-8")
 
 
 def _checked_rate(fps: float | None, episodes: Episodes, version: str | None) -> float:

@@ -40,12 +40,14 @@ class KeptFeatures:
       before: How those were called that the dataset had before, by their names now.
       added: The others.
       texts: Fields of steps that get into the column of language, by path: their styles.
+      names: How features are called now that the dataset had before; None if they are gone.
     """
 
     paths: Mapping[str, str]
     before: Mapping[str, str]
     added: Sequence[Column]
     texts: Mapping[str, str]
+    names: Mapping[str, str | None]
 
     def described(self, features: Mapping[str, Any]) -> dict[str, Any]:
         """Returns what `info.json` says of them; of those that there were, `features` says it."""
@@ -156,7 +158,8 @@ def kept_features(episodes: Episodes, version: str | None) -> KeptFeatures | Non
         paths[PERSISTENT] = paths.get(PERSISTENT, PERSISTENT)
     if paths not in [layout.step_paths(paths, flat_cameras=flat) for flat in (False, True)]:
         return None
-    return KeptFeatures(paths, before, added, texts)
+    names = dict.fromkeys(fields) | {old: new for new, old in before.items()}
+    return KeptFeatures(paths, before, added, texts, names)
 
 
 def _name(path: str) -> str:

@@ -35,13 +35,14 @@ from rlds.formats.lerobot.language import (
     with_texts,
 )
 from rlds.formats.lerobot.layout import Info
-from rlds.formats.lerobot.rlds_rows import decoded
+from rlds.formats.lerobot.modality import MODALITY, renamed
 from rlds.formats.lerobot.small_files import decoded_schema, task_text
 from rlds.formats.lerobot.source import EXTRA_FILES, ROW, LeRobotSource
 from rlds.formats.lerobot.tables import column_array, image_array
 from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources import reading
+from rlds.sources.encoded_clips import pixels
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement
@@ -89,7 +90,7 @@ class LeRobotRows:
         export: Export,
         kept: KeptFeatures,
         version: Version | None,
-        sizes: Mapping[str, int],
+        sizes: Mapping[str, Any],
     ) -> None:
         episodes = export.episodes
         self._kept, self.paths = kept, kept.paths
@@ -189,7 +190,9 @@ class LeRobotRows:
             files.finish({})
         for name, content in self._files.items():
             if name != layout.STATS or self._version == "v2.1":  # Those of 3.0 are computed.
-                data = content.get("text", "").encode() or base64.b64decode(content["base64"])
+                text = content.get("text", "")
+                text = renamed(text, self._kept.names) if name == MODALITY else text
+                data = text.encode() or base64.b64decode(content["base64"])
                 _write_file(path, name, data)
 
     def _copies(self, place: Place) -> bool:
@@ -331,7 +334,7 @@ class LeRobotRows:
                 is_image = column_of(field, self._info.features.get(name)).kind == "image"
             if is_image:
                 said = self._spec[f"{rlds.STEPS}/{path}"]
-                images = [decoded(column[row], said) for row in sampled_frames(len(column))]
+                images = [pixels(column[row], said) for row in sampled_frames(len(column))]
                 found[name] = of_images(images, scale=255 if images[0].dtype == np.uint8 else 1)
             elif column.dtype != object and (name in like or not like):
                 found[name] = of_column(column)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any
 import numpy as np
 
 import rlds
-import tfds_files
 from rlds.formats.lerobot.cameras import Cameras, clip_statistics
 from rlds.formats.lerobot.dataset_files import (
     Before,
@@ -45,14 +45,16 @@ from rlds.formats.lerobot.language import (
 )
 from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, METADATA_KEY, SIDECAR, TASK
 from rlds.formats.lerobot.tables import column_array, data_schema, image_array
+from rlds.sources.encoded_clips import ClipsSource, encoded_placements, pixels
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, sidecar_placements
 from rlds.sources.sidecar import Sidecar, SidecarWriter
 from rlds.sources.source import SourceEpisode
-from rlds.video import CLIP
+from rlds.video import CLIP, FIRST, VIDEO
+from rlds.video.container import Clip, packets_of
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.nests import leaves_at, nest
 from tfds_files.png import encode_png
 
 __all__ = ["RldsRows"]
@@ -75,6 +77,7 @@ class RldsRows:
       task: Likewise.
       to_sidecar: Likewise.
       data_files_size_in_mb: Likewise.
+      video_files_size_in_mb: Likewise, of video that is encoded.
 
     Attributes:
       sidecar: What the columns have no place for.
@@ -92,9 +95,10 @@ class RldsRows:
         robot_type: str | None,
         task: str | None,
         to_sidecar: Sequence[str],
-        data_files_size_in_mb: int,
+        data_files_size_in_mb: int = 100,
+        video_files_size_in_mb: int = 200,
     ) -> None:
-        self._version = version
+        self._version, self._episodes = version, episodes
         spec = episodes.spec
         steps = dict(leaves_at(spec.pop(rlds.STEPS), None))
         fields = {path: field for path, field in steps.items() if isinstance(field, Field)}
@@ -109,7 +113,7 @@ class RldsRows:
                 raise ValueError(f"to_sidecar: there is no field {path!r}, only {known}")
         if task is not None and not _is_text(fields.get(task, of_episode.get(task))):
             raise ValueError(f"task: there is no text {task!r} in a step or an episode")
-        texts = [path for path, field in {**of_episode, **fields}.items() if _is_text(field)]
+        texts = {p: field for p, field in {**of_episode, **fields}.items() if _is_text(field)}
         self._task = instruction_of(texts) if task is None else task
         is_column = self._task in fields and fields[self._task].dtype == str
         said = {f"{LANGUAGE}/{style}": style for style in STYLES} | labels_in(fields)
@@ -128,8 +132,16 @@ class RldsRows:
         places |= {path: f"{PERSISTENT}/{style}" for style, path in self._texts.items()}
         names = [*places.values(), DONE, TRUNCATED]
         self._cameras = Cameras(of_episode, to_sidecar, names, fps)
+        source = episodes.source
+        encoded = source.cameras if isinstance(source, ClipsSource) else ()
+        self._encoded = [f"{VIDEO}/{path}" for path in encoded]
         self.sidecar = Sidecar.of(episodes, places, episode_places=self._cameras.fields)
-        self._why = {} if self._task else {path: _HINT.format(path) for path in texts}
+        hints = {} if self._task else texts
+        self._why = {
+            path: _HINT.format(path)
+            for path, field in hints.items()
+            if field.dtype == str and (path in fields or "/" not in path)
+        }
         self._why |= {path: why_not(field) for path, field in fields.items() if path not in places}
         features: dict[str, Any] = {column.name: column.feature() for column in self._columns}
         features |= self._cameras.features
@@ -144,11 +156,20 @@ class RldsRows:
             episodes.split if episodes.split.isidentifier() else "train",
             data_files_size_in_mb=data_files_size_in_mb,
             video_files_size_in_mb=0,
+            made={self._cameras.names[path]: video_files_size_in_mb for path in self._encoded},
         )
 
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
-        return sidecar_placements(self.sidecar, self._why)
+        return encoded_placements(sidecar_placements(self.sidecar, self._why), self._episodes)
+
+    def compared(self, episode: SourceEpisode) -> SourceEpisode:
+        """An episode whose clips are packets, where they share files."""
+        about = dict(leaves_at(episode.metadata, None))
+        for path in self._encoded:
+            clip = Clip(bytes(about[f"{path}/{CLIP}"]), int(about[f"{path}/{FIRST}"]))
+            about[f"{path}/{CLIP}"] = b"".join(packets_of(clip))
+        return dataclasses.replace(episode, metadata=nest(about))
 
     def write(self, path: Path, export: Export) -> None:
         """Writes the episodes of an export."""
@@ -212,12 +233,12 @@ class RldsRows:
             kind = self._schema.field(PERSISTENT).type
             arrays[PERSISTENT] = import_extra("pyarrow").array([said] * num_rows, kind)
         clips = self._cameras.clips(episode, num_rows)
-        statistics |= clip_statistics(clips)
+        statistics |= clip_statistics(clips, self._settings.made)
         files.add(Rows(arrays, self._tasks_of(episode, num_rows), statistics, clips))
 
     def _image_statistics(self, column: Column, values: np.ndarray, where: str) -> Statistics:
         """Returns the statistics of images; notes their shape."""
-        images = [decoded(values[row], column.field) for row in sampled_frames(len(values))]
+        images = [pixels(values[row], column.field) for row in sampled_frames(len(values))]
         for image in images:
             if image.shape != self._shapes.setdefault(column.name, image.shape):
                 raise ValueError(
@@ -265,15 +286,6 @@ def _images(values: np.ndarray, names: Sequence[str]) -> Any:
     files = [value if isinstance(value, bytes) else encode_png(value, level=1) for value in values]
     suffixes = [".jpg" if data.startswith(b"\xff\xd8") else ".png" for data in files]
     return image_array(files, [f"{name}{suffix}" for name, suffix in zip(names, suffixes)])
-
-
-def decoded(value: Any, field: Field) -> np.ndarray:
-    """Returns the pixels of an image, which is a file or an array."""
-    if not isinstance(value, bytes):
-        return np.asarray(value)
-    return tfds_files.decode_image(
-        value, tfds_files.Image(shape=field.shape, dtype=field.column_dtype)
-    )
 
 
 def _flags(episode: SourceEpisode, num_rows: int) -> dict[str, np.ndarray]:

@@ -354,7 +354,7 @@ class EnvLoggerSource(RandomAccessSource):
         for path, stored in packets.items():
             video = self._video.cameras[path]
             is_key = np.asarray(stored[SINCE_KEY]) == 0
-            clip = clip_of(list(stored[PACKET]), is_key, str(video["codec"]), int(video["fps"]))
+            clip = clip_of(list(stored[PACKET]), is_key, str(video["codec"]), float(video["fps"]))
             clips[_path_of(path)] = clip_values(clip)
         return {VIDEO: nest(clips)}
 

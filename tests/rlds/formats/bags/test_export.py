@@ -4,11 +4,19 @@ import numpy as np
 import pytest
 import raw_bags
 import raw_npz
+from clip_source import TOP, WRIST, ClipSource, pixels
 from mcap.reader import make_reader
 from mcap_ros2.decoder import DecoderFactory
+from pictured_robot import PicturedRobot, psnr
 
 import rlds.sources
+from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import differences, export
+from rlds.sources.video_frames import with_frames
+from rlds.video.encoding import encoded
+from rlds.video.fields import clip_values
+from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.video_codec import FrameDecoder, Video
 
 
 def topics_of(file):
@@ -35,9 +43,9 @@ def test_numbers_text_and_arrays_of_pixels(tmp_path):
         times = [time for time, _ in found["/reward"]]
         assert times == [row * raw_bags.SECOND // 4 for row in range(len(raw["reward"]))]
         assert [it.data for _, it in found["/note"]] == raw["note"].tolist()
-        for (_, it), pixels in zip(found["/observation/camera"], raw["observation/camera"]):
+        for (_, it), image in zip(found["/observation/camera"], raw["observation/camera"]):
             assert (it.width, it.height, it.encoding) == (5, 4, "rgb8")
-            assert bytes(it.data) == pixels.tobytes()
+            assert bytes(it.data) == image.tobytes()
     with pytest.raises(ValueError, match="rate: got 0"):
         export(path, "mcap", tmp_path / "more", rate=0)
 
@@ -54,3 +62,42 @@ def test_files_of_images(tmp_path):
     assert [time for time, _ in found] == again.steps["timestamp"].tolist()
     for (_, it), image in zip(found, again.steps["observation"]["image"]):
         assert (it.format, bytes(it.data)) == ("png", image)
+
+
+def test_images_and_clips_become_video(tmp_path):
+    made = export(PicturedRobot((5,)), "mcap", tmp_path / "made", codec="h264")
+    encoded = {place.field for place in made.placements if place.how == "encoded"}
+    assert encoded == {"steps/observation/camera", "steps/observation/wrist"}
+    found = topics_of(tmp_path / "made" / "episode_000000.mcap")["/observation/camera"]
+    assert [time for time, _ in found] == [row * raw_bags.SECOND // 10 for row in range(6)]
+    decode = FrameDecoder("h264").decode(bytes(it.data) for _, it in found)
+    for image, wanted in zip(decode, PicturedRobot((5,)).frames("camera", 0), strict=True):
+        assert psnr(image, wanted) > 30
+    assert {(it.format, it.frame_id) for _, it in found} == {("h264", "observation/camera")}
+    # Their own readers decode it, and so do those of any recordings.
+    again = with_frames(rlds.sources.open(made.path)).columns(0)["observation"]
+    assert psnr(again["wrist"], PicturedRobot((5,)).frames("wrist", 0)) > 30
+
+
+def test_packets_of_clips_stay(tmp_path):
+    class Streamed(ClipSource):
+        """Clips of a stream, whose frames are in the order of their packets."""
+
+        def read(self, split, index, fields=None, rows=slice(None)):
+            episode = super().read(split, index)
+            images = pixels(index)[TOP]
+            clip = encoded(images, Video(gop=4), images.shape[1:])
+            episode.metadata["video"]["observation"]["images"]["top"] = clip_values(clip)
+            return episode
+
+    for source in (Streamed(), ClipSource()):  # Those of the other are reordered.
+        made = export(source, "mcap", tmp_path / type(source).__name__, rate=30, codec="h264")
+        seen = with_frames(rlds.sources.open(made.path))
+        for index in range(3):
+            columns = dict(leaves_at(seen.columns(index), None))
+            assert psnr(columns[WRIST], pixels(index)[WRIST]) > 30
+            if isinstance(source, Streamed):
+                wanted = with_frames(Episodes(source)).columns(index, [TOP])
+                assert np.array_equal(columns[TOP], dict(leaves_at(wanted, None))[TOP])
+            else:
+                assert psnr(columns[TOP], pixels(index)[TOP]) > 30

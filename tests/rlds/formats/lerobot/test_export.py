@@ -17,6 +17,7 @@ from rlds.formats.lerobot.export import LeRobotExport
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import Origin, SourceEpisode
 from rlds_ecosystem.columns import step_flags
+from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at
 
 VERSIONS = ["v3.0", "v2.1"]
@@ -138,6 +139,24 @@ def test_placements():
     assert placements["steps/language_instruction"].place == "task"
     assert {place.how for place in placements.values()} == {"exact", "sidecar"}
     assert placements["steps/counter"].why == "LeRobot has no columns of uint64"
+
+    class Untold(RobotSource):
+        def step_fields(self):
+            fields = super().step_fields()
+            del fields["language_instruction"]
+            return fields
+
+        def episode_fields(self):
+            clip = {"clip": Field(bytes), "first": np.int64}
+            return {**super().episode_fields(), "video": {"top": clip}, "raw": Field(bytes)}
+
+    # Which texts may be the task: neither bytes nor video.
+    hinted = {
+        place.field
+        for place in LeRobotExport(Episodes(Untold())).placements()
+        if "pass task=" in place.why
+    }
+    assert hinted == {"operator", "steps/observation/note"}
     assert placements["steps/observation/blob"].why == "LeRobot has no columns of bytes"
 
 

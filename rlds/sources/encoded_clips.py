@@ -1,0 +1,282 @@
+"""Images of steps as video: clips of the episodes, encoded when they are read."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+import rlds
+import tfds_files
+from rlds.sources import reading
+from rlds.sources.episode_fields import IMAGE_FILE
+from rlds.sources.episodes import Episodes
+from rlds.sources.exporting import Placement
+from rlds.sources.source import ALL_ROWS, RandomAccessSource, SourceEpisode, SourceError, files_of
+from rlds.sources.video_frames import FramesSource
+from rlds.sources.wrapped import WrappedSource
+from rlds.video import CLIP, FIRST, FRAMES, VIDEO
+from rlds.video.container import Clip, VideoFile
+from rlds.video.decoding import ClipReader
+from rlds.video.encoding import clip_of, encoded, stream_packets
+from rlds.video.fields import cameras_of, clip_fields, clip_values
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.fields import Field, as_fields
+from rlds_ecosystem.nests import at, is_in, leaves_at, nest
+from rlds_ecosystem.video_codec import Video
+
+__all__ = ["ClipsSource", "encodable", "encoded_placements", "pixels", "with_clips"]
+
+# How many frames of a clip are compared with what was encoded. The error may be that of a PSNR of
+# 20 dB; or more where there is noise, of which an encoder keeps little. Fast encoders repeat a
+# frame now and then, if little changes; but not all that are compared, with a PSNR below 30 dB.
+_COMPARED, _LITTLE, _MUCH = 5, 255**2 / 10**3, 255**2 / 10**2
+
+
+def encodable(episodes: Episodes, but: Collection[str] = (), *, clips: bool = False) -> list[str]:
+    """Returns the paths of fields of steps that can become video.
+
+    They are images of uint8 with three channels, files or arrays, and clips whose frames do not
+    match the steps one to one.
+
+    Args:
+      episodes: The episodes.
+      but: Paths that are none of them.
+      clips: Whether all other clips of such pixels are, too.
+    """
+    steps = leaves_at(episodes.spec[rlds.STEPS], None)
+    found = [path for path, field in steps if _is_image(field) and path not in but]
+    fields, source = episodes.source.episode_fields(), episodes.source
+    cameras = [camera for camera in cameras_of(fields) if camera not in but]
+    if not clips:
+        cameras = [camera for camera in cameras if FRAMES in at(fields, _path(camera))]
+    if not cameras or not isinstance(source, RandomAccessSource):
+        return found
+    infos = FramesSource(source, cameras).cameras
+    return found + [camera for camera in cameras if infos[camera].dtype == np.uint8]
+
+
+def with_clips(episodes: Episodes, video: Video, cameras: Sequence[str]) -> Episodes:
+    """Returns the same episodes with video in place of images; see `ClipsSource`.
+
+    Raises:
+      ImportError: PyAV is not installed.
+      TypeError: The episodes cannot be read in any order.
+    """
+    source = episodes.source
+    if not isinstance(source, RandomAccessSource):
+        raise TypeError(f"{files_of(source)}: episodes are read in their order; convert them first")
+    clips = ClipsSource(source, video, cameras)
+    return Episodes(clips, episodes.split, format=episodes.format, said=episodes.metadata)
+
+
+class ClipsSource(WrappedSource):
+    """A source with clips of episodes in place of images of steps: what `FramesSource` undoes.
+
+    Of clips that there are, packets stay that are of the codec, in the order of the steps; others
+    are decoded and encoded, a frame for each step. A few frames of each clip that is made are
+    decoded, and compared with the images.
+
+    Args:
+      source: The source.
+      video: How they are encoded.
+      cameras: The paths of fields that are encoded, see `encodable`.
+
+    Attributes:
+      cameras: See above.
+
+    Raises:
+      ImportError: PyAV is not installed.
+    """
+
+    shares_table = True
+
+    def __init__(self, source: RandomAccessSource, video: Video, cameras: Sequence[str]) -> None:
+        super().__init__(source)
+        import_extra("av")  # Threads would import it at the same time.
+        self.reads_rows = False
+        self.cameras, self._how = cameras, video
+        steps = dict(leaves_at(as_fields(source.step_fields()), None))
+        self._images = {path: steps[path] for path in cameras if path in steps}
+        clips = [path for path in cameras if path not in steps]
+        self._frames = FramesSource(source, clips) if clips else None
+
+    def __str__(self) -> str:
+        return f"{self._how.codec}, quality {self._how.factor}"
+
+    @override
+    def step_fields(self) -> Mapping[str, Any]:
+        gone = {*self._images, *(f"{IMAGE_FILE}/{path}" for path in self._images)}
+        leaves = leaves_at(self.source.step_fields(), None)
+        return nest({path: field for path, field in leaves if path not in gone})
+
+    @override
+    def episode_fields(self) -> Mapping[str, Any]:
+        leaves = dict(leaves_at(self.source.episode_fields(), None))
+        for camera in self.cameras:
+            leaves.pop(f"{_path(camera)}/{FRAMES}", None)
+            leaves |= {f"{_path(camera)}/{name}": f for name, f in clip_fields().items()}
+        return nest(leaves)
+
+    @override
+    def options(self) -> Mapping[str, Any]:
+        return {**self.source.options(), "codec": dataclasses.asdict(self._how)}
+
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        del rows
+        cameras, others = self.cameras, fields
+        if fields is not None:
+            cameras = [c for c in cameras if any(is_in(path, _path(c)) for path in fields)]
+            made = [_path(c) for c in cameras if c in self._images]
+            others = {path for path in fields if not any(is_in(path, clip) for clip in made)}
+            others |= {f"{rlds.STEPS}/{c}" for c in cameras if c in self._images}
+        episode = reading.read(self.source, split, index, others)
+        steps = dict(leaves_at(episode.steps, None))
+        about = dict(leaves_at(episode.metadata, None))
+        length = reading.outline(self.source, split, index).num_steps
+
+        def clip_of_camera(camera: str) -> Clip:
+            if camera in self._images:
+                column, field = steps[camera], self._images[camera]
+                return self._encoded(lambda step: pixels(column[step], field), length, camera)
+            return self._of_clip(split, index, camera, length)
+
+        if cameras:  # Encoders and decoders run without Python's lock.
+            with ThreadPoolExecutor(min(len(cameras), os.cpu_count() or 1)) as pool:
+                for camera, clip in zip(cameras, pool.map(clip_of_camera, cameras)):
+                    about.pop(f"{_path(camera)}/{FRAMES}", None)
+                    values = clip_values(clip).items()
+                    about |= {f"{_path(camera)}/{name}": value for name, value in values}
+        kept = dict(leaves_at(self.step_fields(), None)).keys() | {*rlds.STEP_FLAGS}
+        steps = {path: column for path, column in steps.items() if path in kept}
+        return dataclasses.replace(episode, steps=nest(steps), metadata=nest(about))
+
+    def _of_clip(self, split: str, index: int, camera: str, length: int) -> Clip:
+        """The clip of an episode that has one: its packets, or its frames encoded."""
+        values = at(reading.read_metadata(self.source, split, index, [path := _path(camera)]), path)
+        if FRAMES not in values:
+            data, first = bytes(values[CLIP]), int(values[FIRST])
+            info = VideoFile(data, path).info
+            # There may be none for the final observation.
+            length = min(length, max(info.num_frames - first, 1))
+            with contextlib.suppress(SourceError):  # Others are decoded.
+                if info.codec == self._how.codec:
+                    packets, is_key = stream_packets(Clip(data, first, length))
+                    return clip_of(packets, is_key, self._how.codec, self._how.fps)
+        assert self._frames is not None
+        frames, info = self._frames, self._frames.cameras[camera]
+
+        def frame(step: int) -> np.ndarray:
+            image = np.empty(info.shape, info.dtype)
+            frames.read_frames(split, index, camera, np.array([step]), [image])
+            return image
+
+        return self._encoded(frame, length, camera)
+
+    def _encoded(self, frame: Callable[[int], np.ndarray], length: int, camera: str) -> Clip:
+        shape = frame(0).shape
+
+        def checked(step: int) -> np.ndarray:
+            image = frame(step)
+            if image.shape != shape:
+                raise SourceError(
+                    f"an image of {image.shape}, expected {shape}, as in step 0: a video has one "
+                    f"size only. Pass to_sidecar=[{camera!r}] to make none of them",
+                    file=files_of(self.source),
+                    row=step,
+                    field=camera,
+                )
+            return image
+
+        try:
+            clip = encoded(map(checked, range(length)), self._how, shape)
+        except import_extra("av").FFmpegError as error:
+            raise SourceError(
+                f"frames of {shape} cannot be encoded in {self._how.codec}: {error}",
+                file=files_of(self.source),
+                field=camera,
+            ) from error
+        self._compare(clip, frame, length, camera)
+        return clip
+
+    def _compare(
+        self, clip: Clip, frame: Callable[[int], np.ndarray], length: int, camera: str
+    ) -> None:
+        steps = sorted({*np.linspace(0, length - 1, _COMPARED).astype(int).tolist()})
+        what, late = "", []
+        with ClipReader(clip.data, camera) as reader:
+            if len(reader) != length:
+                what, steps = f"{len(reader)} frames of {length}", []
+            for step in steps:
+                image, [found] = frame(step), reader.frames(step, step + 1)
+                error = _error(found, image)
+                if error > max(_MUCH, 1.5 * float(image.var())):
+                    what = f"step {step} has another frame"
+                if step and error > max(_LITTLE, 2 * _error(found, frame(step - 1))):
+                    late.append(step)
+        if len(late) > 1 and len(late) == len(steps) - 1:
+            what = f"the steps {late} have the frames before theirs"
+        if what:
+            raise SourceError(
+                f"what is decoded is not what was encoded: {what}. Take a better quality",
+                file=files_of(self.source),
+                field=camera,
+            )
+
+
+def encoded_placements(found: Sequence[Placement], episodes: Episodes) -> list[Placement]:
+    """Returns what becomes of fields, those of images that are encoded included."""
+    source = episodes.source
+    if not isinstance(source, ClipsSource):
+        return list(found)
+    cameras = {f"{_path(camera)}/{CLIP}": camera for camera in source.cameras}
+    gone = {f"{_path(camera)}/{FIRST}" for camera in source.cameras}
+    return [
+        Placement(
+            f"{rlds.STEPS}/{cameras[place.field]}",
+            place.place.removesuffix(f"/{CLIP}"),
+            "encoded",
+            str(source),
+        )
+        if place.field in cameras
+        else place
+        for place in found
+        if place.field not in gone
+    ]
+
+
+def pixels(value: Any, field: Field) -> np.ndarray:
+    """Returns the pixels of an image, which is a file or an array."""
+    if not isinstance(value, bytes):
+        return np.asarray(value)
+    return tfds_files.decode_image(
+        value, tfds_files.Image(shape=field.shape, dtype=field.column_dtype)
+    )
+
+
+def _error(one: np.ndarray, other: np.ndarray) -> float:
+    return float(((one.astype(np.float32) - other) ** 2).mean())
+
+
+def _path(camera: str) -> str:
+    return f"{VIDEO}/{camera}"
+
+
+def _is_image(field: Any) -> bool:
+    if not isinstance(field, Field) or field.is_text or len(field.shape) != 3:
+        return False
+    is_whole = bool(field.encoding) or None not in field.shape
+    return is_whole and field.column_dtype == np.uint8 and field.shape[2] == 3

@@ -1,0 +1,211 @@
+"""Images of any episodes as video of LeRobot."""
+
+import dataclasses
+import json
+import os
+
+import foreign_readers
+import numpy as np
+import pytest
+import raw_lerobot as raw
+from clip_source import TOP, WRIST, ClipSource, pixels
+from lerobot_layout import check_layout
+from pictured_robot import SHAPES, PicturedRobot, psnr
+
+import rlds.sources
+from rlds.editing import Drop, Rename
+from rlds.formats.lerobot.export import LeRobotExport
+from rlds.sources.episodes import Episodes
+from rlds.sources.exporting import differences, export
+from rlds.sources.source import SourceError
+from rlds.sources.video_frames import with_frames
+from rlds.video.container import VideoFile
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.video_codec import FrameEncoder
+
+CAMERAS = ("camera", "wrist")
+
+
+@pytest.mark.parametrize(
+    ("options", "codec", "quality"),
+    [
+        ({"codec": "av1", "fps": 12.5}, "av1", 30),
+        ({"codec": "h264", "version": "v2.1", "quality": 18, "gop": 4}, "h264", 18),
+    ],
+)
+def test_images_become_video(tmp_path, options, codec, quality):
+    source = PicturedRobot((5, 3, 7))
+    made = export(source, "lerobot", tmp_path / "made", **options)
+    encoded = {place.field: str(place) for place in made.placements if place.how == "encoded"}
+    assert encoded == {
+        f"steps/observation/{name}": f"steps/observation/{name} -> videos/observation.{name} "
+        f"(encoded: {codec}, quality {quality})"
+        for name in CAMERAS
+    }
+    # Greys and depths are images; all else is as it was.
+    check_layout(tmp_path / "made")
+    info = json.loads((tmp_path / "made/meta/info.json").read_text())
+    kinds = {name: said["dtype"] for name, said in info["features"].items()}
+    assert kinds["observation.depth"] == "image"
+    again = rlds.sources.open(made.path)
+    fields = {f"steps/observation/{name}" for name in CAMERAS}
+    clips = {f"video/observation/{name}/{part}" for name in CAMERAS for part in ("clip", "first")}
+    seen = with_frames(again)
+    for index, (one, two) in enumerate(zip(Episodes(source), again, strict=True)):
+        assert list(differences(one, two, fields | clips)) == []
+        columns = seen.columns(index)["observation"]
+        for name in CAMERAS:  # That of the final observation, too.
+            assert columns[name].shape == (one.num_steps, *SHAPES[name])
+            for frame, image in zip(columns[name], source.frames(name, index), strict=True):
+                assert psnr(frame, image) > 25
+    for name in CAMERAS:
+        said = info["features"][f"observation.{name}"]
+        assert (said["dtype"], said["shape"]) == ("video", list(SHAPES[name]))
+        assert said["info"]["video.codec"] == codec
+        videos = sorted((tmp_path / "made/videos").rglob("*.mp4"))
+        files = [file for file in videos if f"observation.{name}" in os.fspath(file)]
+        assert len(files) == (3 if options.get("version") else 1)
+        _, packets = VideoFile(files[0]).index()
+        gop = options.get("gop", 2)
+        assert packets.is_key[:6:gop].all()
+
+
+def test_statistics_are_those_of_the_images(tmp_path):
+    source = PicturedRobot((9,))
+    path = export(source, "lerobot", tmp_path / "made", codec="h264", quality=10).path
+    found = json.loads((tmp_path / "made/meta/stats.json").read_text())
+    images = source.frames("camera", 0)[:9] / 255
+    stats = found["observation.camera"]
+    assert stats["count"] == [9]
+    assert np.allclose(np.squeeze(stats["mean"]), images.mean((0, 1, 2)), atol=0.01)
+    assert np.allclose(np.squeeze(stats["q90"]), np.quantile(images, 0.9, (0, 1, 2)), atol=0.02)
+    # What is LeRobot's already, and video, stays what it is.
+    again = export(path, "lerobot", tmp_path / "again", codec="h264")
+    assert {place.how for place in again.placements} == {"exact", "sidecar"}
+
+
+def test_clips_whose_frames_are_not_those_of_the_steps(tmp_path):
+    source = ClipSource()
+    made = export(source, "lerobot", tmp_path / "made", codec="h264", fps=30, quality=10)
+    places = {place.field: place.how for place in made.placements}
+    assert (places[f"steps/{WRIST}"], places[f"video/{TOP}/clip"]) == ("encoded", "exact")
+    seen = with_frames(rlds.sources.open(made.path))
+    for index in range(3):
+        columns = dict(leaves_at(seen.columns(index), None))
+        assert np.array_equal(columns[TOP], pixels(index)[TOP])
+        assert psnr(columns[WRIST], pixels(index)[WRIST]) > 30
+    kept = LeRobotExport(
+        Episodes(source), codec="h264", fps=30, to_sidecar=[f"video/{WRIST}"]
+    ).placements()
+    assert {place.how for place in kept} == {"exact", "sidecar"}
+
+
+def test_images_that_are_no_video(tmp_path):
+    class Growing(PicturedRobot):
+        def frames(self, camera, index):
+            return super().frames(camera, index)[:, : 20 + 10 * index]
+
+        def step_fields(self):
+            fields = super().step_fields()
+            several = Field(np.uint8, (None, None, 3), encoding="png")
+            return {**fields, "observation": {"wrist": several}}
+
+        def read(self, split, index, fields=None, rows=slice(None)):
+            episode = super().read(split, index)
+            wrist = episode.steps["observation"]["wrist"]
+            if index == self.bad:
+                wrist[2] = wrist[2][:60]
+            return dataclasses.replace(
+                episode, steps={**episode.steps, "observation": {"wrist": wrist}}
+            )
+
+    source = Growing((5, 4), fps=10)
+    source.bad = None
+    match = r"robot 1, video/observation/wrist: frames of \[30, 47, 3\], where others are of \[20"
+    with pytest.raises(ValueError, match=match):
+        export(source, "lerobot", tmp_path / "made", codec="h264")
+    to_sidecar = ["video/observation/wrist"]  # As the error says.
+    kept = export(source, "lerobot", tmp_path / "made", codec="h264", to_sidecar=to_sidecar)
+    assert "encoded" not in {place.how for place in kept.placements}
+    source.bad = 0
+    with pytest.raises(SourceError, match="robot 0"):
+        export(source, "lerobot", tmp_path / "other", codec="h264")
+    assert not (tmp_path / "other").exists()
+    for options, words in (
+        ({"quality": 20}, "no codec is given"),
+        ({"codec": "h264", "quality": 99}, "quality: got 99"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            LeRobotExport(Episodes(source), **options)
+
+
+def test_an_encoder_that_errs_is_found_out(tmp_path, monkeypatch):
+    put, frames = FrameEncoder.put, []
+
+    def late(self, frame):  # It repeats the frame before.
+        frames.append(frame)
+        return put(self, frames[max(len(frames) - 2, 0)])
+
+    monkeypatch.setattr(FrameEncoder, "put", late)
+    source = PicturedRobot((4,))
+    with pytest.raises(SourceError, match="have the frames before theirs"):
+        export(source, "lerobot", tmp_path / "made", codec="h264", to_sidecar=["observation/wrist"])
+
+
+def test_modality_of_gr00t(tmp_path):
+    path = tmp_path / "made"
+    export(PicturedRobot((4,)), "lerobot", path, codec="h264", version="v2.1", modality=True)
+    modality = json.loads((path / "meta/modality.json").read_text())
+    assert modality["state"]["arm"] == {"start": 0, "end": 2}
+    assert modality["state"]["gripper"] == {"start": 2, "end": 3}
+    assert modality["action"] == {"action": {"start": 0, "end": 2}}
+    assert modality["video"]["camera"] == {"original_key": "observation.camera"}
+    assert modality["annotation"] == {
+        "human.action.task_description": {"original_key": "task_index"}
+    }
+
+
+def test_a_camera_that_is_renamed_or_dropped(tmp_path):
+    raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "h264"})
+    raw.write_modality(tmp_path / "raw")
+    path = raw.TOP.replace(".", "/")
+    front = {"top": {"original_key": "observation.images.front"}}
+    for name, operation, video in (
+        ("renamed", Rename(f"video/{path}", "video/observation/images/front"), front),
+        ("dropped", Drop(f"video/{path}"), {}),
+    ):
+        rlds.edit(tmp_path / "raw", operation, to=tmp_path / name)
+        found = json.loads((tmp_path / name / "meta/modality.json").read_text())
+        assert found == {**raw.MODALITY, "video": video}
+
+
+_READ = """
+import json, sys
+import numpy as np
+from lerobot.datasets.lerobot_dataset import LeRobotDataset
+dataset = LeRobotDataset("a/b", root=sys.argv[1], video_backend="pyav")
+frames = {name: [] for name in ("camera", "wrist")}
+for row in range(len(dataset)):
+    item = dataset[row]
+    for name in frames:
+        frames[name].append(item["observation." + name].numpy())
+np.savez(sys.argv[2], **frames)
+print()
+print(json.dumps([dataset.num_episodes, item["task"]]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", ["av1", "h264"])
+def test_lerobot_reads_it(tmp_path, codec):
+    source = PicturedRobot((5, 3, 7))
+    export(source, "lerobot", tmp_path / "made", codec=codec)
+    found = foreign_readers.run("lerobot", _READ, tmp_path / "made", tmp_path / "read.npz")
+    assert found == [3, "place"]
+    for name, frames in np.load(tmp_path / "read.npz").items():
+        images = [source.frames(name, index)[:n] for index, n in enumerate(source.lengths)]
+        wanted = np.concatenate(images)
+        assert frames.shape == (15, 3, *SHAPES[name][:2])
+        for frame, image in zip(frames, wanted, strict=True):
+            assert psnr(np.moveaxis(frame * 255, 0, -1), image) > 25
