@@ -1,4 +1,4 @@
-"""`rlds recover`: repairs a log that was cut short or damaged."""
+"""`rlds recover`: repairs a log or a LeRobot dataset that was cut short or damaged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlds_ecosystem.progress import show_progress
 from rlds_tools.results import Block, Result, count
 
 if TYPE_CHECKING:
-    from envlogger.recovery import ShardReport
+    from envlogger.recovery import RecoveryReport, ShardReport
 
 __all__ = ["Recovery", "recover"]
 
@@ -24,16 +24,18 @@ class Recovery(Result):
     """What was recovered, or would be.
 
     Attributes:
-      path: The recovered log.
+      path: The recovered log or dataset.
       dry_run: Whether nothing was written.
       is_changed: Whether there was anything to recover.
-      num_episodes_before: How many episodes a reader saw.
+      num_episodes_before: How many episodes a reader saw; of LeRobot, how many `info.json` counts.
       num_episodes: How many episodes a reader sees now.
-      num_steps_before: How many steps a reader saw.
+      num_steps_before: How many steps a reader saw, or `info.json` counts.
       num_steps: How many steps a reader sees now.
       metadata_problem: Why the metadata of the log is replaced by empty metadata; None if it is
         kept.
       shards: What was found in each directory of steps.
+      faults: What is wrong with a LeRobot dataset.
+      lost: What of it is lost.
     """
 
     path: str
@@ -43,8 +45,10 @@ class Recovery(Result):
     num_episodes: int
     num_steps_before: int
     num_steps: int
-    metadata_problem: str | None
-    shards: tuple[ShardReport, ...]
+    metadata_problem: str | None = None
+    shards: tuple[ShardReport, ...] = ()
+    faults: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
     @override
     def blocks(self) -> Iterator[Block]:
@@ -61,9 +65,12 @@ class Recovery(Result):
         for shard in self.shards:
             if shard.is_changed or shard.lost_regions or shard.num_lost_steps:
                 yield from str(shard).split("\n")
+        yield from (f"wrong: {what}" for what in self.faults)
+        yield from (f"lost: {what}" for what in self.lost)
         if self.dry_run:
             yield "nothing was written"
-            yield f"next: rlds recover {self.path} · rlds recover {self.path} -o COPY"
+            in_place = " --in-place" if self.faults or self.lost else ""
+            yield f"next: rlds recover {self.path}{in_place} · rlds recover {self.path} -o COPY"
         else:
             yield f"next: rlds inspect {self.path}"
 
@@ -72,34 +79,52 @@ class Recovery(Result):
 
 
 def recover(
-    log: str | os.PathLike[str],
+    path: str | os.PathLike[str],
     copy: str | os.PathLike[str] | None = None,
     *,
+    in_place: bool | None = None,
     dry_run: bool = False,
     progress: bool | None = None,
 ) -> Recovery:
-    """Repairs a log whose recorder was killed, or whose disk was damaged; see `envlogger.recover`.
+    """Repairs what a killed recorder or a damaged disk left: a log, or a LeRobot dataset.
+
+    `envlogger.recover` and `rlds.recording.recovering.recover` say what is done.
 
     Args:
-      log: The directory of the log. Its recorder must have ended.
-      copy: Where to write the repaired log: an empty or new directory. If None, the log is repaired
-        in place: its steps do not change, and the old index is kept as `*.damaged`.
+      path: The directory of the log, or the LeRobot dataset. Its recorder must have ended.
+      copy: Where to write the repaired one: an empty or new directory.
+      in_place: Whether to repair it where it is; by default, a log is if there is no `copy`. The
+        steps of a log do not change, and its old index is kept as `*.damaged`. A dataset gets the
+        place of the damaged one, which is kept as `<name>.old`.
       dry_run: Whether to write nothing, and only report what would be recovered.
       progress: Whether to show a progress bar; if None, on a terminal.
 
     Raises:
       StorageError: There is no log in the directory, or a file cannot be read or written.
-      ValueError: The copy is not empty, or in the log.
+      SourceError: Nothing of the dataset can be recovered.
+      ValueError: The copy is not empty, or in the log; or not one of `copy`, `in_place` and
+        `dry_run` is chosen.
     """
     import envlogger
+    from rlds.recording import recovering as lerobot
 
     if dry_run and copy is not None:
         raise ValueError("a dry run writes no copy: leave out one of them")
-    with _bars(progress) as show:
-        found = envlogger.recover(
-            log, copy, in_place=copy is None and not dry_run, dry_run=dry_run, on_progress=show
-        )
-    names = [field.name for field in dataclasses.fields(Recovery) if field.name != "dry_run"]
+    found: RecoveryReport | lerobot.Recovered
+    if lerobot.is_dataset(path):
+        if copy is None and not in_place and not dry_run:
+            raise ValueError(
+                f"{os.fspath(path)} is a LeRobot dataset: name the place of a copy (-o COPY on the "
+                "command line), or choose in_place (--in-place), which keeps the old one beside it"
+            )
+        found = lerobot.recover(path, copy, in_place=bool(in_place), dry_run=dry_run)
+    else:
+        in_place = copy is None and not dry_run if in_place is None else in_place
+        with _bars(progress) as show:
+            found = envlogger.recover(
+                path, copy, in_place=in_place, dry_run=dry_run, on_progress=show
+            )
+    names = {field.name for field in dataclasses.fields(Recovery)} & {*dir(found)}
     return Recovery(dry_run=dry_run, **{name: getattr(found, name) for name in names})
 
 

@@ -80,6 +80,7 @@ class Validation(Result):
             yield f"{name or check.path}: {read}, {check.seconds:.1f} s"
             if not check.split:  # It cannot be opened.
                 yield from (f"{found.severity}: {found.text}" for found in check.findings)
+                yield from dict.fromkeys(f"hint: {f.hint}" for f in check.findings if f.hint)
                 continue
             shown = check.findings[: self.most]
             if shown:
@@ -179,11 +180,31 @@ def _open(
     from rlds.sources.source import SourceError
     from rlds_tools.survey import open_splits
 
+    found: tuple[Finding, ...] = (Finding("error", "there are no episodes"),)
     try:
-        splits, text = open_splits(path, split, format, options), "there are no episodes"
+        splits = open_splits(path, split, format, options)
+    except (SourceError, FileNotFoundError) as error:
+        splits, found = [], (Finding("error", str(error)),)
+        left = _left_of_dataset(path)
+        if not left and isinstance(error, FileNotFoundError):
+            raise
+        found += left
+    return splits or [Check(path, "", 0, 0, 0.0, found)]
+
+
+def _left_of_dataset(path: str) -> tuple[Finding, ...]:
+    """What `rlds recover` would mend in a dataset whose recorder was killed."""
+    from rlds.recording import recovering
+    from rlds.sources.source import SourceError
+
+    if not recovering.is_dataset(path):
+        return ()
+    hint = f"`rlds recover {path} -o COPY` recovers what is there"
+    try:
+        found = recovering.recover(path, dry_run=True)
     except SourceError as error:
-        splits, text = [], str(error)
-    return splits or [Check(path, "", 0, 0, 0.0, (Finding("error", text),))]
+        return (Finding("error", str(error)),)
+    return tuple(Finding("error", text, hint=hint) for text in [*found.faults, *found.lost])
 
 
 def _check(
@@ -210,5 +231,7 @@ def _check(
         survey.read(indices, jobs)
     survey.look_at_totals()
     findings = survey.findings()
+    if episodes.format == "lerobot" and any(found.severity == "error" for found in findings):
+        findings = (*findings, *_left_of_dataset(path))
     seconds = time.monotonic() - begin
     return Check(path, episodes.split, len(survey.table), survey.num_steps, seconds, findings)

@@ -1,4 +1,4 @@
-"""Backends of EnvLogger that record straight into the datasets of others.
+"""Backends of EnvLogger that record straight into the datasets of others, and their recovery.
 
 from rlds.recording import LeRobotBackendWriter
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from envlogger.backends.backend_writer import BackendWriter
 from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
 from envlogger.backends.schedulers import Scheduler
 from envlogger.converters.video_fields import KEY as VIDEO_KEY
+from envlogger.reader import Reader
+from envlogger.recovery import recover
 from envlogger.step_data import StepData
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.dataset_files import Before
@@ -29,11 +31,15 @@ from rlds_ecosystem.errors import StorageError, storage_errors
 from rlds_ecosystem.replacing import FOLDER
 from rlds_ecosystem.whole_files import write_at_once
 
-__all__ = ["LeRobotBackendWriter"]
+__all__ = ["LeRobotBackendWriter", "add_recording", "recordings_in", "undone_files"]
 
 _TABLES = (layout.TASKS, layout.STATS, layout.INFO)  # In the order in which they are written.
 _JOURNAL = "appending.json"
 _TASK = "task"
+# What the name of the log begins with, once its episode is in the dataset.
+_ADDED = "added-"
+# In the metadata of such a log: with which arguments it was recorded.
+_ARGUMENTS = "recording"
 
 
 class LeRobotBackendWriter(BackendWriter):
@@ -51,7 +57,7 @@ class LeRobotBackendWriter(BackendWriter):
     The running episode is a log in the folder `.rlds` of the dataset. When it has ended, its rows,
     packets and statistics are written under names of their own, and then the tables that count
     them. So a discarded episode leaves nothing, and a killed process at most the running episode,
-    as a log that `rlds recover` and `rlds convert` take. What LeRobot has no column for, such as
+    as a log, which `rlds recover` adds to the dataset. What LeRobot has no column for, such as
     the final observation and the metadata of episodes, is not kept: record a log to keep all.
 
     Args:
@@ -87,10 +93,10 @@ class LeRobotBackendWriter(BackendWriter):
         with storage_errors(self._root):
             self._own.mkdir(parents=True, exist_ok=True)
         self._undo()
-        for left in sorted(self._own.glob("recording-*")):
+        for left in recordings_in(self._root):
             warnings.warn(
                 f"{left} is an episode that was being recorded when a process ended: `rlds recover "
-                "--in-place` makes it a log, or remove it",
+                f"--in-place {self._root}` adds it to the dataset, or remove it",
                 stacklevel=2,
             )
         self._before = self._read()
@@ -107,9 +113,13 @@ class LeRobotBackendWriter(BackendWriter):
             self._end_episode()
             self._forget_log()
             self._episode_metadata = {}
-            self._folder = self._own / f"recording-{time.time_ns()}"
+            self._folder = self._own / f"{layout.RUNNING}{time.time_ns()}"
+            said = {"fps": self._fps, "task": self.task, "robot_type": self._robot_type or ""}
             self._log = RiegeliBackendWriter(
-                self._folder, metadata=self._metadata, max_pending_bytes=1 << 22, sync=False
+                self._folder,
+                metadata={**(self._metadata or {}), _ARGUMENTS: said},
+                max_pending_bytes=1 << 22,
+                sync=False,
             )
         assert self._log is not None
         self._log.record_step(data, is_new_episode)
@@ -121,7 +131,7 @@ class LeRobotBackendWriter(BackendWriter):
         self._episode_metadata = dict(data) if isinstance(data, Mapping) else {}
         if self._kept is not None:  # The episode has ended.
             self._take_back()
-            self._add()
+            self.add_log()
 
     @override
     def _discard_episode(self) -> None:
@@ -157,7 +167,8 @@ class LeRobotBackendWriter(BackendWriter):
             return
         self._log.close()
         self._log = None
-        self._add()
+        if not self.add_log():
+            warnings.warn("an episode without a transition is not in the dataset", stacklevel=3)
 
     def _forget_log(self) -> None:
         if self._folder is not None:
@@ -199,8 +210,13 @@ class LeRobotBackendWriter(BackendWriter):
             info=info,
         )
 
-    def _add(self) -> None:
-        """Adds the episode of the log."""
+    def add_log(self, folder: Path | None = None) -> int:
+        """Adds the episode of a log; returns how many rows it has.
+
+        Args:
+          folder: The log, by default that of the last episode. It gets another name.
+        """
+        self._folder = folder or self._folder
         assert self._folder is not None
         source = EnvLoggerSource(
             os.fspath(self._folder),
@@ -209,9 +225,9 @@ class LeRobotBackendWriter(BackendWriter):
         )
         episodes = Episodes(source, "train")
         episode = episodes.episode(0)
-        if episode.num_steps - episode.final_observation_known < 1:
-            warnings.warn("an episode without a transition is not in the dataset", stacklevel=3)
-            return
+        num_rows = episode.num_steps - episode.final_observation_known
+        if num_rows < 1:
+            return 0
         rows = RldsRows(
             episodes,
             "v3.0",
@@ -229,39 +245,60 @@ class LeRobotBackendWriter(BackendWriter):
             files = [file.relative_to(draft) for file in sorted(draft.rglob("*")) if file.is_file()]
             names = [os.fspath(name) for name in files if os.fspath(name) not in _TABLES]
             kept = {name: _content(self._root / name) for name in _TABLES}
-            write_at_once(self._own / _JOURNAL, json.dumps([after.num_episodes, *names]).encode())
+            self._begin(after.num_episodes, names)
             # What counts comes last: until then, the dataset is the one before.
             for name in (*sorted(names, reverse=True), *_TABLES):
                 (self._root / name).parent.mkdir(parents=True, exist_ok=True)
                 os.replace(draft / name, self._root / name)
+            self._rename_log(layout.RUNNING, _ADDED)
             os.unlink(self._own / _JOURNAL)
         shutil.rmtree(draft)
         self._kept, self._added = kept, names
         self._last, self._before = self._before, after
+        return int(num_rows)
+
+    def _begin(self, number: int, names: Sequence[str]) -> None:
+        """Notes which files come or go with an episode: it is there if the tables count so many."""
+        assert self._folder is not None
+        log = self._folder.name.replace(_ADDED, layout.RUNNING)
+        write_at_once(self._own / _JOURNAL, json.dumps([number, log, *names]).encode())
+
+    def _rename_log(self, old: str, new: str) -> None:
+        assert self._folder is not None
+        self._folder = self._folder.rename(
+            self._folder.with_name(self._folder.name.replace(old, new))
+        )
 
     def _take_back(self) -> None:
         """Takes the last episode out of the dataset again."""
         assert self._kept is not None
+        self._begin(self._before.num_episodes, self._added)
         for name, content in reversed(self._kept.items()):
             if content is None:
                 (self._root / name).unlink()
             else:
                 write_at_once(self._root / name, content)
+        self._rename_log(_ADDED, layout.RUNNING)
         for name in self._added:
             _remove(self._root, name)
+        os.unlink(self._own / _JOURNAL)
         self._kept, self._before = None, self._last
 
     def _undo(self) -> None:
-        """Removes the files of an episode that a killed process was adding."""
-        journal = self._own / _JOURNAL
-        if not journal.exists():
-            return
-        number, *names = json.loads(journal.read_text())
-        info = _content(self._root / layout.INFO)
-        if info is None or json.loads(info)["total_episodes"] != number:
-            for name in names:
-                _remove(self._root, name)
-        journal.unlink()
+        """Finishes what a killed process began: adds an episode, or takes it out."""
+        is_counted, log, names = _journal(self._root)
+        running, added = (
+            self._own / log.replace(layout.RUNNING, kind) for kind in (layout.RUNNING, _ADDED)
+        )
+        for name in () if is_counted else names:
+            _remove(self._root, name)
+        if log and not is_counted and added.exists():
+            added.rename(running)
+        elif log and is_counted and running.exists():
+            shutil.rmtree(running)
+        (self._own / _JOURNAL).unlink(missing_ok=True)
+        for done in self._own.glob(f"{_ADDED}*"):
+            shutil.rmtree(done)
 
     def _check(self, info: Mapping[str, Any]) -> None:
         """Checks that an episode has the features of those before."""
@@ -274,6 +311,69 @@ class LeRobotBackendWriter(BackendWriter):
                         f"{self._root}: the {fact} of {name!r} is {theirs.get(fact)} there, and "
                         f"{ours.get(fact)} in the new episode: record to another folder"
                     )
+
+
+def recordings_in(root: Path) -> list[Path]:
+    """Returns the logs of episodes that were running when a process ended, and are not added.
+
+    Args:
+      root: The folder of the dataset.
+    """
+    is_counted, log, _ = _journal(root)
+    found = {*(root / FOLDER).glob(f"{layout.RUNNING}*")}
+    if log and is_counted:
+        found -= {root / FOLDER / log}
+    elif log and (added := root / FOLDER / log.replace(layout.RUNNING, _ADDED)).exists():
+        found.add(added)
+    return sorted(found)
+
+
+def undone_files(root: Path) -> frozenset[str]:
+    """Returns the files of an episode that was not added when a process ended: its log is there.
+
+    Args:
+      root: The folder of the dataset.
+    """
+    is_counted, _, names = _journal(root)
+    return frozenset(() if is_counted else names)
+
+
+def add_recording(root: Path, log: Path, copy: Path, fps: float | None) -> tuple[int, str]:
+    """Adds the episode of a log that a killed process left.
+
+    Args:
+      root: The dataset that it is added to.
+      log: The log, which stays as it is.
+      copy: A folder for a copy of it.
+      fps: How many steps a second has; if None, as its recorder was told.
+
+    Returns:
+      How many rows it has, and why none if so.
+    """
+    if not recover(log, copy).num_steps:
+        return 0, "it has no step"
+    with Reader(copy) as reader:
+        said = reader.metadata().get(_ARGUMENTS, {})
+    if fps is None and "fps" not in said:
+        return 0, "it does not say how many steps a second has"
+    writer = LeRobotBackendWriter(
+        root, fps or said["fps"], said.get("task", ""), said.get("robot_type") or None
+    )
+    number = writer.add_log(copy)
+    writer.close()
+    return number, "" if number else "it has no transition"
+
+
+def _journal(root: Path) -> tuple[bool, str, list[str]]:
+    """What was begun with an episode: whether the tables count it, its log, its files."""
+    said = _content(root / FOLDER / _JOURNAL)
+    if said is None:
+        return False, "", []
+    number, log, *names = json.loads(said)
+    if Path(log).name != log or any(".." in Path(name).parts for name in names):
+        raise StorageError(f"{root / FOLDER / _JOURNAL} names files elsewhere: {log}, {names}")
+    info = _content(root / layout.INFO)
+    return info is not None and json.loads(info)["total_episodes"] == number, log, names
 
 
 def _content(path: Path) -> bytes | None:

@@ -9,13 +9,15 @@ import numpy as np
 
 from rlds.formats.lerobot.feature_plan import free_name
 from rlds.formats.lerobot.feature_statistics import Statistics, of_images, sampled_frames
+from rlds.formats.lerobot.layout import IMAGE_NAMES
 from rlds.sources.source import SourceEpisode
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.container import Clip, VideoFile
 from rlds.video.decoding import ClipReader
+from rlds.video.packets import VideoInfo
 from rlds_ecosystem.nests import leaves_at
 
-__all__ = ["Cameras", "clip_statistics"]
+__all__ = ["Cameras", "clip_statistics", "described"]
 
 # LeRobot finds a frame by its time, which may be off by so much.
 _TOLERANCE = 1e-4
@@ -62,9 +64,8 @@ class Cameras:
     @property
     def features(self) -> dict[str, dict[str, Any]]:
         """What `info.json` says of them, as far as it is known before the first episode."""
-        names = ["height", "width", "channels"]
         return {
-            name: {"dtype": "video", "shape": [1, 1, 3], "names": names}
+            name: {"dtype": "video", "shape": [1, 1, 3], "names": IMAGE_NAMES}
             for name in self.names.values()
         }
 
@@ -97,29 +98,33 @@ class Cameras:
                 f"{frame / self._fps:.4f} s at {self._fps:g} rows a second: LeRobot would not find "
                 f"it. Pass fps={float(video.info.fps):g}, or to_sidecar=[{where.split(', ')[-1]!r}]"
             )
-        info = video.info
-        height, width, channels = info.shape
-        said = {
-            "dtype": "video",
-            "shape": [height, width, channels],
-            "names": ["height", "width", "channels"],
-            "info": {
-                "video.height": height,
-                "video.width": width,
-                "video.codec": info.codec,
-                "video.pix_fmt": info.pix_fmt,
-                "video.is_depth_map": False,
-                "video.fps": float(info.fps),
-                "video.channels": channels,
-                "has_audio": info.has_audio,
-            },
-        }
+        said = described(video.info)
         known = self.described.setdefault(name, said)
         if said["shape"] != known["shape"]:
             raise ValueError(
                 f"{where}: frames of {said['shape']}, where others are of {known['shape']}; "
                 f"LeRobot has one size only. Pass to_sidecar=[{where.split(', ')[-1]!r}]"
             )
+
+
+def described(info: VideoInfo) -> dict[str, Any]:
+    """Returns what `info.json` says of a video feature."""
+    height, width, channels = info.shape
+    return {
+        "dtype": "video",
+        "shape": [height, width, channels],
+        "names": IMAGE_NAMES,
+        "info": {
+            "video.height": height,
+            "video.width": width,
+            "video.codec": info.codec,
+            "video.pix_fmt": info.pix_fmt,
+            "video.is_depth_map": False,
+            "video.fps": float(info.fps),
+            "video.channels": channels,
+            "has_audio": info.has_audio,
+        },
+    }
 
 
 def _sampled(clip: Clip) -> list[int]:

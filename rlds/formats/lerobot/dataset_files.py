@@ -19,16 +19,38 @@ from rlds.formats.lerobot.tables import TableFiles, column_array, tasks_table
 from rlds.video.container import Clip, Span, UnlikeClipError, VideoFile, VideoWriter, join_clips
 from rlds_ecosystem import import_extra
 
-__all__ = ["Before", "DatasetFiles", "Rows", "Settings", "Version", "dataset_files"]
+__all__ = [
+    "OF_VERSIONS",
+    "PATHS",
+    "Before",
+    "DatasetFiles",
+    "Frames",
+    "Rows",
+    "Settings",
+    "Version",
+    "dataset_files",
+]
 
 Version: TypeAlias = Literal["v3.0", "v2.1"]
 Frames: TypeAlias = Clip | Span
+
+OF_VERSIONS = {
+    *("total_videos", "total_chunks"),
+    *("data_files_size_in_mb", "video_files_size_in_mb"),
+}
+"""What `info.json` says in one version, and not in the other."""
 
 # The names of files, as LeRobot gives them.
 _DATA_30 = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 _DATA_21 = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 _VIDEO_30 = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 _VIDEO_21 = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
+PATHS: Mapping[Version, tuple[str, str]] = {
+    "v3.0": (_DATA_30, _VIDEO_30),
+    "v2.1": (_DATA_21, _VIDEO_21),
+}
+"""The templates of the names of data files, and of videos."""
+
 # How many rows of the table of episodes are written together.
 _EPISODES_AT_ONCE = 100
 _MEGABYTE = 1 << 20

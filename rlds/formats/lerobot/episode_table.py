@@ -243,7 +243,10 @@ class EpisodeTable:
             self._files.append(rows.path)
             parts.append(part)
         if not parts:
-            missing = FileNotFoundError(f"{os.fspath(folder)!r} has no Parquet files.")
+            missing = FileNotFoundError(
+                f"{os.fspath(folder)!r} has no Parquet files. If a recording was stopped, `rlds "
+                "recover` makes a dataset of what is there"
+            )
             raise self._unreadable[0] if self._unreadable else missing
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         # Rows are counted over all data files; the first that is known is the first of its file.
@@ -279,7 +282,10 @@ class EpisodeTable:
             named = num_named[os.fspath(file)[begin:]]
             if named and not self._info.is_v3:
                 continue  # It has no other episode.
-            what = f"there are rows of it, but no line in {table}: was its recording stopped?"
+            what = (
+                f"there are rows of it, but no line in {table}: if its recording was stopped, "
+                "`rlds recover` adds what is there"
+            )
             indices: list[int] = []
             try:
                 rows = ParquetRows(file, [_INDEX])

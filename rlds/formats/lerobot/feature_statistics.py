@@ -8,11 +8,21 @@ where LeRobot takes them from histograms. Those of all episodes are the mean of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["QUANTILES", "Statistics", "Total", "of_column", "of_images", "sampled_frames"]
+__all__ = [
+    "QUANTILES",
+    "Statistics",
+    "Total",
+    "of_column",
+    "of_column_like",
+    "of_images",
+    "sampled_frames",
+    "shaped_like",
+    "statistics_in",
+]
 
 # The arrays of a feature, by name: min, max, mean, std, count, and the quantiles.
 Statistics: TypeAlias = dict[str, np.ndarray]
@@ -42,6 +52,13 @@ def of_column(column: np.ndarray) -> Statistics:
     if np.isnan(ordered[-1]).any():
         found["min"] = np.where(np.isnan(ordered[-1]), np.nan, ordered[0])
     return found | {name: ordered[_rank(share, len(rows))] for name, share in QUANTILES.items()}
+
+
+def of_column_like(column: np.ndarray, like: Statistics | None) -> Statistics:
+    """Returns those of a feature in the shape that they have in other episodes, if it has one."""
+    if like is not None and like["mean"].shape == column.shape[1:]:
+        column = column.reshape(len(column), -1)
+    return of_column(column)
 
 
 def of_images(images: Iterable[np.ndarray], *, scale: float = 255.0) -> Statistics:
@@ -83,6 +100,37 @@ def sampled_frames(num_frames: int) -> list[int]:
     number = max(min(_MIN_FRAMES, num_frames), min(int(num_frames**_POWER), _MAX_FRAMES))
     frames: list[int] = np.round(np.linspace(0, num_frames - 1, number)).astype(int).tolist()
     return frames
+
+
+def statistics_in(row: Mapping[str, Any]) -> dict[str, Statistics]:
+    """Returns those that a table says an episode has, by feature.
+
+    Args:
+      row: All that the table says of it: `stats/<feature>/<kind>`.
+    """
+    found: dict[str, Statistics] = {}
+    for key, value in row.items():
+        name, _, kind = key.removeprefix("stats/").rpartition("/")
+        if key.startswith("stats/") and value is not None:
+            dtype = np.int64 if kind == "count" else np.float64
+            found.setdefault(name, {})[kind] = np.asarray(value, dtype)
+    return found
+
+
+def shaped_like(
+    found: Mapping[str, Statistics], like: Mapping[str, Statistics]
+) -> dict[str, Statistics]:
+    """Returns statistics of the kinds and the shapes that those of other episodes have."""
+    return {
+        name: {
+            kind: value if kind == "count" else value.reshape(like[name]["mean"].shape)
+            for kind, value in of.items()
+            if kind in like[name]
+        }
+        if name in like
+        else dict(of)
+        for name, of in found.items()
+    }
 
 
 class Total:

@@ -37,10 +37,12 @@ __all__ = [
     "EPISODE_COLUMNS",
     "EPISODE_GROUPS",
     "EXTRAS",
+    "IMAGE_NAMES",
     "INFO",
     "LANGUAGE_INSTRUCTION",
     "METADATA_KEY",
     "NUMBERS",
+    "RUNNING",
     "SIDECAR",
     "STATS",
     "TASK",
@@ -49,6 +51,7 @@ __all__ = [
     "Feature",
     "Info",
     "episode_key",
+    "others_of",
     "step_paths",
     "task_path",
     "video_columns",
@@ -66,6 +69,9 @@ EXTRAS = "extras/episode_{episode_index}"
 # The folder of the sidecar, and the place of the text of the task in it.
 SIDECAR, TASK = "meta/rlds", "task"
 
+# In the folder `.rlds`, the name of the log of a running episode begins so.
+RUNNING = "recording-"
+
 # Under this name, the metadata of a dataset holds what is in its tables.
 METADATA_KEY = "lerobot"
 # What the text of a task is called.
@@ -79,6 +85,9 @@ DEFAULT_COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "index": {"dtype": "int64", "shape": [1], "names": None},
     "task_index": {"dtype": "int64", "shape": [1], "names": None},
 }
+
+# What the dimensions of images are called.
+IMAGE_NAMES = ["height", "width", "channels"]
 
 # Those that number what is written.
 NUMBERS = ("episode_index", "index", "task_index")
@@ -232,6 +241,11 @@ class Info:
         )
 
     @property
+    def features_as_said(self) -> Mapping[str, Mapping[str, Any]]:
+        """All that is said of the features, by name."""
+        return {name: feature.raw for name, feature in self.features.items()}
+
+    @property
     def videos(self) -> list[str]:
         """The names of the video features."""
         return [name for name, feature in self.features.items() if feature.is_video]
@@ -271,6 +285,19 @@ def episode_key(index: int) -> str:
     'episode_000012'
     """
     return f"episode_{index:06d}"
+
+
+def others_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what users say of an episode in the table.
+
+    Args:
+      row: All that the table says of it.
+    """
+    return {
+        name: value
+        for name, value in row.items()
+        if name not in EPISODE_COLUMNS and not name.startswith(EPISODE_GROUPS)
+    }
 
 
 def step_paths(names: Iterable[str], *, flat_cameras: bool = False) -> dict[str, str]:

@@ -16,12 +16,21 @@ import rlds
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.cameras import clip_statistics
 from rlds.formats.lerobot.columns import column_of
-from rlds.formats.lerobot.dataset_files import Rows, Settings, Version, dataset_files
+from rlds.formats.lerobot.dataset_files import (
+    OF_VERSIONS,
+    Rows,
+    Settings,
+    Version,
+    dataset_files,
+)
 from rlds.formats.lerobot.feature_statistics import (
     Statistics,
     of_column,
+    of_column_like,
     of_images,
     sampled_frames,
+    shaped_like,
+    statistics_in,
 )
 from rlds.formats.lerobot.kept_features import KeptFeatures
 from rlds.formats.lerobot.language import (
@@ -58,11 +67,6 @@ __all__ = ["LeRobotRows", "order_of"]
 
 # Columns that number rows of episodes; those that were cut are counted anew.
 _FRAME, _TIME = "frame_index", "timestamp"
-# What info.json says in one version, and not in the other.
-_OF_VERSIONS = {
-    *("total_videos", "total_chunks"),
-    *("data_files_size_in_mb", "video_files_size_in_mb"),
-}
 
 
 class LeRobotRows:
@@ -115,7 +119,7 @@ class LeRobotRows:
                 episodes.split,
                 [str(task_text(row)) for row in tasks],
                 chunks_size=raw.get("chunks_size", 1000),
-                others={name: value for name, value in raw.items() if name not in _OF_VERSIONS},
+                others={name: value for name, value in raw.items() if name not in OF_VERSIONS},
                 episode_schema=schemas["episodes"] and decoded_schema(schemas["episodes"]),
                 **sizes,
             )
@@ -211,7 +215,9 @@ class LeRobotRows:
             episode = reading.read(place.source, place.split, place.index)
             return self._rows(episode, is_stored=True), found.extras
         columns = dict(zip(found.table.column_names, found.table.columns))
-        return Rows(columns, found.tasks, statistics, found.frames, _others(said)), found.extras
+        return Rows(
+            columns, found.tasks, statistics, found.frames, layout.others_of(said)
+        ), found.extras
 
     def compared(self, episode: SourceEpisode) -> SourceEpisode:
         """An episode whose clips are the packets that its frames are made of."""
@@ -258,7 +264,7 @@ class LeRobotRows:
         for column in self._kept.added:
             if not column.field.is_text:
                 statistics[column.name] = of_column(steps[column.path])
-        return Rows(arrays, tasks, statistics, clips, _others(said))
+        return Rows(arrays, tasks, statistics, clips, layout.others_of(said))
 
     def _count_anew(self, steps: dict[str, np.ndarray]) -> None:
         """Has the rows of an episode begin with 0: LeRobot looks for its frames by their time."""
@@ -306,13 +312,9 @@ class LeRobotRows:
 
     def _stored_statistics(self, said: Mapping[str, Any]) -> dict[str, Statistics]:
         """Those that the episode came with."""
-        found: dict[str, Statistics] = {}
         names = {old: new for new, old in self._kept.before.items()}
-        for key, value in said.items():
-            name, _, kind = key.removeprefix("stats/").rpartition("/")
-            if key.startswith("stats/") and value is not None and name in names:
-                dtype = np.int64 if kind == "count" else np.float64
-                found.setdefault(names[name], {})[kind] = np.asarray(value, dtype)
+        stored = statistics_in(said)
+        found = {names[name]: of for name, of in stored.items() if name in names}
         self._like = found or self._like
         return found
 
@@ -337,28 +339,8 @@ class LeRobotRows:
                 images = [pixels(column[row], said) for row in sampled_frames(len(column))]
                 found[name] = of_images(images, scale=255 if images[0].dtype == np.uint8 else 1)
             elif column.dtype != object and (name in like or not like):
-                found[name] = of_column(column)
-                if name in like and like[name]["mean"].shape == column.shape[1:]:
-                    found[name] = of_column(column.reshape(len(column), -1))
-        return {
-            name: {
-                kind: value if kind == "count" else value.reshape(like[name]["mean"].shape)
-                for kind, value in of.items()
-                if kind in like[name]
-            }
-            if name in like
-            else of
-            for name, of in found.items()
-        }
-
-
-def _others(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What users say of an episode in the table."""
-    return {
-        name: value
-        for name, value in said.items()
-        if name not in layout.EPISODE_COLUMNS and not name.startswith(layout.EPISODE_GROUPS)
-    }
+                found[name] = of_column_like(column, like.get(name))
+        return shaped_like(found, like)
 
 
 def order_of(episodes: Episodes) -> list[int] | None:

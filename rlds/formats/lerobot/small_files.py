@@ -6,6 +6,7 @@ import base64
 import functools
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from etils import epath
@@ -16,6 +17,7 @@ from rlds.formats.lerobot.layout import (
     EPISODES_JSONL,
     EPISODES_STATS,
     INFO,
+    RUNNING,
     SIDECAR,
     TASKS,
     TASKS_JSONL,
@@ -25,10 +27,12 @@ from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem.replacing import FOLDER
 
 __all__ = [
     "decoded_schema",
     "encoded_schema",
+    "leftovers",
     "other_files",
     "read_bytes",
     "read_info",
@@ -128,6 +132,15 @@ def other_files(root: epath.Path) -> tuple[dict[str, dict[str, str]], list[str]]
             except UnicodeDecodeError:
                 kept[name] = {"base64": base64.b64encode(data).decode()}
     return kept, left_out
+
+
+def leftovers(root: epath.Path) -> list[str]:
+    """Returns the folders that a recorder removes when an episode is complete: its images, too."""
+    if not stores.is_local(root):
+        return []
+    patterns = ("tmp*/", "images/*/episode*/", f"{FOLDER}/{RUNNING}*/")
+    found = (place for pattern in patterns for place in sorted(Path(root).glob(pattern)))
+    return [place.relative_to(root).as_posix() for place in found]
 
 
 def _is_table(name: str) -> bool:

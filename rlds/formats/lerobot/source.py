@@ -48,6 +48,7 @@ from rlds.formats.lerobot.layout import (
 from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.formats.lerobot.small_files import (
     decoded_schema,
+    leftovers,
     other_files,
     read_bytes,
     read_info,
@@ -346,6 +347,11 @@ class LeRobotSource(RandomAccessSource):
                 what = contradiction(column, self._info.features[name])
             if what:
                 yield SourceError(what, file=file, field=f"features/{name}")
+        for left in leftovers(self._root):
+            what = (
+                "was left when a recording was stopped: `rlds recover` says what can be recovered"
+            )
+            yield SourceError(what, file=self._root / left)
         order = [row["task_index"] for row in self._tasks]
         if self._info.is_v3 and order != list(range(len(order))):
             what = f"the rows are in the order {order[:10]}, by which LeRobot takes wrong tasks"

@@ -1,0 +1,324 @@
+"""Rows of a Parquet file that has no footer, as its writer was killed.
+
+A writer appends groups of rows: of each column the pages, one after the other, each behind a header
+in Thrift's compact protocol that says how long it is, and of how many values. Only the footer says
+what the columns are and where they begin. So pages are counted until each column has as many rows.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlds.formats.lerobot.layout import Feature
+from rlds.raw_files.untrusted import SourceError
+from rlds_ecosystem import import_extra
+
+__all__ = ["Leaf", "finish_parquet", "leaves_of"]
+
+_MAGIC = b"PAR1"
+# Types of Thrift's compact protocol.
+_TRUE, _FALSE, _I32, _I64, _DOUBLE, _BINARY, _LIST, _STRUCT = 1, 2, 5, 6, 7, 8, 9, 12
+_MAX_DEPTH = 8
+
+# A struct of Thrift: types and values, by the numbers of fields. A list: the type, and the values.
+_Struct = dict[int, tuple[int, Any]]
+
+# Fields of a header of a page, and types of pages.
+_TYPE, _SIZE, _DATA, _DICTIONARY, _DATA_2 = 1, 3, 5, 7, 8
+_HEADERS = {0: _DATA, 2: _DICTIONARY, 3: _DATA_2}
+# Encodings that writers use: plain, run lengths, numbers in a dictionary.
+_ENCODINGS = (_I32, [0, 3, 8])
+_SNAPPY = 1
+
+
+class _Page(NamedTuple):
+    begin: int
+    end: int
+    is_dictionary: bool
+    num_values: int
+
+
+class Leaf(NamedTuple):
+    """A column as it is in the file: of a struct, each member is one.
+
+    Attributes:
+      width: How many values a row has; None if rows differ.
+      is_boolean: Whether they are booleans, of which writers make no dictionary.
+    """
+
+    width: int | None
+    is_boolean: bool
+
+
+class _Group(NamedTuple):
+    num_rows: int
+    columns: Sequence[range]  # Which pages each has.
+
+
+def leaves_of(schema: Any, features: Mapping[str, Feature]) -> list[Leaf]:
+    """Returns the columns of a file.
+
+    Args:
+      schema: A schema of Arrow.
+      features: What `info.json` says of the features: the lengths of lists.
+    """
+    shapes = {name: list(feature.shape) for name, feature in features.items()}
+    return [leaf for field in schema for leaf in _leaves(field.type, 1, shapes.get(field.name, []))]
+
+
+def _leaves(kind: Any, number: int | None, shape: list[int]) -> list[Leaf]:
+    types = import_extra("pyarrow").types
+    kind = getattr(kind, "storage_type", kind)
+    if types.is_struct(kind):
+        members = [kind.field(i).type for i in range(kind.num_fields)]
+        return [leaf for member in members for leaf in _leaves(member, number, shape)]
+    if types.is_fixed_size_list(kind):
+        shape = [kind.list_size]
+    elif not types.is_list(kind):
+        return [Leaf(number, types.is_boolean(kind))]
+    size = shape[0] if shape else None
+    return _leaves(kind.value_type, number and size and number * size, shape[1:])
+
+
+def finish_parquet(data: bytes, path: Path, schema: Any, leaves: Sequence[Leaf]) -> tuple[int, int]:
+    """Writes a file again, with a footer.
+
+    Args:
+      data: What there is of the file.
+      path: The file to write.
+      schema: What its columns are: a schema of Arrow.
+      leaves: The same as they are in the file; see `leaves_of`.
+
+    Returns:
+      How many rows it has, and how many bytes at the end belong to no whole group of rows.
+
+    Raises:
+      SourceError: It does not begin as such a file.
+    """
+    if not data.startswith(_MAGIC):
+        raise SourceError("no Parquet file", file=path)
+    pages = list(_pages(data))
+    groups = list(_groups(pages, leaves))
+    end = pages[groups[-1].columns[-1].stop - 1].end if groups else len(_MAGIC)
+    footer, number = _template(schema), sum(group.num_rows for group in groups)
+    _, [like] = footer[4][1]
+    _, chunks = like[1][1]
+    described = [_described(group, pages, chunks) for group in groups]
+    footer[3], footer[4] = (_I64, number), (_LIST, (_STRUCT, described))
+    said = _packed(footer)
+    path.write_bytes(data[:end] + said + struct.pack("<I", len(said)) + _MAGIC)
+    return number, len(data) - end
+
+
+def _pages(data: bytes) -> Iterator[_Page]:
+    """The pages, as far as they are whole."""
+    position = len(_MAGIC)
+    while position < len(data):
+        try:
+            header, begin = _unpacked(data, position)
+            kinds = {name: header[name][0] for name in (_TYPE, _SIZE)}
+            kind = header[_TYPE][1]
+            number, end = header[_HEADERS[kind]][1][1][1], begin + header[_SIZE][1]
+        except (IndexError, KeyError, TypeError, ValueError):
+            return
+        if {*kinds.values()} != {_I32} or not begin <= end <= len(data) or number < 0:
+            return
+        yield _Page(position, end, kind == 2, number)
+        position = end
+
+
+def _groups(pages: Sequence[_Page], leaves: Sequence[Leaf]) -> Iterator[_Group]:
+    """The groups of rows, as far as they are whole."""
+    begin = 0
+    while begin < len(pages):
+        total, found = 0, None
+        for place in range(begin + pages[begin].is_dictionary, len(pages)):
+            if pages[place].is_dictionary:
+                break
+            total += pages[place].num_values
+            num_rows, rest = divmod(total, leaves[0].width or 1)
+            if not rest:  # Or the first column goes on.
+                found = _group(pages, begin, leaves, num_rows) or found
+        if found is None:
+            return
+        yield found
+        begin = found.columns[-1].stop
+
+
+def _group(
+    pages: Sequence[_Page], begin: int, leaves: Sequence[Leaf], num_rows: int
+) -> _Group | None:
+    """A group of so many rows, if the pages are one."""
+    columns = []
+    has_dictionaries = pages[begin].is_dictionary or leaves[0].is_boolean
+    for width, is_boolean in leaves:
+        end, total = begin, 0
+        while end < len(pages) and (end == begin or not pages[end].is_dictionary):
+            if width is not None and total == num_rows * width and total:
+                break
+            total += 0 if pages[end].is_dictionary else pages[end].num_values
+            end += 1
+        wanted = max(total, num_rows) if width is None else num_rows * width
+        if total != wanted or end == begin:
+            return None
+        if has_dictionaries and pages[begin].is_dictionary == is_boolean:
+            return None
+        columns.append(range(begin, end))
+        begin = end
+    return _Group(num_rows, columns)
+
+
+def _template(schema: Any) -> _Struct:
+    """The footer of a file with such columns, and one group of rows."""
+    arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
+    output = io.BytesIO()
+    with parquet.ParquetWriter(output, schema, write_page_index=False) as writer:
+        writer.write_batch(
+            arrow.RecordBatch.from_arrays(
+                [arrow.nulls(0, field.type) for field in schema], schema=schema
+            )
+        )
+    data = output.getvalue()
+    size = int.from_bytes(data[-8:-4], "little")
+    return _unpacked(data, len(data) - 8 - size)[0]
+
+
+def _described(group: _Group, pages: Sequence[_Page], chunks: Sequence[_Struct]) -> _Struct:
+    """What a footer says of a group."""
+    columns, total = [], 0
+    for place, chunk in zip(group.columns, chunks):
+        first, size = pages[place.start], pages[place.stop - 1].end - pages[place.start].begin
+        data = [pages[n] for n in place if not pages[n].is_dictionary]
+        said = {
+            1: chunk[3][1][1],
+            2: (_LIST, _ENCODINGS),
+            3: chunk[3][1][3],
+            4: (_I32, _SNAPPY),
+            5: (_I64, sum(page.num_values for page in data)),
+            6: (_I64, size),
+            7: (_I64, size),
+            9: (_I64, data[0].begin),
+        }
+        if first.is_dictionary:
+            said[11] = (_I64, first.begin)
+        columns.append({2: (_I64, 0), 3: (_STRUCT, said)})
+        total += size
+    return {
+        1: (_LIST, (_STRUCT, columns)),
+        2: (_I64, total),
+        3: (_I64, group.num_rows),
+    }
+
+
+# --- Thrift
+
+
+def _unpacked(data: bytes, position: int) -> tuple[_Struct, int]:
+    """Reads a struct; returns it, and where it ends.
+
+    Raises:
+      IndexError: The bytes end before.
+      ValueError: There is none.
+    """
+    reader = _Reader(data, position)
+    return reader.struct(0), reader.position
+
+
+class _Reader:
+    def __init__(self, data: bytes, position: int) -> None:
+        self._data, self.position = data, position
+
+    def struct(self, depth: int) -> _Struct:
+        found: _Struct = {}
+        number = 0
+        while kind := self._byte():
+            step, kind = kind >> 4, kind & 15
+            number = number + step if step else self._integer()
+            value: Any = kind == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind, depth + 1)
+            found[number] = (kind, value)
+        return found
+
+    def _value(self, kind: int, depth: int) -> Any:
+        if depth > _MAX_DEPTH:
+            raise ValueError("too deep")
+        if kind in (_TRUE, _FALSE, 3):
+            return self._byte()
+        if kind in (4, _I32, _I64):
+            return self._integer()
+        if kind == _DOUBLE:
+            return self._bytes(8)
+        if kind == _BINARY:
+            return self._bytes(self._varint())
+        if kind in (_LIST, 10):
+            size, of = divmod(self._byte(), 16)
+            size = self._varint() if size == 15 else size
+            return of, [self._value(of, depth + 1) for _ in range(size)]
+        if kind == _STRUCT:
+            return self.struct(depth)
+        raise ValueError(f"type {kind}")
+
+    def _byte(self) -> int:
+        self.position += 1
+        return self._data[self.position - 1]
+
+    def _bytes(self, size: int) -> bytes:
+        if size > len(self._data) - self.position:
+            raise IndexError
+        self.position += size
+        return self._data[self.position - size : self.position]
+
+    def _varint(self) -> int:
+        found = 0
+        for shift in range(0, 70, 7):
+            byte = self._byte()
+            found |= (byte & 127) << shift
+            if byte < 128:
+                return found
+        raise ValueError("a number without an end")
+
+    def _integer(self) -> int:
+        number = self._varint()
+        return number >> 1 ^ -(number & 1)
+
+
+def _packed(fields: _Struct) -> bytes:
+    """Writes a struct."""
+    parts, last = [], 0
+    for number, (kind, value) in sorted(fields.items()):
+        if kind in (_TRUE, _FALSE):
+            kind = _TRUE if value else _FALSE
+        short = 0 < number - last < 16
+        parts.append(bytes([(number - last) << 4 | kind if short else kind]))
+        parts += [] if short else [_varint(number << 1)]
+        parts += [] if kind in (_TRUE, _FALSE) else [_value(kind, value)]
+        last = number
+    return b"".join([*parts, b"\0"])
+
+
+def _value(kind: int, value: Any) -> bytes:
+    if kind in (_TRUE, _FALSE, 3):
+        return bytes([value])
+    if kind in (4, _I32, _I64):
+        return _varint(value << 1 ^ value >> 63)
+    if kind == _DOUBLE:
+        return bytes(value)
+    if kind == _BINARY:
+        return _varint(len(value)) + bytes(value)
+    if kind == _STRUCT:
+        return _packed(value)
+    of, values = value
+    size = len(values)
+    begin = bytes([size << 4 | of]) if size < 15 else bytes([15 << 4 | of]) + _varint(size)
+    return begin + b"".join(_value(of, each) for each in values)
+
+
+def _varint(number: int) -> bytes:
+    parts = []
+    while number > 127:
+        parts.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*parts, number])

@@ -1,0 +1,678 @@
+"""Recovers LeRobot datasets whose recorder was killed, from what is provably there.
+
+A recorder writes the rows of an episode, then its frames, camera by camera, then what the tables
+say of it; and the ends of the tables only when all is done. So an episode is there if its rows are,
+and as many frames of each camera, whatever the tables say. Those are written to a new dataset.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from rlds.formats.lerobot import layout
+from rlds.formats.lerobot.cameras import clip_statistics
+from rlds.formats.lerobot.columns import column_of, image_field, values_of
+from rlds.formats.lerobot.dataset_files import (
+    OF_VERSIONS,
+    Frames,
+    Rows,
+    Settings,
+    dataset_files,
+)
+from rlds.formats.lerobot.feature_statistics import (
+    Statistics,
+    of_column_like,
+    of_images,
+    sampled_frames,
+    shaped_like,
+    statistics_in,
+)
+from rlds.formats.lerobot.layout import Info, episode_key
+from rlds.formats.lerobot.parquet_rows import ParquetRows, as_numpy
+from rlds.formats.lerobot.rlds_rows import decoded
+from rlds.formats.lerobot.salvaged_info import salvaged_info
+from rlds.formats.lerobot.small_files import other_files, read_bytes, task_text, walk
+from rlds.formats.lerobot.source import LeRobotSource
+from rlds.formats.lerobot.tables import data_schema, tasks_table
+from rlds.formats.lerobot.unfinished_parquet import finish_parquet, leaves_of
+from rlds.raw_files.untrusted import SourceError, source_errors
+from rlds.recording.lerobot import add_recording, recordings_in, undone_files
+from rlds.video.container import Clip, VideoFile
+from rlds.video.encoding import encoded
+from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem.replacing import replaced
+from rlds_ecosystem.video_codec import Video
+from rlds_ecosystem.whole_files import made_at_once
+
+__all__ = ["Recovered", "is_dataset", "recover"]
+
+_IMAGES = "images"
+
+
+@dataclasses.dataclass(frozen=True)
+class Recovered:
+    """What `recover` has found.
+
+    Attributes:
+      path: The recovered dataset; without one, the one that was looked at.
+      num_episodes_before: How many episodes `info.json` speaks of.
+      num_episodes: How many episodes there are provably.
+      num_steps_before: How many rows `info.json` speaks of.
+      num_steps: How many rows these episodes have.
+      faults: What is wrong.
+      lost: What is lost.
+    """
+
+    path: str
+    num_episodes_before: int
+    num_episodes: int
+    num_steps_before: int
+    num_steps: int
+    faults: tuple[str, ...]
+    lost: tuple[str, ...]
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there was anything to recover."""
+        return bool(self.faults or self.lost)
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [
+                f"{self.path}: {self.num_episodes_before} -> {self.num_episodes} episodes, "
+                f"{self.num_steps_before} -> {self.num_steps} steps",
+                *(f"wrong: {what}" for what in self.faults),
+                *(f"lost: {what}" for what in self.lost),
+            ]
+        )
+
+
+def is_dataset(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a LeRobot dataset on this machine, or what is left of one."""
+    root = Path(path)
+    if not stores.is_local(path) or not root.is_dir():
+        return False
+    has_rows = any(root.glob("data/chunk-*/*.parquet"))
+    return (root / layout.INFO).exists() or has_rows or bool(recordings_in(root))
+
+
+def recover(
+    path: str | os.PathLike[str],
+    to: str | os.PathLike[str] | None = None,
+    *,
+    in_place: bool = False,
+    dry_run: bool = False,
+) -> Recovered:
+    """Recovers a LeRobot dataset after its recorder was killed, or lost some of its files.
+
+    An episode is recovered if its rows are there, and as many frames of each camera. Packets of
+    video and rows stay as they are. What the tables say is read, or made anew from the rows. An
+    episode that `LeRobotBackendWriter` was recording is added from its log.
+
+    Args:
+      path: The dataset, on this machine: version 2.0 (which becomes 2.1), 2.1 or 3.0. Its recorder
+        must have ended.
+      to: Where to write the recovered dataset: there must be nothing, or an empty folder.
+      in_place: Whether to put it in the place of the damaged one, which becomes `<name>.old`.
+      dry_run: Whether to write nothing, and only report what would be recovered.
+
+    Raises:
+      ValueError: Not exactly one of `to`, `in_place` and `dry_run` is given; or `to` is in the
+        dataset.
+      FileExistsError: There is something at `to`, or an older `<name>.old`.
+      SourceError: No episode can be recovered.
+    """
+    if (to is not None) + in_place + dry_run != 1:
+        raise ValueError("pass either to, or in_place=True, or dry_run=True")
+    root = Path(os.path.realpath(path))
+    if to is not None and root in (target := Path(os.path.realpath(to)), *target.parents):
+        raise ValueError(f"{target} is in the dataset {root}; pass a folder outside")
+    with tempfile.TemporaryDirectory(prefix="rlds-recover-") as scratch:
+        with source_errors(root):
+            remains = _Remains(root, Path(scratch))
+        found = remains.report(path if to is None else to)
+        if dry_run or (in_place and not found.is_changed):
+            return found
+        if not found.num_episodes and not remains.recordings:
+            raise SourceError("; ".join(["no episode can be recovered", *found.lost]), file=root)
+        with replaced(root, keep_old=True) if to is None else made_at_once(to) as draft:
+            draft.mkdir()
+            remains.write(draft)
+        return remains.report(path if to is None else to)
+
+
+@dataclasses.dataclass
+class _Episode:
+    """An episode whose rows are there.
+
+    Attributes:
+      index: Its `episode_index`.
+      file: The file that they can be read from.
+      begin: The first of them.
+      length: How many they are.
+      row: What the tables say of it; empty if nothing, or what cannot be.
+      tasks: The numbers of its tasks.
+      frames: Makes what is to be copied, by video feature.
+    """
+
+    index: int
+    file: Path
+    begin: int
+    length: int
+    row: Mapping[str, Any]
+    tasks: Sequence[int]
+    frames: dict[str, Callable[[], Frames]] = dataclasses.field(default_factory=dict)
+
+
+class _Remains:
+    """What is left of a dataset.
+
+    Args:
+      root: Its folder.
+      scratch: A folder for copies of files.
+    """
+
+    def __init__(self, root: Path, scratch: Path) -> None:
+        self._root, self._scratch = root, scratch
+        self._faults: list[str] = []
+        self._surplus: list[str] = []  # Which is no fault alone: a recorder may keep a last frame.
+        self._lost: list[str] = []
+        self._videos: dict[str, VideoFile | None] = {}
+        self._opened: dict[str, ParquetRows] = {}
+        self.recordings = recordings_in(root)
+        self._undone = undone_files(root)
+        self._tasks: dict[int, str] = {}
+        self._places: dict[int, tuple[str, int]] = {}  # Of rows of the table of episodes.
+        self._added = [0, 0]
+        self.episodes: list[_Episode] = []
+        self._info = self._read_info()
+        if self._info is not None:
+            said = self._info.raw.get("total_episodes")
+            self._num_said = said if type(said) is int else 0
+            self._said = self._rows_of_table(self._info)
+            self._schema, files = self._data_files(self._info)
+            self._task_column = {"task_index"} & {*self._schema.names}
+            self._episodes_in(files, self._info)
+            self._read_tasks(self._info)
+            for name in self._info.videos:
+                self._find_frames(self._info, name)
+            self._keep_whole(self._info)
+        self._look_at_rest()
+
+    def report(self, path: str | os.PathLike[str]) -> Recovered:
+        """Returns what was found, and written by now."""
+        said = [0, 0]
+        for place, name in enumerate(("total_episodes", "total_frames")):
+            value = self._info.raw.get(name) if self._info is not None else 0
+            said[place] = value if type(value) is int else 0
+        found = [len(self.episodes), sum(episode.length for episode in self.episodes)]
+        episodes, steps = (number + more for number, more in zip(found, self._added))
+        faults = tuple(dict.fromkeys([*self._faults, *(self._surplus if self._faults else ())]))
+        return Recovered(os.fspath(path), said[0], episodes, said[1], steps, faults, (*self._lost,))
+
+    # --- What is there
+
+    def _read_info(self) -> Info | None:
+        file = self._root / layout.INFO
+        if not file.exists() and not any(self._root.glob("data/chunk-*/*.parquet")):
+            return None
+        raw: Any = None
+        with self._noting(layout.INFO):
+            raw = json.loads(read_bytes(epath.Path(file)))
+        is_v3 = not (self._root / layout.EPISODES_JSONL).exists() and not any(
+            self._root.glob("data/chunk-*/episode_*.parquet")
+        )
+        if raw is None:
+            raw = salvaged_info(self._root, is_v3=is_v3)
+        return Info.from_json(raw, file, is_v3=is_v3)
+
+    def _rows_of_table(self, info: Info) -> dict[int, dict[str, Any]]:
+        """What the tables say of episodes, as far as they can be read."""
+        found: dict[int, dict[str, Any]] = {}
+        if not info.is_v3:
+            for raw in self._lines(layout.EPISODES_JSONL):
+                found[_number(raw, "episode_index")] = raw
+            for raw in self._lines(layout.EPISODES_STATS):
+                row = found.get(_number(raw, "episode_index"), {})
+                said = raw.get("stats")
+                for feature, kinds in said.items() if isinstance(said, dict) else ():
+                    row |= {f"stats/{feature}/{kind}": value for kind, value in kinds.items()}
+            return found
+        for file in self._files(layout.EPISODES_FOLDER):
+            with self._noting(file):
+                names = self._parquet(file).schema.names
+                rows = self._parquet(file, [n for n in names if not n.startswith("stats/")])
+                for place, row in enumerate(rows.read(0, rows.num_rows).to_pylist()):
+                    found[_number(row, "episode_index")] = row
+                    self._places[row["episode_index"]] = rows.path, place
+        return found
+
+    def _parquet(self, name: str, columns: Sequence[str] | None = None) -> ParquetRows:
+        with open(self._root / name, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4))
+            if file.read() != b"PAR1":
+                raise SourceError("no footer: its recorder was killed", file=name)
+        return ParquetRows(self._root / name, columns)
+
+    def _lines(self, name: str) -> Iterator[dict[str, Any]]:
+        file = self._root / name
+        for number, line in enumerate(file.read_bytes().splitlines() if file.exists() else ()):
+            with self._noting(f"{name}, line {number + 1}"):
+                yield dict(json.loads(line))
+
+    def _files(self, folder: str, suffix: str = ".parquet") -> list[str]:
+        found = walk(epath.Path(self._root / folder), suffix)
+        names = [os.path.relpath(file, self._root) for file in found]
+        return [name for name in names if name not in self._undone]
+
+    def _data_files(self, info: Info) -> tuple[Any, dict[str, ParquetRows]]:
+        """The files with rows, with a footer each, and their schema."""
+        files: dict[str, ParquetRows | None] = {}
+        for name in self._files("data"):
+            files[name] = None
+            with self._noting(name):
+                files[name] = self._parquet(name)
+        whole = [rows.schema for rows in files.values() if rows is not None]
+        schema = whole[0] if whole else data_schema(info.features_as_said)
+        return schema, {
+            name: rows or self._finished(name, schema, info) for name, rows in files.items()
+        }
+
+    def _finished(self, name: str, schema: Any, info: Info) -> ParquetRows:
+        """A file that has no footer, with one."""
+        file = self._scratch / name.replace("/", "-")
+        data, leaves = (self._root / name).read_bytes(), leaves_of(schema, info.features)
+        rest = len(data)
+        try:
+            _, rest = finish_parquet(data, file, schema, leaves)
+        except SourceError:
+            finish_parquet(b"PAR1", file, schema, leaves)
+        if rest:
+            self._lost.append(f"{name}: {rest} bytes at its end, which are no whole rows")
+        return ParquetRows(file)
+
+    def _episodes_in(self, files: Mapping[str, ParquetRows], info: Info) -> None:
+        found: dict[int, _Episode] = {}
+        said: Mapping[str, Any]
+        for name, rows in files.items():
+            table = None
+            with self._noting(name, is_loss=True):
+                names = ["episode_index", "frame_index", *self._task_column]
+                table = ParquetRows(rows.path, names).read(0, rows.num_rows)
+                of, frames, *tasks = (as_numpy(column.combine_chunks()) for column in table.columns)
+            if table is None:
+                continue
+            begins = np.flatnonzero((np.diff(of, prepend=-1) != 0) | (frames == 0))
+            for begin, end in zip(begins, [*begins[1:], len(of)]):
+                index, length = int(of[begin]), int(end - begin)
+                key = episode_key(index)
+                if (frames[begin:end] != np.arange(length)).any() or index in found:
+                    self._lost.append(f"{key}: {name} has rows of it that are not its next ones")
+                    continue
+                said = self._said.get(index, {})
+                if said and said.get("length") != length:
+                    self._faults.append(
+                        f"{key}: the table says {said.get('length')} rows, {name} has {length}"
+                    )
+                    said = _placed(said, length, info)
+                numbers = [np.unique(column[begin:end]).tolist() for column in tasks]
+                place = Path(rows.path), int(begin), length
+                found[index] = _Episode(index, *place, said, numbers[0] if numbers else [])
+        self.episodes = [found[index] for index in sorted(found)]
+        for index in sorted(self._said.keys() - found.keys()):
+            self._lost.append(
+                f"{episode_key(index)}: the table has a row of it, but its rows are not there"
+            )
+
+    def _read_tasks(self, info: Info) -> None:
+        """The texts of the tasks; of those that the tables of tasks do not say, what others do."""
+        rows: list[Any] = []
+        name = layout.TASKS if info.is_v3 else layout.TASKS_JSONL
+        if info.is_v3:
+            with self._noting(name):
+                table = self._parquet(name)
+                rows = table.read(0, table.num_rows).to_pylist()
+            if not rows and (self._root / name).exists():
+                table = self._finished(name, tasks_table([""]).schema, info)
+                rows = table.read(0, table.num_rows).to_pylist()
+        else:
+            rows = list(self._lines(name))
+        self._tasks = {_number(row, "task_index"): str(task_text(row)) for row in rows}
+        for episode in self.episodes:
+            for number in sorted({*episode.tasks} - {*self._tasks}):
+                texts = episode.row.get("tasks") or []
+                text = texts[0] if len(texts) == 1 else f"task {number}"
+                if len(texts) != 1:
+                    self._lost.append(f"{name}: the text of task {number}; it is {text!r} now")
+                self._tasks[number] = text
+
+    # --- Frames
+
+    def _video(self, name: str) -> VideoFile | None:
+        """A video; None if it cannot be read."""
+        if name not in self._videos:
+            self._videos[name] = None
+            with self._noting(name):
+                video = VideoFile(self._root / name)
+                video.index()
+                self._videos[name] = video
+                if video.fault:
+                    self._faults.append(f"{name}: {video.fault}")
+        return self._videos[name]
+
+    def _find_frames(self, info: Info, camera: str) -> None:
+        """Finds the frames of a video feature in each episode."""
+        chunk, number, start, _ = layout.video_columns(camera)
+        ends: dict[str, int] = {}
+        told: dict[str, list[tuple[_Episode, float]]] = {}
+        known = {e.index: e for e in self.episodes if e.row or not info.is_v3}
+        waiting = [e for e in self.episodes if e.index not in known]
+        rows = {
+            index: self._said[index] for index in self._said.keys() - {e.index for e in waiting}
+        }
+        for index, row in (rows | {e.index: e.row for e in known.values()}).items():
+            file = info.video_file(index, camera, row.get(chunk) or 0, row.get(number) or 0)
+            begin = row.get(start) or 0.0
+            length = known[index].length if index in known else row.get("length") or 0
+            ends[file] = max(ends.get(file, 0), round(begin * info.fps) + length)
+            if index in known:
+                told.setdefault(file, []).append((known[index], begin))
+        for file, episodes in told.items():
+            video = self._video(file)
+            more = video.info.num_frames - ends[file] if video is not None else 0
+            if video is not None and more < 0 and not video.fault:
+                self._doubt(file, video.info.num_frames, [episode for episode, _ in episodes])
+            elif video is not None:
+                begins = [begin - 0.5 / info.fps for _, begin in episodes]
+                places = np.searchsorted(video.times, begins).tolist()
+                for (episode, _), place in zip(episodes, places):
+                    if video.info.num_frames - place >= episode.length:
+                        episode.frames[camera] = _frames(video, place, episode.length)
+            if more > 0 and not info.is_v3:
+                self._surplus.append(f"{file}: {more} frames more than rows")
+        if info.is_v3:
+            following = max(rows, default=-1) + 1
+            in_order = [e for number, e in enumerate(waiting, following) if e.index == number]
+            self._find_in_order(info, camera, ends, in_order)
+        for episode in self.episodes:
+            clip = None
+            if camera not in episode.frames and not (info.is_v3 and episode.row):
+                clip = self._left_frames(info, camera, episode)
+            if clip is not None:
+                episode.frames[camera] = clip
+
+    def _doubt(self, file: str, number: int, episodes: Sequence[_Episode]) -> None:
+        """Notes that no frame of a file is provably that of a row."""
+        names = ", ".join(episode_key(episode.index) for episode in episodes)
+        self._faults.append(
+            f"{file}: {number} frames, which are less than the rows of {names}: which were dropped "
+            "is not known"
+        )
+
+    def _find_in_order(
+        self, info: Info, camera: str, ends: Mapping[str, int], waiting: list[_Episode]
+    ) -> None:
+        """Finds the frames of episodes that no table speaks of: they follow those of the others."""
+        files = self._files(f"videos/{camera}", ".mp4")
+        for file in files:
+            video = self._video(file)
+            if video is None:
+                break
+            place, number = ends.get(file, 0), video.info.num_frames
+            first: list[tuple[_Episode, int]] = []
+            while waiting and waiting[0].length <= number - place:
+                first.append((waiting.pop(0), place))
+                place += first[-1][0].length
+            # Those that are left have been encoded to files of their own, or not yet.
+            own = [self._left_frames(info, camera, episode) for episode in waiting]
+            late = [e for e, clip in zip(waiting, own) if clip is None and e.index < self._num_said]
+            is_short = bool(waiting) and (place < number or (bool(late) and file == files[-1]))
+            if is_short and not video.fault:
+                self._doubt(file, number, [*(episode for episode, _ in first), *waiting])
+                break
+            for episode, begin in first:
+                episode.frames[camera] = _frames(video, begin, episode.length)
+            if place < number and not waiting:
+                self._surplus.append(f"{file}: {number - place} frames more than rows")
+            if video.fault:
+                break
+
+    def _left_frames(
+        self, info: Info, camera: str, episode: _Episode
+    ) -> Callable[[], Frames] | None:
+        """The frames of an episode that were encoded, or are images, but are in no video yet."""
+        names = (f"{camera}_{episode.index:03d}", f"{camera.replace('/', '_')}_streaming")
+        clips = []
+        for file in sorted(self._root.glob("tmp*/*.mp4")):
+            if file.stem in names:
+                with contextlib.suppress(SourceError):
+                    video = VideoFile(file)
+                    if video.info.num_frames == episode.length and not video.fault:
+                        clips.append(_frames(video, 0, episode.length))
+        if len(clips) == 1:
+            return clips[0]
+        is_whole_rate = info.fps == int(info.fps)
+        for mark in "-_" if is_whole_rate and not clips else "":  # Which is that of older versions.
+            folder = self._root / _IMAGES / camera / f"episode{mark}{episode.index:06d}"
+            images = [folder / f"frame{mark}{row:06d}.png" for row in range(episode.length)]
+            if all(image.exists() for image in images):
+                return functools.partial(_encoded, images, int(info.fps))
+        return None
+
+    def _keep_whole(self, info: Info) -> None:
+        """Keeps the episodes that have all frames, and compares what the tables say."""
+        whole = []
+        for episode in self.episodes:
+            missing = [name for name in info.videos if name not in episode.frames]
+            if missing:
+                self._lost.append(
+                    f"{episode_key(episode.index)}: {episode.length} rows, but not as many frames "
+                    f"of {', '.join(missing)}"
+                )
+            else:
+                whole.append(episode)
+        table = layout.EPISODES_FOLDER if info.is_v3 else layout.EPISODES_JSONL
+        untold = [episode_key(e.index) for e in self.episodes if e.index not in self._said]
+        if untold:
+            others = f" to {untold[-1]}" if len(untold) > 1 else ""
+            self._faults.append(f"{table}: no row of {untold[0]}{others}")
+        self.episodes = whole
+        for name, number in {
+            "total_episodes": len(whole),
+            "total_frames": sum(episode.length for episode in whole),
+        }.items():
+            if info.raw.get(name) != number:
+                self._faults.append(
+                    f"{layout.INFO}: {name} is {info.raw.get(name)}, and {number} are whole"
+                )
+        if info.is_v3 and (self._root / layout.STATS).exists():
+            with self._noting(layout.STATS):
+                json.loads(read_bytes(epath.Path(self._root / layout.STATS)))
+
+    def _look_at_rest(self) -> None:
+        """Looks at what a recorder leaves when it is killed."""
+        known = {episode.index for episode in self.episodes}
+        for folder in sorted(self._root.glob("tmp*/")):
+            self._faults.append(f"{folder.name}: a folder of an encoder that was killed")
+        running: dict[str, int] = {}
+        for folder in sorted(self._root.glob(f"{_IMAGES}/*/episode*/")):
+            name = f"{_IMAGES}/*/{folder.name}"
+            running[name] = max(running.get(name, 0), sum(1 for _ in folder.iterdir()))
+        for name, number in running.items():
+            self._faults.append(f"{name}: images that are in no video")
+            if number and int(name[-6:]) not in known:
+                self._lost.append(f"{name}: {number} images, the rows of which were in memory only")
+        for log in self.recordings:
+            self._faults.append(f"{log.relative_to(self._root)}: an episode that was running")
+
+    @contextlib.contextmanager
+    def _noting(self, name: str, *, is_loss: bool = False) -> Iterator[None]:
+        """Notes what is wrong with a file."""
+        try:
+            with source_errors(name):
+                yield
+        except (SourceError, FileNotFoundError) as error:
+            what = error.what if isinstance(error, SourceError) else "does not exist"
+            (self._lost if is_loss else self._faults).append(f"{name}: {what}")
+
+    # --- What is written
+
+    def write(self, path: Path) -> None:
+        """Writes a dataset of the episodes that are whole."""
+        if self._info is not None and self.episodes:
+            self._write(path, self._info)
+        for log in self.recordings:
+            fps = self._info.fps if self._info is not None else None
+            number, why = add_recording(path, log, self._scratch / log.name, fps)
+            self._added[0] += number > 0
+            self._added[1] += number
+            if why:
+                self._lost.append(f"{log.name}: {why}")
+        LeRobotSource(path)
+
+    def _write(self, path: Path, info: Info) -> None:
+        raw = info.raw
+        texts = [self._tasks[number] for number in sorted(self._tasks)]
+        others = {name: value for name, value in raw.items() if name not in OF_VERSIONS}
+        splits, end = others.get("splits"), f":{len(self.episodes)}"
+        if not isinstance(splits, dict) or not any(str(s).endswith(end) for s in splits.values()):
+            others.pop("splits", None)
+        settings = Settings(
+            info.features_as_said,
+            self._schema,
+            info.fps,
+            raw.get("robot_type"),
+            "train",
+            texts,
+            data_files_size_in_mb=raw.get("data_files_size_in_mb", 100),
+            video_files_size_in_mb=raw.get("video_files_size_in_mb", 200),
+            chunks_size=info.chunks_size,
+            others=others,
+        )
+        stored = (self._stored_statistics(episode) for episode in self.episodes)
+        like = next(filter(None, stored), {})
+        with dataset_files("v3.0" if info.is_v3 else "v2.1", path, settings) as files:
+            for number, episode in enumerate(self.episodes):
+                with source_errors(episode.file, episode=episode_key(episode.index)):
+                    rows = self._rows(episode, info, like)
+                files.add(rows)
+                extras = self._root / layout.EXTRAS.format(episode_index=episode.index)
+                if extras.is_dir():
+                    shutil.copytree(extras, path / layout.EXTRAS.format(episode_index=number))
+            files.finish({})
+        kept, left_out = other_files(epath.Path(self._root))
+        for name in [*kept, *left_out]:
+            if name not in (layout.STATS, *self._undone):
+                (path / name).parent.mkdir(exist_ok=True)
+                shutil.copyfile(self._root / name, path / name)
+        if (self._root / layout.SIDECAR).exists():
+            if [episode.index for episode in self.episodes] == [*range(self._num_said)]:
+                shutil.copytree(self._root / layout.SIDECAR, path / layout.SIDECAR)
+            else:
+                self._lost.append(f"{layout.SIDECAR}: it is of other episodes")
+
+    def _read(self, path: str, begin: int, end: int) -> Any:
+        """Reads rows, with a reader that goes on where it was last."""
+        rows = self._opened.pop(path, None) or ParquetRows(path)
+        self._opened = {**dict([*self._opened.items()][-2:]), path: rows}
+        return rows.read(begin, end)
+
+    def _stored_statistics(self, episode: _Episode) -> dict[str, Statistics]:
+        """Those that the table has of an episode, if it says how many rows it has, too."""
+        said = self._said.get(episode.index, {})
+        if not episode.row or said.get("length") != episode.length:
+            return {}
+        if episode.index in self._places:
+            path, place = self._places[episode.index]
+            said = self._read(path, place, place + 1).to_pylist()[0]
+        return statistics_in(said)
+
+    def _rows(self, episode: _Episode, info: Info, like: Mapping[str, Statistics]) -> Rows:
+        end = episode.begin + episode.length
+        table = self._read(os.fspath(episode.file), episode.begin, end).cast(self._schema)
+        tasks = [""] * episode.length
+        if self._task_column:
+            tasks = [self._tasks[number] for number in table["task_index"].to_pylist()]
+        frames = {name: make() for name, make in episode.frames.items()}
+        if not info.is_v3:
+            frames = {name: _clip_of(each, episode.length) for name, each in frames.items()}
+        statistics = self._stored_statistics(episode)
+        if not statistics:
+            statistics = shaped_like(_statistics(table, frames, info, episode, like), like)
+        columns = dict(zip(table.schema.names, table.columns))
+        return Rows(columns, tasks, statistics, frames, layout.others_of(episode.row))
+
+
+def _placed(row: Mapping[str, Any], length: int, info: Info) -> Mapping[str, Any]:
+    """Where the frames of an episode are, if they are as many as its rows; else nothing.
+
+    Args:
+      row: What the table says, of another number of rows.
+      length: How many rows there are.
+      info: What `info.json` says.
+    """
+    for camera in info.videos if info.is_v3 else ():
+        begin, end = (row.get(name) for name in layout.video_columns(camera)[2:])
+        if begin is None or end is None or round((end - begin) * info.fps) != length:
+            return {}
+    return {**row, "length": length}
+
+
+def _number(row: Mapping[str, Any], name: str) -> int:
+    value = row.get(name)
+    if type(value) is not int:
+        raise SourceError(f"{value!r:.100}, expected a number", file=name)
+    return value
+
+
+def _frames(video: VideoFile, begin: int, number: int) -> Callable[[], Frames]:
+    return lambda: video.span(begin, begin + number)
+
+
+def _clip_of(frames: Frames, number: int) -> Clip:
+    if isinstance(frames, Clip):
+        return frames
+    begin = int(np.flatnonzero(frames.video.index()[1].frames == frames.first)[0])
+    return frames.video.clip(begin, begin + number)
+
+
+def _encoded(images: Sequence[Path], fps: int) -> Clip:
+    """A clip of images that LeRobot had not encoded yet, as it would encode them."""
+    pictures = [import_extra("PIL.Image").open(image).convert("RGB") for image in images]
+    frames = [np.asarray(picture) for picture in pictures]
+    return encoded(frames, Video(codec="av1", fps=fps, gop=2), frames[0].shape)
+
+
+def _statistics(
+    table: Any,
+    frames: Mapping[str, Frames],
+    info: Info,
+    episode: _Episode,
+    like: Mapping[str, Statistics],
+) -> dict[str, Statistics]:
+    """The statistics of an episode that no table has any of."""
+    found = clip_statistics({name: _clip_of(each, episode.length) for name, each in frames.items()})
+    for field in table.schema:
+        column = column_of(field, info.features.get(field.name))
+        if column.kind == "numbers":
+            damage = lambda what, row=None: SourceError(what, file=episode.file, row=row)  # noqa: E731
+            values = values_of(column, table[field.name], damage)
+            found[field.name] = of_column_like(values, like.get(field.name))
+        elif column.kind == "image":
+            files = table[field.name].combine_chunks().field("bytes").to_pylist()
+            chosen = [files[row] for row in sampled_frames(len(files))]
+            images = [decoded(data, image_field(data)) for data in chosen]
+            found[field.name] = of_images(images, scale=255 if images[0].dtype == np.uint8 else 1)
+    return found

@@ -1,0 +1,615 @@
+"""What a killed recorder left of a LeRobot dataset is recovered, and no more than that."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import camera_arm
+import foreign_readers
+import killed_lerobot
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import raw_lerobot as raw
+from PIL import Image
+
+import rlds.sources
+from rlds.formats.lerobot import unfinished_parquet
+from rlds.recording.recovering import recover
+from rlds.sources import SourceError
+from rlds_tools.command_line.commands import run
+
+DATA = "data/chunk-000/file-{:03d}.parquet"
+TABLE = "meta/episodes/chunk-000/file-000.parquet"
+VIDEO = "videos/{}/chunk-000/file-{:03d}.mp4"
+VIDEO_2 = "videos/chunk-000/{}/episode_{:06d}.mp4"
+DATA_2 = "data/chunk-000/episode_{:06d}.parquet"
+# In LeRobot's own sets, an episode has one task.
+OWN_TASKS = {1: 1, 2: 0}
+
+
+def one_task(lengths):
+    data = raw.episodes(lengths)
+    for found in data:
+        found["task_index"] = np.full_like(found["task_index"], found["episode_index"][0] % 2)
+    return data
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory):
+    """A dataset of each version: three episodes, two cameras."""
+    path = tmp_path_factory.mktemp("lerobot")
+    codecs = {raw.TOP: "h264", raw.DEPTH: "depth"}
+    raw.write_v3(path / "v3", codecs=codecs, columns_of=one_task)
+    raw.write_v2(path / "v2", codecs=codecs)
+    return {name: (path / name, values(path / name)) for name in ("v3", "v2")}
+
+
+def values(path):
+    """All that is in each episode, but its numbers."""
+    episodes = rlds.sources.open(path, video="frames")
+    found = []
+    for index in range(len(episodes)):
+        columns = dict(rlds_leaves(episodes.columns(index)))
+        for name in ("episode_index", "index", "task_index"):
+            columns.pop(name)
+        found.append(columns)
+    return found
+
+
+def rlds_leaves(tree, path=""):
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from rlds_leaves(value, f"{path}{name}/")
+        else:
+            yield f"{path}{name}", value
+
+
+def tree(path):
+    return {file.relative_to(path): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def cut(path, name, size=None):
+    data = (path / name).read_bytes()
+    (path / name).write_bytes(data[: len(data) // 2 if size is None else size])
+
+
+def no_footers(path, *names):
+    for name in names:
+        raw.without_footer(path / name)
+
+
+def change_json(path, name, **values):
+    said = json.loads((path / name).read_text())
+    (path / name).write_text(json.dumps({**said, **values}))
+
+
+def change_table(path, function):
+    rows = pq.read_table(path / TABLE).to_pylist()
+    pq.write_table(pa.Table.from_pylist(function(rows)), path / TABLE)
+
+
+def fewer_frames(path, name, episodes, dropped=0, more=()):
+    """Writes a video again, with frames dropped or added."""
+    parts = [raw.frames(raw.TOP, index, raw.LENGTHS[index]) for index in episodes]
+    parts[0] = np.delete(parts[0], [*range(dropped)], axis=0)
+    raw.write_video(path / name, [*parts, *more], "h264")
+
+
+def images(path, index, skip=()):
+    for row, image in enumerate(raw.frames(raw.TOP, index, raw.LENGTHS[index])):
+        if row not in skip:
+            file = path / f"images/{raw.TOP}/episode-{index:06d}/frame-{row:06d}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(file)
+
+
+def lines(path, name, number):
+    text = (path / name).read_text().splitlines(keepends=True)
+    (path / name).write_text("".join(text[:number]))
+
+
+def no_table(path):
+    shutil.rmtree(path / "meta/episodes")
+
+
+# --- Kinds of damage, and which episodes are there afterwards, and what is said.
+
+
+def data_without_footers(path):
+    no_footers(path, DATA.format(0), DATA.format(1))
+
+
+def table_without_footer(path):
+    no_footers(path, TABLE)
+
+
+def killed_after_some(path):  # State B.
+    data_without_footers(path)
+    no_table(path)
+    (path / "tmpabc").mkdir()
+
+
+def killed_in_tables(path):  # State E: rows and frames are there, and no number says so.
+    no_footers(path, DATA.format(1))
+    change_table(path, lambda rows: rows[:2])
+    change_json(path, "meta/info.json", total_episodes=2, total_frames=12)
+
+
+def killed_between_cameras(path):  # State D.
+    killed_in_tables(path)
+    (path / VIDEO.format(raw.TOP, 1)).unlink()
+
+
+def killed_before_video(path):  # State F.
+    killed_in_tables(path)
+    for camera in (raw.TOP, raw.DEPTH):
+        (path / VIDEO.format(camera, 1)).unlink()
+
+
+def killed_in_rows(path):
+    no_table(path)
+    no_footers(path, DATA.format(1))
+    cut(path, DATA.format(1), (path / DATA.format(1)).stat().st_size - 100)
+
+
+def surplus_frames(path):
+    no_table(path)
+    (path / DATA.format(1)).unlink()
+    fewer_frames(path, VIDEO.format(raw.TOP, 0), (0, 1), more=[raw.frames(raw.TOP, 2, 6)])
+    shutil.rmtree(path / "videos" / raw.DEPTH / "chunk-000/file-001.mp4", ignore_errors=True)
+
+
+def images_left(path):
+    killed_between_cameras(path)
+    images(path, 2)
+
+
+def some_images_left(path):
+    killed_between_cameras(path)
+    images(path, 2, skip=[3])
+
+
+def encoded_left(path):
+    killed_in_tables(path)
+    for camera in (raw.TOP, raw.DEPTH):
+        folder = path / f"tmp{camera[-5:]}"
+        folder.mkdir()
+        os.rename(path / VIDEO.format(camera, 1), folder / f"{camera}_streaming.mp4")
+
+
+def half_encoded_left(path):
+    encoded_left(path)
+    [file] = path.glob(f"tmp*/{raw.TOP}_streaming.mp4")
+    cut(path, file.relative_to(path))
+
+
+def dropped_frame(path):
+    killed_after_some(path)
+    fewer_frames(path, VIDEO.format(raw.TOP, 0), (0, 1), dropped=1)
+
+
+def dropped_frame_that_the_table_hides(path):
+    fewer_frames(path, VIDEO.format(raw.TOP, 0), (0, 1), dropped=1)
+
+
+def cut_video(path):
+    cut(path, VIDEO.format(raw.TOP, 0))
+
+
+def lost_video(path):
+    (path / VIDEO.format(raw.DEPTH, 1)).unlink()
+
+
+def lost_rows(path):
+    (path / DATA.format(0)).unlink()
+
+
+def lost_rows_and_no_table(path):
+    lost_rows(path)
+    no_table(path)
+
+
+def contradicted_row(path):
+    change_table(path, lambda rows: [{**rows[0], "length": 9}, *rows[1:]])
+
+
+def shifted_rows(path):
+    table = pq.read_table(path / DATA.format(1))
+    place = table.schema.get_field_index("frame_index")
+    table = table.set_column(place, table.schema.field(place), pa.array([0, 1, 3, 4, 5, 6]))
+    pq.write_table(table, path / DATA.format(1))
+
+
+def empty_info(path):
+    (path / "meta/info.json").write_text("")
+
+
+def half_info(path):
+    cut(path, "meta/info.json")
+
+
+def no_info(path):
+    (path / "meta/info.json").unlink()
+
+
+def other_counts(path):
+    change_json(path, "meta/info.json", total_episodes=7, total_frames=1)
+
+
+def other_lengths(path):
+    def change(rows):
+        return [{**row, "length": row["length"] + (row["episode_index"] == 2)} for row in rows]
+
+    change_table(path, change)
+
+
+def tasks_without_footer(path):
+    no_footers(path, "meta/tasks.parquet")
+
+
+def no_tasks(path):
+    (path / "meta/tasks.parquet").unlink()
+
+
+def no_tasks_and_no_table(path):
+    no_tasks(path)
+    killed_after_some(path)
+
+
+def half_statistics(path):
+    cut(path, "meta/stats.json")
+
+
+def half_a_line(path):
+    cut(path, "meta/episodes.jsonl", (path / "meta/episodes.jsonl").stat().st_size - 9)
+
+
+def no_lines(path):
+    lines(path, "meta/episodes.jsonl", 2)
+    lines(path, "meta/episodes_stats.jsonl", 1)
+
+
+def cut_video_2(path):
+    no_lines(path)
+    cut(path, VIDEO_2.format(raw.TOP, 2))
+
+
+def data_without_footer_2(path):
+    no_lines(path)
+    no_footers(path, DATA_2.format(2))
+
+
+def half_info_2(path):
+    half_info(path)
+
+
+def surplus_frames_2(path):
+    no_lines(path)
+    file = VIDEO_2.format(raw.TOP, 2)
+    fewer_frames(path, file, (2,), more=[raw.frames(raw.TOP, 1, 3)])
+
+
+ALL = [0, 1, 2]
+DAMAGE = {
+    data_without_footers: (ALL, "file-000.parquet: no footer"),
+    table_without_footer: (ALL, "no row of episode_000000 to episode_000002"),
+    killed_after_some: (ALL, "tmpabc: a folder of an encoder"),
+    killed_in_tables: (ALL, "total_frames is 12, and 18 are whole"),
+    killed_between_cameras: ([0, 1], "as many frames of observation.images.top"),
+    killed_before_video: ([0, 1], "of observation.images.top, observation.images.depth"),
+    killed_in_rows: ([0, 1], "bytes at its end, which are no whole rows"),
+    surplus_frames: ([0, 1], "6 frames more than rows"),
+    images_left: (ALL, "images that are in no video"),
+    some_images_left: ([0, 1], "as many frames of observation.images.top"),
+    encoded_left: (ALL, "an encoder that was killed"),
+    half_encoded_left: ([0, 1], "as many frames of observation.images.top"),
+    dropped_frame: ([], "which were dropped is not known"),
+    dropped_frame_that_the_table_hides: ([2], "which were dropped is not known"),
+    cut_video: ([2], "as many frames of observation.images.top"),
+    lost_video: ([0, 1], "file-001.mp4: does not exist"),
+    lost_rows: ([2], "the table has a row of it, but its rows are not there"),
+    lost_rows_and_no_table: ([], "not as many frames"),
+    contradicted_row: (ALL, "the table says 9 rows"),
+    shifted_rows: ([0, 1], "has rows of it that are not its next ones"),
+    empty_info: (ALL, "meta/info.json: "),
+    half_info: (ALL, "meta/info.json: "),
+    no_info: (ALL, "meta/info.json: does not exist"),
+    other_counts: (ALL, "total_episodes is 7, and 3 are whole"),
+    other_lengths: (ALL, "the table says 7 rows"),
+    tasks_without_footer: (ALL, "meta/tasks.parquet: "),
+    no_tasks: (ALL, "meta/tasks.parquet: does not exist"),
+    no_tasks_and_no_table: (ALL, "the text of task 1; it is 'task 1' now"),
+    half_statistics: (ALL, "meta/stats.json: "),
+    half_a_line: (ALL, "meta/episodes.jsonl, line 3: "),
+    no_lines: (ALL, "no row of episode_000002"),
+    cut_video_2: ([0, 1], "as many frames of observation.images.top"),
+    data_without_footer_2: (ALL, "episode_000002.parquet: "),
+    half_info_2: (ALL, "meta/info.json: "),
+    surplus_frames_2: (ALL, "3 frames more than rows"),
+}
+OF_2 = {half_a_line, no_lines, cut_video_2, data_without_footer_2, half_info_2, surplus_frames_2}
+# Frames that were encoded again are not the same; and texts that nothing says.
+DIFFER = {
+    **dict.fromkeys([images_left, surplus_frames], "observation/images/top"),
+    surplus_frames_2: "observation/images/top",
+    no_tasks_and_no_table: "language_instruction",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
+def test_what_is_there_is_recovered(sets, tmp_path, damage):
+    whole, wanted = sets["v2" if damage in OF_2 else "v3"]
+    path = shutil.copytree(whole, tmp_path / "set")
+    damage(path)
+    before = tree(path)
+    kept, said = DAMAGE[damage]
+    planned = recover(path, dry_run=True)
+    assert planned.is_changed
+    assert planned.num_episodes == len(kept), planned
+    assert said in str(planned)
+    if not kept:
+        with pytest.raises(SourceError, match="no episode can be recovered"):
+            recover(path, tmp_path / "mended")
+        assert not (tmp_path / "mended").exists()
+        assert tree(path) == before
+        return
+    done = recover(path, tmp_path / "mended")
+    assert (done.num_episodes, done.num_steps) == (planned.num_episodes, planned.num_steps)
+    assert tree(path) == before
+    found = values(tmp_path / "mended")
+    assert len(found) == len(kept)
+    for index, columns in zip(kept, found):
+        assert columns.keys() == wanted[index].keys()
+        for name, column in columns.items():
+            if name == DIFFER.get(damage):
+                continue
+            assert np.array_equal(column, wanted[index][name]), (index, name)
+            assert column.dtype == wanted[index][name].dtype
+    if damage is images_left:
+        off = found[2]["observation/images/top"].astype(int)
+        off -= raw.frames(raw.TOP, 2, 6)
+        assert np.abs(off).mean() < 12
+    assert not recover(tmp_path / "mended", dry_run=True).is_changed
+    assert run(["validate", str(tmp_path / "mended")]) == 0
+
+
+def test_in_place_and_what_it_says(sets, tmp_path, capsys):
+    path = shutil.copytree(sets["v3"][0], tmp_path / "set")
+    raw.write_modality(path)
+    raw.write_extras(path)
+    assert run(["recover", str(path), "--dry-run"]) == 0
+    assert "nothing to recover in 3 episodes, 18 steps" in capsys.readouterr().out
+    killed_between_cameras(path)
+    lost_rows(path)
+    before = tree(path)
+    assert run(["validate", str(path)]) == 1
+    shown = capsys.readouterr().out
+    assert "as many frames of observation.images.top" in shown
+    assert f"hint: `rlds recover {path} -o COPY`" in shown
+    assert run(["recover", str(path)]) == 1
+    assert "--in-place" in capsys.readouterr().err
+    assert run(["recover", str(path), "--in-place", "--dry-run"]) == 2
+    with pytest.raises(SourceError, match="no episode can be recovered"):
+        recover(path, in_place=True)
+    assert tree(path) == before
+    shutil.copy(sets["v3"][0] / DATA.format(0), path / DATA.format(0))
+    before = tree(path)
+    capsys.readouterr()
+    assert run(["recover", str(path), "--in-place"]) == 0
+    assert "lost: episode_000002" in capsys.readouterr().out
+    assert tree(tmp_path / "set.old") == before
+    assert len(values(path)) == 2
+    assert json.loads((path / "meta/modality.json").read_text()) == raw.MODALITY
+    assert (path / "extras/episode_1/ep_meta.json").exists()
+    assert not (path / "extras/episode_2").exists()
+    for arguments in ({}, {"in_place": True, "dry_run": True}):
+        with pytest.raises(ValueError, match="pass either"):
+            recover(path, **arguments)
+    with pytest.raises(ValueError, match="is in the dataset"):
+        recover(path, path / "copy")
+
+
+def test_statistics_are_those_of_lerobot_or_made_anew(sets, tmp_path):
+    whole, _ = sets["v3"]
+    path = shutil.copytree(whole, tmp_path / "set")
+    killed_after_some(path)
+    recover(path, tmp_path / "mended")
+    old, new = (pq.read_table(p / TABLE).to_pylist() for p in (whole, tmp_path / "mended"))
+    for name in ("mean", "std", "min", "max"):
+        assert np.allclose(old[1][f"stats/action/{name}"], new[1][f"stats/action/{name}"])
+    assert np.shape(new[0][f"stats/{raw.TOP}/mean"]) == (3, 1, 1)
+    assert np.shape(new[0][f"stats/{raw.IMAGE}/mean"]) == (3, 1, 1)
+
+
+def test_without_footer_and_without_info_an_error_says_what_to_do(sets, tmp_path):
+    path = shutil.copytree(sets["v3"][0], tmp_path / "set")
+    data_without_footers(path)
+    empty_info(path)
+    with pytest.raises(SourceError, match="put a copy of the info"):
+        recover(path, dry_run=True)
+    shutil.copy(sets["v3"][0] / "meta/info.json", path / "meta/info.json")
+    assert recover(path, dry_run=True).num_episodes == 3
+
+
+# --- Rows without a footer
+
+
+def test_pages_of_large_groups_are_told_apart(tmp_path):
+    rng = np.random.default_rng(0)
+    number = 90_000
+    schema = pa.schema(
+        [
+            ("a", pa.list_(pa.float32(), 3)),
+            ("b", pa.bool_()),
+            ("c", pa.bool_()),
+            ("s", pa.string()),
+            ("i", pa.int64()),
+        ]
+    )
+    values = rng.standard_normal(3 * number).astype(np.float32)
+    table = pa.table(
+        {
+            "a": pa.FixedSizeListArray.from_arrays(pa.array(values), 3),
+            "b": rng.integers(0, 2, number).astype(bool),
+            "c": rng.integers(0, 2, number).astype(bool),
+            "s": [f"text {row}" for row in range(number)],
+            "i": np.arange(number),
+        },
+        schema=schema,
+    )
+    file = tmp_path / "whole.parquet"
+    with pq.ParquetWriter(file, schema) as writer:
+        for begin, end in ((0, 60_000), (60_000, 60_007), (60_007, number)):
+            writer.write_table(table.slice(begin, end - begin))
+    raw.without_footer(file)
+    data, leaves = file.read_bytes(), unfinished_parquet.leaves_of(schema, {})
+    for size, rows in ((len(data), number), (len(data) - 1, 60_007), (len(data) // 3, 0)):
+        made = tmp_path / "made.parquet"
+        found, rest = unfinished_parquet.finish_parquet(data[:size], made, schema, leaves)
+        assert found == rows
+        assert (rest == 0) == (size == len(data))
+        assert pq.read_table(made).equals(table.slice(0, rows))
+
+
+def test_any_cut_gives_whole_groups_and_hostile_bytes_none(sets, tmp_path):
+    file = sets["v3"][0] / DATA.format(0)
+    table, data = pq.read_table(file), file.read_bytes()
+    leaves = unfinished_parquet.leaves_of(
+        table.schema,
+        {
+            name: unfinished_parquet.Feature.from_json(name, said)
+            for name, said in raw.FEATURES.items()
+        },
+    )
+    made, seen = tmp_path / "made.parquet", set()
+    for size in range(4, len(data), 41):
+        rows, _ = unfinished_parquet.finish_parquet(data[:size], made, table.schema, leaves)
+        seen.add(rows)
+        assert rows in (0, 7, 12)
+        assert pq.read_table(made).equals(table.slice(0, rows))
+    assert seen == {0, 7, 12}
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        broken = bytearray(data)
+        for place in rng.integers(4, len(data), 3):
+            broken[place] = rng.integers(256)
+        unfinished_parquet.finish_parquet(bytes(broken), made, table.schema, leaves)
+    with pytest.raises(SourceError, match="no Parquet file"):
+        unfinished_parquet.finish_parquet(b"", made, table.schema, leaves)
+
+
+# --- What our own recorder left
+
+_RECORDER = """
+import os, sys
+sys.path.insert(0, {support!r})
+import numpy as np
+from camera_arm import Arm
+import envlogger
+from envlogger import Video
+from rlds.recording import LeRobotBackendWriter
+
+env = envlogger.EnvLogger(
+    Arm(), backend=LeRobotBackendWriter, data_directory={path!r}, fps=30, task="pick",
+    video={{"top": Video(quality=5, gop=5)}},
+)
+for number in range({finished}):
+    timestep = env.reset()
+    while not timestep.last():
+        timestep = env.step(np.full(2, number, np.float32))
+if {steps}:
+    env.reset()
+    for _ in range({steps}):
+        env.step(np.full(2, 9, np.float32))
+env.flush()
+os._exit(1)
+"""
+
+
+def record_and_die(path, finished, steps):
+    support = os.path.dirname(camera_arm.__file__)
+    values = {"support": support, "path": os.fspath(path), "finished": finished, "steps": steps}
+    script = textwrap.dedent(_RECORDER.format(**values))
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 1
+
+
+@pytest.mark.parametrize(("finished", "steps"), [(1, 11), (0, 11), (1, 0)])
+def test_the_running_episode_of_our_recorder_is_added(tmp_path, finished, steps):
+    path = tmp_path / "robot"
+    record_and_die(path, finished, steps)
+    found = recover(path, dry_run=True)
+    assert found.is_changed == bool(steps)
+    assert found.num_episodes == finished
+    before = tree(path)
+    done = recover(path, tmp_path / "mended")
+    assert tree(path) == before
+    number = finished + bool(steps)
+    assert (done.num_episodes, done.lost) == (number, ())
+    episodes = rlds.sources.open(tmp_path / "mended", video="frames")
+    assert len(episodes) == number
+    if steps:
+        last = episodes.columns(number - 1)
+        # The camera is flushed at its keys.
+        assert 5 < len(last["action"]) <= 11
+        assert last["action"].tolist() == [[9, 9]] * len(last["action"])
+        assert {*last["language_instruction"].tolist()} == {"pick"}
+        frame = last["observation"]["top"][4].astype(int)
+        assert np.abs(frame - camera_arm.Arm().frames(4)[0]).mean() < 12
+    assert not recover(tmp_path / "mended", dry_run=True).is_changed
+
+
+# --- LeRobot itself, killed
+
+_READ = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import killed_lerobot as killed
+import numpy as np
+from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+dataset = LeRobotDataset("me/set", root=sys.argv[2])
+for number in range(len(dataset)):
+    row = dataset[number]
+    episode, place = int(row["episode_index"]), int(row["frame_index"])
+    assert np.array_equal(row["observation.state"].numpy(), killed.state_of(episode, place))
+    assert row["task"] == killed.TASKS[episode % 2]
+    for camera, name in enumerate(killed.CAMERAS):
+        image = row[name].numpy().transpose(1, 2, 0) * 255
+        assert killed.number_in(image) == (camera, episode, place)
+print(dataset.num_episodes)
+"""
+
+
+@pytest.mark.slow
+def test_lerobot_is_killed(tmp_path):
+    foreign_readers.run("lerobot", "print(1)")
+    command = [foreign_readers.PYTHON, killed_lerobot.__file__, tmp_path / "sets"]
+    subprocess.run([*command, "--kills", "8", "--seed", str(os.getpid())], check=True, timeout=300)
+    for notes in sorted((tmp_path / "sets").glob("*.json")):
+        said, mended = json.loads(notes.read_text()), tmp_path / notes.stem
+        if not said["done"]:
+            continue
+        done = recover(notes.with_suffix(""), mended)
+        assert said["done"] <= done.num_episodes <= said["begun"], done
+        check_killed(mended, done.num_episodes)
+        support = os.path.dirname(killed_lerobot.__file__)
+        assert foreign_readers.run("lerobot", _READ, support, mended) == done.num_episodes
+
+
+def check_killed(path, number):
+    episodes = rlds.sources.open(path, video="frames")
+    assert len(episodes) == number
+    for index in range(number):
+        columns = episodes.columns(index)
+        assert len(columns["action"]) == killed_lerobot.NUM_FRAMES
+        for row in range(killed_lerobot.NUM_FRAMES):
+            state = columns["observation"]["state"][row]
+            assert np.array_equal(state, killed_lerobot.state_of(index, row))
+            for camera, name in enumerate(("top", "wrist")):
+                image = columns["observation"]["images"][name][row]
+                assert killed_lerobot.number_in(image) == (camera, index, row)
