@@ -41,7 +41,7 @@ class Video:
       fps: How many frames a second has, for what plays the video.
       gop: How many frames a group of pictures has: a frame is decoded from the first of its group.
       preset: How hard the encoder tries, by its own names: "superfast", or "12" of AV1, by default.
-      delays: Whether the encoder of AV1 may keep frames back and look ahead: a quarter smaller with
+      delays: Whether the encoder may keep frames back and look ahead: smaller, AV1 by a quarter with
         short groups, but not for what is recorded.
 
     Raises:
@@ -61,7 +61,7 @@ class Video:
             raise ValueError(f"codec: got {self.codec!r}, expected one of {', '.join(_CODECS)}")
         if self.lossless and (self.codec != "h264" or self.quality is not None):
             raise ValueError("lossless: only h264 is, and it has no quality")
-        for name, least, most in (("quality", 0, 63), ("fps", 1, 1000), ("gop", 1, 10_000)):
+        for name, least, most in (("quality", 0, 63), ("fps", 0.01, 1000), ("gop", 1, 10_000)):
             number = getattr(self, name)
             if number is not None and not least <= number <= most:
                 raise ValueError(f"{name}: got {number}, expected {least} to {most}")
@@ -96,7 +96,9 @@ class Video:
             options["svtav1-params"] = "fast-decode=0" if self.delays else at_once
             return name, "yuv420p", options
         is_odd = shape[0] % 2 or shape[1] % 2
-        return name, "yuv444p" if is_odd else "yuv420p", {**options, "tune": "zerolatency"}
+        if not self.delays:
+            options["tune"] = "zerolatency"
+        return name, "yuv444p" if is_odd else "yuv420p", options
 
     def described(self, shape: tuple[int, ...]) -> dict[str, Any]:
         """Returns all that there is to know of the video, in the types of JSON."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from fractions import Fraction
+from collections.abc import Iterable
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Self
 
 import numpy as np
 
-from rlds_ecosystem import import_extra
+from rlds.video.encoding import StreamWriter
+from rlds_ecosystem.video_codec import FrameEncoder, Video
 
 __all__ = ["VideoWriter"]
+
+_SLOWEST, _FASTEST, _GOP = 0.01, 1000, 60
 
 
 class VideoWriter:
@@ -33,38 +36,31 @@ class VideoWriter:
         frames_per_second: float = 30,
         crf: int = 23,
     ) -> None:
-        self._av = import_extra("av")
-        self._rate = Fraction(frames_per_second).limit_denominator(1000)
-        options = {}
-        if isinstance(target, str | os.PathLike):
-            target = os.fspath(target)
-            options = {"movflags": "+faststart"}  # Which takes opening the file again.
-        self._container = self._av.open(target, "w", format="mp4", options=options)
-        self._crf = crf
-        self._stream: Any = None
+        fps = min(max(frames_per_second, _SLOWEST), _FASTEST)
+        self._video = Video("h264", crf, fps=fps, gop=_GOP, preset="medium", delays=True)
+        # To have its head in front, the file is opened again.
+        movflags = "+faststart" if isinstance(target, str | os.PathLike) else ""
+        self._file = StreamWriter(target, "h264", fps, movflags)
+        self._encoder: FrameEncoder | None = None
 
     def add(self, frame: np.ndarray) -> None:
         """Adds a frame, uint8 `[height, width, 3]`; all are of the same shape."""
         height, width = frame.shape[:2]
-        if self._stream is None:
-            self._stream = self._container.add_stream("libx264", rate=self._rate)
-            self._stream.width, self._stream.height = width + width % 2, height + height % 2
-            self._stream.pix_fmt = "yuv420p"
-            self._stream.options = {"crf": str(self._crf)}
-        padding = ((0, height % 2), (0, width % 2), (0, 0))
-        padded = np.ascontiguousarray(np.pad(frame, padding, mode="edge"))
-        self._write(self._av.VideoFrame.from_ndarray(padded, format="rgb24"))
+        padded = np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+        if self._encoder is None:
+            self._encoder = FrameEncoder(self._video, padded.shape)
+        self._write(self._encoder.put(padded))
 
-    def _write(self, frame: Any) -> None:
-        for packet in self._stream.encode(frame):
-            self._container.mux(packet)
+    def _write(self, packets: Iterable[tuple[bytes, bool]]) -> None:
+        for packet, is_key in packets:
+            self._file.add(packet, is_key)
 
     def close(self) -> None:
         """Finishes the file; further calls do no harm."""
-        if self._stream is not None:
-            self._write(None)
-            self._stream = None
-        self._container.close()
+        if self._encoder is not None:
+            self._write(self._encoder.close())
+            self._encoder = None
+        self._file.close()
 
     def __enter__(self) -> Self:
         return self

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import IO, Any, Self
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from rlds.video.packets import video_errors
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.video_codec import FrameEncoder, Video
 
-__all__ = ["clip_of", "encoded", "packets_for_steps", "stream_packets"]
+__all__ = ["StreamWriter", "clip_of", "encoded", "packets_for_steps", "stream_packets"]
 
 # By codec: what FFmpeg calls its packets without a container, and what makes them of those of mp4.
 _STREAMS = {"h264": "h264", "av1": "obu"}
@@ -37,23 +38,66 @@ def clip_of(packets: Sequence[bytes], is_key: np.ndarray, codec: str, fps: float
     Raises:
       SourceError: They are no such packets.
     """
-    av = import_extra("av")
-    output, base = io.BytesIO(), 1 / (Fraction(fps).limit_denominator(1000) * _TICKS)
-    options = {"fflags": "+bitexact", "video_track_timescale": str(base.denominator)}
-    group = packets[: int(np.flatnonzero([*is_key[1:], True])[0]) + 1]
-    with (
-        video_errors("video"),
-        av.open(io.BytesIO(b"".join(group)), format=_STREAMS[codec]) as stream,
-        av.open(output, "w", format="mp4", options=options) as container,
-    ):
-        track = container.add_stream_from_template(stream.streams.video[0], opaque=True)
-        for number, content in enumerate(packets):
-            packet = av.Packet(content)
-            packet.stream, packet.time_base, packet.duration = track, base, _TICKS
-            packet.pts = packet.dts = number * _TICKS
-            packet.is_keyframe = bool(is_key[number])
-            container.mux(packet)
+    output = io.BytesIO()
+    with StreamWriter(output, codec, fps) as writer:
+        for number, packet in enumerate(packets):
+            writer.add(packet, bool(is_key[number]))
     return Clip(output.getvalue(), 0, len(packets))
+
+
+class StreamWriter:
+    """Puts packets into an mp4 file as encoders give them, see `clip_of`; a context manager.
+
+    Args:
+      target: The file, or its path.
+      codec: "h264" or "av1".
+      fps: How many frames a second has.
+      movflags: How FFmpeg arranges the file.
+    """
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str] | IO[bytes],
+        codec: str,
+        fps: float,
+        movflags: str = "",
+    ) -> None:
+        self._av, self._codec = import_extra("av"), codec
+        self._base = 1 / (Fraction(fps).limit_denominator(1000) * _TICKS)
+        options = {"fflags": "+bitexact", "video_track_timescale": str(self._base.denominator)}
+        options |= {"movflags": movflags} if movflags else {}
+        target = os.fspath(target) if isinstance(target, os.PathLike) else target
+        self._file = self._av.open(target, "w", format="mp4", options=options)
+        self._track: Any = None
+        self._number = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def add(self, content: bytes, is_key: bool) -> None:
+        """Adds the packet of the next frame; decoding can begin with the first one.
+
+        Raises:
+          SourceError: It is no such packet.
+        """
+        with video_errors("video"):
+            if self._track is None:  # It says what the decoder needs.
+                with self._av.open(io.BytesIO(content), format=_STREAMS[self._codec]) as stream:
+                    [like] = stream.streams.video
+                    self._track = self._file.add_stream_from_template(like, opaque=True)
+            packet = self._av.Packet(content)
+            packet.stream, packet.time_base, packet.duration = self._track, self._base, _TICKS
+            packet.pts = packet.dts = self._number * _TICKS
+            packet.is_keyframe = is_key
+            self._file.mux(packet)
+        self._number += 1
+
+    def close(self) -> None:
+        """Completes the file; further calls do no harm."""
+        self._file.close()
 
 
 def stream_packets(clip: Clip) -> tuple[list[bytes], np.ndarray]:

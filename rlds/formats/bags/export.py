@@ -80,7 +80,7 @@ class McapExport(Export):
         if not rate > 0:
             raise ValueError(f"rate: got {rate}, expected steps in a second")
         if codec is not None and (cameras := encodable(episodes, clips=True)):
-            video = Video(codec, quality, fps=rate, gop=gop)
+            video = Video(codec, quality, fps=rate, gop=gop, delays=True)
             episodes = with_clips(episodes, video, cameras)
         super().__init__(episodes)
         self._rate = rate
