@@ -328,14 +328,10 @@ def recordings_in(root: Path) -> list[Path]:
     return sorted(found)
 
 
-def undone_files(root: Path) -> frozenset[str]:
-    """Returns the files of an episode that was not added when a process ended: its log is there.
-
-    Args:
-      root: The folder of the dataset.
-    """
+def undone_files(root: Path) -> list[str]:
+    """Returns the files of an episode that was not added when a process ended: its log is there."""
     is_counted, _, names = _journal(root)
-    return frozenset(() if is_counted else names)
+    return [] if is_counted else names
 
 
 def add_recording(root: Path, log: Path, copy: Path, fps: float | None) -> tuple[int, str]:

@@ -41,14 +41,14 @@ from rlds.formats.lerobot.feature_statistics import (
 )
 from rlds.formats.lerobot.layout import Info, episode_key
 from rlds.formats.lerobot.parquet_rows import ParquetRows, as_numpy
-from rlds.formats.lerobot.rlds_rows import decoded
 from rlds.formats.lerobot.salvaged_info import salvaged_info
-from rlds.formats.lerobot.small_files import other_files, read_bytes, task_text, walk
+from rlds.formats.lerobot.small_files import leftovers, other_files, read_bytes, task_text, walk
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.formats.lerobot.tables import data_schema, tasks_table
 from rlds.formats.lerobot.unfinished_parquet import finish_parquet, leaves_of
 from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds.recording.lerobot import add_recording, recordings_in, undone_files
+from rlds.sources.encoded_clips import pixels
 from rlds.video.container import Clip, VideoFile
 from rlds.video.encoding import encoded
 from rlds_ecosystem import import_extra, stores
@@ -87,16 +87,6 @@ class Recovered:
     def is_changed(self) -> bool:
         """Whether there was anything to recover."""
         return bool(self.faults or self.lost)
-
-    def __str__(self) -> str:
-        return "\n".join(
-            [
-                f"{self.path}: {self.num_episodes_before} -> {self.num_episodes} episodes, "
-                f"{self.num_steps_before} -> {self.num_steps} steps",
-                *(f"wrong: {what}" for what in self.faults),
-                *(f"lost: {what}" for what in self.lost),
-            ]
-        )
 
 
 def is_dataset(path: str | os.PathLike[str]) -> bool:
@@ -236,6 +226,7 @@ class _Remains:
         )
         if raw is None:
             raw = salvaged_info(self._root, is_v3=is_v3)
+            self._lost.append(f"{layout.INFO}: the robot, the names of elements, and further facts")
         return Info.from_json(raw, file, is_v3=is_v3)
 
     def _rows_of_table(self, info: Info) -> dict[int, dict[str, Any]]:
@@ -376,7 +367,7 @@ class _Remains:
         """Finds the frames of a video feature in each episode."""
         chunk, number, start, _ = layout.video_columns(camera)
         ends: dict[str, int] = {}
-        told: dict[str, list[tuple[_Episode, float]]] = {}
+        told: list[tuple[_Episode, str, float]] = []
         known = {e.index: e for e in self.episodes if e.row or not info.is_v3}
         waiting = [e for e in self.episodes if e.index not in known]
         rows = {
@@ -388,18 +379,16 @@ class _Remains:
             length = known[index].length if index in known else row.get("length") or 0
             ends[file] = max(ends.get(file, 0), round(begin * info.fps) + length)
             if index in known:
-                told.setdefault(file, []).append((known[index], begin))
-        for file, episodes in told.items():
-            video = self._video(file)
-            more = video.info.num_frames - ends[file] if video is not None else 0
-            if video is not None and more < 0 and not video.fault:
-                self._doubt(file, video.info.num_frames, [episode for episode, _ in episodes])
-            elif video is not None:
-                begins = [begin - 0.5 / info.fps for _, begin in episodes]
-                places = np.searchsorted(video.times, begins).tolist()
-                for (episode, _), place in zip(episodes, places):
-                    if video.info.num_frames - place >= episode.length:
-                        episode.frames[camera] = _frames(video, place, episode.length)
+                told.append((known[index], file, begin))
+        for episode, file, begin in told:
+            if (video := self._video(file)) is None:
+                continue
+            more = video.info.num_frames - ends[file]
+            place = int(np.searchsorted(video.times, begin - 0.5 / info.fps))
+            if more < 0 and not video.fault:
+                self._doubt(file, video.info.num_frames)
+            elif video.info.num_frames - place >= episode.length:
+                episode.frames[camera] = _frames(video, place, episode.length)
             if more > 0 and not info.is_v3:
                 self._surplus.append(f"{file}: {more} frames more than rows")
         if info.is_v3:
@@ -407,18 +396,16 @@ class _Remains:
             in_order = [e for number, e in enumerate(waiting, following) if e.index == number]
             self._find_in_order(info, camera, ends, in_order)
         for episode in self.episodes:
-            clip = None
-            if camera not in episode.frames and not (info.is_v3 and episode.row):
-                clip = self._left_frames(info, camera, episode)
-            if clip is not None:
+            if camera in episode.frames or (info.is_v3 and episode.row):
+                continue
+            if (clip := self._left_frames(info, camera, episode)) is not None:
                 episode.frames[camera] = clip
 
-    def _doubt(self, file: str, number: int, episodes: Sequence[_Episode]) -> None:
+    def _doubt(self, file: str, number: int) -> None:
         """Notes that no frame of a file is provably that of a row."""
-        names = ", ".join(episode_key(episode.index) for episode in episodes)
         self._faults.append(
-            f"{file}: {number} frames, which are less than the rows of {names}: which were dropped "
-            "is not known"
+            f"{file}: {number} frames, which are less than the rows of its episodes, and which "
+            "were dropped is not known"
         )
 
     def _find_in_order(
@@ -440,7 +427,7 @@ class _Remains:
             late = [e for e, clip in zip(waiting, own) if clip is None and e.index < self._num_said]
             is_short = bool(waiting) and (place < number or (bool(late) and file == files[-1]))
             if is_short and not video.fault:
-                self._doubt(file, number, [*(episode for episode, _ in first), *waiting])
+                self._doubt(file, number)
                 break
             for episode, begin in first:
                 episode.frames[camera] = _frames(video, begin, episode.length)
@@ -504,18 +491,11 @@ class _Remains:
     def _look_at_rest(self) -> None:
         """Looks at what a recorder leaves when it is killed."""
         known = {episode.index for episode in self.episodes}
-        for folder in sorted(self._root.glob("tmp*/")):
-            self._faults.append(f"{folder.name}: a folder of an encoder that was killed")
-        running: dict[str, int] = {}
-        for folder in sorted(self._root.glob(f"{_IMAGES}/*/episode*/")):
-            name = f"{_IMAGES}/*/{folder.name}"
-            running[name] = max(running.get(name, 0), sum(1 for _ in folder.iterdir()))
-        for name, number in running.items():
-            self._faults.append(f"{name}: images that are in no video")
-            if number and int(name[-6:]) not in known:
+        for name in leftovers(epath.Path(self._root)):
+            self._faults.append(f"{name}: left by a recorder that was killed")
+            if name.startswith(_IMAGES) and int(name[-6:]) not in known:
+                number = sum(1 for _ in (self._root / name).iterdir())
                 self._lost.append(f"{name}: {number} images, the rows of which were in memory only")
-        for log in self.recordings:
-            self._faults.append(f"{log.relative_to(self._root)}: an episode that was running")
 
     @contextlib.contextmanager
     def _noting(self, name: str, *, is_loss: bool = False) -> Iterator[None]:
@@ -546,9 +526,6 @@ class _Remains:
         raw = info.raw
         texts = [self._tasks[number] for number in sorted(self._tasks)]
         others = {name: value for name, value in raw.items() if name not in OF_VERSIONS}
-        splits, end = others.get("splits"), f":{len(self.episodes)}"
-        if not isinstance(splits, dict) or not any(str(s).endswith(end) for s in splits.values()):
-            others.pop("splits", None)
         settings = Settings(
             info.features_as_said,
             self._schema,
@@ -673,6 +650,6 @@ def _statistics(
         elif column.kind == "image":
             files = table[field.name].combine_chunks().field("bytes").to_pylist()
             chosen = [files[row] for row in sampled_frames(len(files))]
-            images = [decoded(data, image_field(data)) for data in chosen]
+            images = [pixels(data, image_field(data)) for data in chosen]
             found[field.name] = of_images(images, scale=255 if images[0].dtype == np.uint8 else 1)
     return found

@@ -1,7 +1,8 @@
-"""What a damaged `info.json` said: from its beginning, and from the data."""
+"""What a damaged `info.json` said, as far as the data and the videos say it, too."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ from etils import epath
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.cameras import described
 from rlds.formats.lerobot.columns import image_field
-from rlds.formats.lerobot.dataset_files import PATHS
+from rlds.formats.lerobot.dataset_files import PATHS, Version
 from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.formats.lerobot.small_files import walk
 from rlds.raw_files.untrusted import SourceError, source_errors
@@ -22,7 +23,7 @@ __all__ = ["salvaged_info"]
 
 
 def salvaged_info(root: Path, *, is_v3: bool) -> dict[str, Any]:
-    """Returns what `info.json` says, as far as it is known.
+    """Returns what `info.json` has to say for the rows and the frames to be read.
 
     Args:
       root: The folder of the dataset.
@@ -31,92 +32,39 @@ def salvaged_info(root: Path, *, is_v3: bool) -> dict[str, Any]:
     Raises:
       SourceError: No file says what the columns are.
     """
-    file = root / layout.INFO
-    begun = _begun(file.read_text(errors="replace")) if file.exists() else {}
+    rows = None
     for data in walk(epath.Path(root / "data"), ".parquet"):
-        try:
+        with contextlib.suppress(SourceError):
             rows = ParquetRows(data)
-        except SourceError:
-            continue
-        with source_errors(data):
-            features = _features_of(rows)
-            times = rows.read(0, min(rows.num_rows, 2))["timestamp"].to_pylist()
-        break
-    else:
+            break
+    if rows is None:
         raise SourceError(
             "damaged, and no data file has a footer that says what its columns are: put a copy of "
             "the info.json of a dataset that was recorded in the same way here, and recover again",
-            file=file,
+            file=root / layout.INFO,
         )
-    data_path, video_path = PATHS["v3.0" if is_v3 else "v2.1"]
-    features |= _videos_in(root, is_v3=is_v3)
-    known = begun.get("features")
-    known = known if isinstance(known, Mapping) else {}
-    return {
-        "fps": round(1 / (times[1] - times[0])) if len(times) > 1 else 0,
-        "data_path": data_path,
-        "video_path": video_path,
-        **begun,
-        "codebase_version": "v3.0" if is_v3 else "v2.1",
-        "features": {name: known.get(name, feature) for name, feature in features.items()},
-    }
-
-
-def _begun(text: str) -> dict[str, Any]:
-    """What the beginning of an object of JSON says, without the member that is not whole."""
-    closing: list[str] = []
-    ends: list[tuple[int, str]] = []
-    is_text = is_escaped = False
-    for place, character in enumerate(text):
-        if is_text:
-            is_text = is_escaped or character != '"'
-            is_escaped = character == "\\" and not is_escaped
-        elif character == '"':
-            is_text = True
-        elif character in "{[":
-            closing.append("}" if character == "{" else "]")
-        elif character in "}]" and closing:
-            closing.pop()
-        elif character == "," and len(closing) <= 2:
-            ends.append((place, "".join(reversed(closing))))
-    for place, rest in reversed(ends):
-        try:
-            found = json.loads(text[:place] + rest)
-        except ValueError:
-            continue
-        return found if isinstance(found, dict) else {}
-    return {}
-
-
-def _features_of(rows: ParquetRows) -> dict[str, Any]:
-    """The features of the columns, as LeRobot's library says them in the schema."""
-    said = json.loads((rows.schema.metadata or {})[b"huggingface"])["info"]["features"]
-    found: dict[str, Any] = {}
-    for name in rows.schema.names:
-        kind = said.get(name, {}).get("_type")
-        if kind is None:
-            found[name] = {"dtype": "language", "shape": [1], "names": None}
-            continue
-        if kind == "Image":
-            data = ParquetRows(rows.path, [name]).read(0, 1)[name].to_pylist()[0]["bytes"]
-            shape = [*image_field(data).shape]
-            found[name] = {"dtype": "image", "shape": shape, "names": layout.IMAGE_NAMES}
-            continue
-        value = said[name].get("feature", said[name])
-        length = said[name].get("length")
-        shape = said[name].get("shape", [1] if length is None else [length])
-        found[name] = {"dtype": value["dtype"], "shape": list(shape), "names": None}
-    return found
-
-
-def _videos_in(root: Path, *, is_v3: bool) -> dict[str, Any]:
-    """The features of videos, by what the first of each is."""
-    found: dict[str, Any] = {}
+    with source_errors(rows.path):
+        said = json.loads(rows.schema.metadata[b"huggingface"])["info"]["features"]
+        last = rows.read(rows.num_rows - 1, rows.num_rows).to_pylist()[0]
+        features = {name: _feature(said.get(name), last[name]) for name in rows.schema.names}
+        rate = round(last["frame_index"] / last["timestamp"], 3)
     for file in walk(epath.Path(root / "videos"), ".mp4"):
         name = Path(file).relative_to(root / "videos").parts[0 if is_v3 else 1]
-        if name not in found:
-            try:
-                found[name] = described(VideoFile(file).info)
-            except SourceError:
-                continue
-    return found
+        if name not in features:
+            with contextlib.suppress(SourceError):
+                features[name] = described(VideoFile(file).info)
+    version: Version = "v3.0" if is_v3 else "v2.1"
+    paths = dict(zip(("data_path", "video_path"), PATHS[version]))
+    return {"codebase_version": version, "fps": rate, **paths, "features": features}
+
+
+def _feature(said: Mapping[str, Any] | None, value: Any) -> dict[str, Any]:
+    """What a column is, by what LeRobot's library says of it in the schema, and a value."""
+    if said is None:
+        return {"dtype": "language", "shape": [1], "names": None}
+    if said["_type"] == "Image":
+        shape = [*image_field(value["bytes"]).shape]
+        return {"dtype": "image", "shape": shape, "names": layout.IMAGE_NAMES}
+    shape = said.get("shape", [said.get("length", 1)])
+    dtype = said.get("feature", said)["dtype"]
+    return {"dtype": dtype, "shape": list(shape), "names": None}
