@@ -41,8 +41,8 @@ class Video:
       fps: How many frames a second has, for what plays the video.
       gop: How many frames a group of pictures has: a frame is decoded from the first of its group.
       preset: How hard the encoder tries, by its own names: "superfast", or "12" of AV1, by default.
-      delays: Whether the encoder may keep frames back and look ahead: smaller, AV1 by a quarter with
-        short groups, but not for what is recorded.
+      delays: Whether the encoder may keep frames back and look ahead: smaller (AV1 by a quarter, in
+        short groups), but not for what is recorded.
 
     Raises:
       ValueError: There is no such codec, or a number is out of range.
