@@ -21,8 +21,8 @@ from rlds_tools import markdown
 from rlds_tools.inspection import (
     FORMAT_NAMES,
     Field,
+    InspectedSplit,
     Inspection,
-    Split,
     inspect,
     shape_in_words,
 )
@@ -216,7 +216,7 @@ def _root(path: str | os.PathLike[str], source: Source) -> epath.Path:
     return root
 
 
-def _counted(source: Source, split: Split, bars: Progress) -> Split:
+def _counted(source: Source, split: InspectedSplit, bars: Progress) -> InspectedSplit:
     """A split of which it is known how many episodes and steps it has; perhaps by reading them."""
     if split.steps is not None and split.episodes is not None:
         return split

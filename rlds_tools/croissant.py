@@ -13,7 +13,7 @@ from rlds_tools.editing import in_words
 if TYPE_CHECKING:
     from etils import epath
 
-    from rlds_tools.inspection import Field, Split
+    from rlds_tools.inspection import Field, InspectedSplit
 
 __all__ = ["File", "checksum", "describe", "provenance"]
 
@@ -102,7 +102,7 @@ def checksum(path: epath.Path, on_read: Callable[[int], None]) -> tuple[int, str
 
 def describe(
     facts: Mapping[str, Any],
-    splits: Sequence[Split],
+    splits: Sequence[InspectedSplit],
     episode_fields: Sequence[Field],
     step_fields: Sequence[Field],
     files: Sequence[File],
@@ -196,7 +196,7 @@ def _encoding(name: str) -> str:
     return found[0] if found else "application/octet-stream"
 
 
-def _splits(splits: Sequence[Split]) -> dict[str, Any]:
+def _splits(splits: Sequence[InspectedSplit]) -> dict[str, Any]:
     kinds = {"name": "sc:Text", "episodes": "cr:Int64", "steps": "cr:Int64"}
     return {
         "@type": "cr:RecordSet",

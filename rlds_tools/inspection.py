@@ -27,9 +27,9 @@ __all__ = [
     "FORMAT_NAMES",
     "EpisodeView",
     "Field",
+    "InspectedSplit",
     "Inspection",
     "RecordFile",
-    "Split",
     "StepView",
     "inspect",
     "inspect_episode",
@@ -62,7 +62,7 @@ class Field:
 
 
 @dataclasses.dataclass(frozen=True)
-class Split:
+class InspectedSplit:
     """A split. What takes reading the data to know is None.
 
     Attributes:
@@ -110,7 +110,7 @@ class Inspection(Result):
     num_bytes: int | None
     num_files: int | None
     description: str
-    splits: tuple[Split, ...]
+    splits: tuple[InspectedSplit, ...]
     step_fields: tuple[Field, ...]
     episode_fields: tuple[Field, ...]
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -155,7 +155,7 @@ def _first_sentence(text: str, most: int = 160) -> str:
     return shorten(line, most)
 
 
-def _table_of_splits(splits: Iterable[Split]) -> Table:
+def _table_of_splits(splits: Iterable[InspectedSplit]) -> Table:
     def cell(value: Any) -> str:
         return "?" if value is None else f"{value:,}"
 
@@ -341,11 +341,11 @@ def inspect(
     return dataclasses.replace(found, splits=chosen)
 
 
-def _chosen(path: str | os.PathLike[str], name: str, where: str, format: str) -> Split:
+def _chosen(path: str | os.PathLike[str], name: str, where: str, format: str) -> InspectedSplit:
     """What is known of the episodes of a split for which a condition holds."""
     episodes = _open(path, name, format, None).where(where)
     lengths = episodes.table().arrow(["steps"])["steps"].to_numpy()
-    return Split(name, len(episodes), int(sum(lengths)), lengths=_spread(lengths))
+    return InspectedSplit(name, len(episodes), int(sum(lengths)), lengths=_spread(lengths))
 
 
 def _inspect(path: str, format: str | None) -> Inspection | RecordFile:
@@ -512,7 +512,7 @@ def _from_summary(path: str, summary: tfds_files.FolderSummary) -> Inspection:
         num_files=sum(len(split.shard_lengths) for split in summary.splits),
         description=summary.description,
         splits=tuple(
-            Split(
+            InspectedSplit(
                 name=split.name,
                 episodes=sum(split.shard_lengths),
                 steps=recorded_steps(summary.metadata, split.name),
@@ -603,7 +603,7 @@ def _from_source(path: str, format: str | None) -> Inspection:
         lengths = source.num_steps(name)
         fields = episodes.spec
         splits.append(
-            Split(
+            InspectedSplit(
                 name=name,
                 episodes=source.num_episodes(name),
                 steps=None if lengths is None else int(sum(lengths)),

@@ -88,12 +88,10 @@ class PrioritizedFeed(Iterator[Batch]):
     This is proportional prioritization of "Prioritized Experience Replay" (Schaul et al., 2016).
     Batch k depends on the seed, on k and on the priorities at that time.
 
-    ```
-    feed = PrioritizedFeed(table.transitions(), 256, seed=0)
-    for batch in feed:
-        errors = train(batch, weights=batch["importance_weight"])
-        feed.update(batch["sample_number"], abs(errors))
-    ```
+        feed = PrioritizedFeed(table.transitions(), 256, seed=0)
+        for batch in feed:
+            errors = train(batch, weights=batch["importance_weight"])
+            feed.update(batch["sample_number"], abs(errors))
 
     Args:
       samples: What is drawn; their weights, if they have some, are the first priorities.

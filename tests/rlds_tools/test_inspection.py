@@ -8,7 +8,7 @@ import raw_imitation
 import rlds_tools
 import tfds_files
 from rlds_tools.command_line.commands import run
-from rlds_tools.inspection import Field, Split
+from rlds_tools.inspection import Field, InspectedSplit
 
 
 def test_a_dataset_is_described_without_being_read(dataset, tmp_path, capsys):
@@ -41,7 +41,7 @@ def test_a_dataset_is_described_without_being_read(dataset, tmp_path, capsys):
 def test_a_log_is_described_with_the_lengths_of_its_episodes(log):
     found = rlds_tools.inspect(log)
     assert (found.format, found.name) == ("envlogger", "catch")
-    assert found.splits == (Split("train", 3, 30, lengths=(10, 10.0, 10)),)
+    assert found.splits == (InspectedSplit("train", 3, 30, lengths=(10, 10.0, 10)),)
     assert Field("observation", "float32", (10, 5)) in found.step_fields
     assert "10  10  10" in str(found)
 
