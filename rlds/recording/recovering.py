@@ -450,12 +450,11 @@ class _Remains:
                         clips.append(_frames(video, 0, episode.length))
         if len(clips) == 1:
             return clips[0]
-        is_whole_rate = info.fps == int(info.fps)
-        for mark in "-_" if is_whole_rate and not clips else "":  # Which is that of older versions.
+        for mark in "" if clips else "-_":  # The latter is that of version 2.1.
             folder = self._root / _IMAGES / camera / f"episode{mark}{episode.index:06d}"
             images = [folder / f"frame{mark}{row:06d}.png" for row in range(episode.length)]
             if all(image.exists() for image in images):
-                return functools.partial(_encoded, images, int(info.fps))
+                return functools.partial(_encoded, images, info.fps)
         return None
 
     def _keep_whole(self, info: Info) -> None:
@@ -493,9 +492,9 @@ class _Remains:
         known = {episode.index for episode in self.episodes}
         for name in leftovers(epath.Path(self._root)):
             self._faults.append(f"{name}: left by a recorder that was killed")
-            if name.startswith(_IMAGES) and int(name[-6:]) not in known:
-                number = sum(1 for _ in (self._root / name).iterdir())
-                self._lost.append(f"{name}: {number} images, the rows of which were in memory only")
+            is_running = name.startswith(_IMAGES) and int(name[-6:]) not in known
+            if is_running and (number := len([*(self._root / name).iterdir()])):
+                self._lost.append(f"{name}: {number} images, whose rows were in memory only")
 
     @contextlib.contextmanager
     def _noting(self, name: str, *, is_loss: bool = False) -> Iterator[None]:
@@ -625,11 +624,12 @@ def _clip_of(frames: Frames, number: int) -> Clip:
     return frames.video.clip(begin, begin + number)
 
 
-def _encoded(images: Sequence[Path], fps: int) -> Clip:
+def _encoded(images: Sequence[Path], fps: float) -> Clip:
     """A clip of images that LeRobot had not encoded yet, as it would encode them."""
     pictures = [import_extra("PIL.Image").open(image).convert("RGB") for image in images]
     frames = [np.asarray(picture) for picture in pictures]
-    return encoded(frames, Video(codec="av1", fps=fps, gop=2), frames[0].shape)
+    video = Video(codec="av1", fps=fps, gop=2, delays=True)
+    return encoded(frames, video, frames[0].shape)
 
 
 def _statistics(
