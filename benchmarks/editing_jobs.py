@@ -1,6 +1,6 @@
-"""Contenders that delete every tenth episode of a dataset, and write a new one.
+"""Contenders that make a new dataset of one: without every tenth episode, or with video.
 
-Ours copy what is stored, and compare the copy with it. Peers are lerobot, and recording anew.
+Ours compare what they wrote with what was there. Peers are lerobot, and recording anew.
 """
 
 from pathlib import Path
@@ -37,6 +37,55 @@ def write_lerobot(folder: Path, size: int) -> None:
             ],
             codecs=dict.fromkeys(CAMERAS, "av1"),
         )
+
+
+def write_pictures(folder: Path, size: int) -> None:
+    """Writes episodes with the pictures of two cameras of 320 x 240, as arrays in `.npz` files."""
+    rng = np.random.default_rng(0)
+    scene = np.kron(rng.integers(0, 200, (30, 40, 3)), np.ones((8, 8, 1), int)).astype(np.uint8)
+    for number in range(size // EPISODE):
+        cameras = {
+            f"observation/{name}": np.stack(
+                [np.roll(scene, 3 * number + row, axis) + row % 50 for row in range(EPISODE)]
+            )
+            for axis, name in enumerate(("side", "top"))
+        }
+        action = rng.random((EPISODE, 7), np.float32)
+        np.savez(folder / f"episode_{number:04}.npz", action=action, **cameras)
+
+
+def convert_to_lerobot(data: Path, size: int) -> Work:
+    """Makes a LeRobot dataset with video of them, and compares it with them."""
+    import rlds.sources
+
+    def work(folder: Path) -> int:
+        made = rlds.sources.export(data, "lerobot", folder / "made", fps=30, codec="av1")
+        return made.num_episodes * EPISODE
+
+    return work
+
+
+def add_to_lerobot(data: Path, size: int) -> Work:
+    """Makes one with lerobot, which encodes each frame as it comes: its fastest way."""
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    axes = ["height", "width", "channels"]
+    camera = {"dtype": "video", "shape": (240, 320, 3), "names": axes}
+    features = {f"observation.{name}": camera for name in ("side", "top")}
+    features["action"] = {"dtype": "float32", "shape": (7,), "names": None}
+    options = {"streaming_encoding": True, "encoder_queue_maxsize": EPISODE}  # None is dropped.
+
+    def work(folder: Path) -> int:
+        made = LeRobotDataset.create("a/b", 30, features, root=folder / "made", **options)
+        for file in sorted(data.glob("*.npz")):
+            columns = {name.replace("/", "."): value for name, value in np.load(file).items()}
+            for row in range(EPISODE):
+                made.add_frame({n: values[row] for n, values in columns.items()} | {"task": ""})
+            made.save_episode()
+        made.finalize()
+        return made.num_frames
+
+    return work
 
 
 def delete_from_lerobot(data: Path, size: int) -> Work:

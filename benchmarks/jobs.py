@@ -298,6 +298,13 @@ EDITS = [
         ours=by(editing_jobs.delete_from_lerobot, editing_jobs.write_lerobot),
         peers={LEROBOT: by(editing_jobs.delete_by_lerobot, editing_jobs.write_lerobot)},
     ),
+    Job(
+        "Pictures to a LeRobot dataset with video",
+        "step",
+        400,
+        ours=by(editing_jobs.convert_to_lerobot, editing_jobs.write_pictures),
+        peers={LEROBOT: by(editing_jobs.add_to_lerobot, editing_jobs.write_pictures)},
+    ),
 ]
 
 # --- Commands ------------------------------------------------------------------------------------

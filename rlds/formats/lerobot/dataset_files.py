@@ -16,7 +16,7 @@ from typing_extensions import override
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.feature_statistics import Statistics, Total, of_column
 from rlds.formats.lerobot.tables import TableFiles, column_array, tasks_table
-from rlds.video.container import Clip, Span, UnlikeClipError, VideoFile, VideoWriter, join_clips
+from rlds.video.container import Clip, Span, UnlikeClipError, VideoWriter, join_clips
 from rlds_ecosystem import import_extra
 
 __all__ = [
@@ -71,7 +71,7 @@ class Settings:
       data_files_size_in_mb: How large files of rows become.
       video_files_size_in_mb: How large videos become; with 0, each clip is one, byte by byte.
       made: How large they become of features that were encoded here, by name. Their clips may have
-        a frame after those of the rows: that of the final observation.
+        a frame after those of the rows, that of the final observation: it is between episodes.
       chunks_size: How many files (3.0), or episodes (2.1), a folder has.
       others: What else `info.json` says.
       episode_schema: The types of further columns of the table of episodes (3.0), if known.
@@ -282,11 +282,8 @@ class _Files30(DatasetFiles):
         said["dataset_from_index"] = self._num_rows
         said["dataset_to_index"] = self._num_rows + table.num_rows
         for name, files in self._videos.items():
-            chunk, file, begin = files.add(clip := clips[name])
-            number = table.num_rows
-            if name in self._settings.made and isinstance(clip, Clip):
-                number = VideoFile(clip.data).info.num_frames - clip.first
-            end = begin + number / self._settings.fps
+            chunk, file, begin = files.add(clips[name])
+            end = begin + table.num_rows / self._settings.fps
             said |= dict(zip(layout.video_columns(name), (chunk, file, begin, end)))
         for feature, found in statistics.items():
             said |= {f"stats/{feature}/{name}": value.tolist() for name, value in found.items()}

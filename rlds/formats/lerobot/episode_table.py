@@ -37,7 +37,7 @@ _FROM, _TO = "dataset_from_index", "dataset_to_index"
 _FILE, _PLACE = "file of the table", "place in the file"
 # The first row of an episode in its data file.
 _BEGIN = "first row"
-_MAX = 1 << 62
+_MAX, _FAR = 1 << 62, 1e18
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,12 +49,14 @@ class VideoSpan:
       begin: When the episode begins in the video, in seconds.
       end: When it ends; None at the end of the video.
       is_whole_file: Whether the file has no other episode.
+      next: When the next episode begins in the file; far away if there is none.
     """
 
     file: str
     begin: float
     end: float | None
     is_whole_file: bool
+    next: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +155,8 @@ class EpisodeTable:
             chunk, number, start, end = (said.get(column) for column in video_columns(name))
             file = self._info.video_file(index, name, chunk or 0, number or 0)
             is_whole_file = bool(said.get(_alone(name), True))
-            videos[name] = VideoSpan(file, start or 0.0, end, is_whole_file)
+            after = said.get(_next(name), _FAR)
+            videos[name] = VideoSpan(file, start or 0.0, end, is_whole_file, after)
         file = self._info.data_file(index, *(said.get(name, 0) for name in _DATA_FILE))
         is_whole_file = not self._info.is_v3
         return EpisodeRow(index, length, file, said.get(_BEGIN, 0), is_whole_file, videos)
@@ -257,6 +260,12 @@ class EpisodeTable:
         for video in self._info.videos:
             _, which = _numbered(*(columns[name] for name in video_columns(video)[:2]))
             columns[_alone(video)] = np.bincount(which)[which] == 1
+            begins = columns[video_columns(video)[2]]
+            order = np.lexsort((begins, which))
+            after = np.append(begins[order][1:], _FAR)
+            after[np.diff(which[order], append=-1) != 0] = _FAR
+            columns[_next(video)] = np.empty_like(after)
+            columns[_next(video)][order] = after
         return columns
 
     def _find_lost(self) -> dict[int, SourceError]:
@@ -308,6 +317,11 @@ class EpisodeTable:
 def _alone(video: str) -> str:
     """The column that says whether the file of a video has no other episode."""
     return f"videos/{video}/alone"
+
+
+def _next(video: str) -> str:
+    """The column that says when the next episode begins in the file of a video."""
+    return f"videos/{video}/next"
 
 
 def _numbered(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

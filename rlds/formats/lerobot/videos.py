@@ -51,26 +51,27 @@ class Videos:
         """
         span = row.videos[name]
         with source_errors(self._path(span), episode=row.key, field=name):
-            video, frames, end = self._frames(row, name, timestamps)
+            video, frames = self._frames(row, name, timestamps)
             first, last = int(frames.min()), int(frames.max())
             if span.is_whole_file and not video.fault:
                 whole = video.clip(0, video.info.num_frames)
                 clip = whole._replace(first=first)  # The file as it is.
             else:
-                # What comes after that of the last row is what the final observation was.
-                clip = video.clip(first, last + 1 + (last + 1 < end and not self._by_time))
+                # A frame between episodes is that of the final observation.
+                between = video.times[last + 1 : last + 2] < span.next - 0.5 / self._fps
+                clip = video.clip(first, last + 1 + bool(between.any()))
             return clip_values(clip, frames - first if self._by_time else None)
 
     def span(self, row: EpisodeRow, name: str, timestamps: Callable[[], np.ndarray]) -> Span:
         """Returns where the frames of an episode are, to be copied; see `read`."""
         with source_errors(self._path(row.videos[name]), episode=row.key, field=name):
-            video, frames, _ = self._frames(row, name, timestamps)
+            video, frames = self._frames(row, name, timestamps)
             return video.span(int(frames.min()), int(frames.max()) + 1)
 
     def _frames(
         self, row: EpisodeRow, name: str, timestamps: Callable[[], np.ndarray]
-    ) -> tuple[VideoFile, np.ndarray, int]:
-        """Which frame of which file each row has, and where the frames of the episode end."""
+    ) -> tuple[VideoFile, np.ndarray]:
+        """Which frame of which file each row has."""
         span = row.videos[name]
         video = self._file(name, self._path(span))
         times, half = video.times, 0.5 / self._fps
@@ -91,13 +92,13 @@ class Videos:
                     f"at {wanted[step] - span.begin} s is not where it is expected{advice}",
                     file=video.name,
                 )
-        return video, frames, end
+        return video, frames
 
     def _fits(self, times: np.ndarray, num_rows: int) -> bool:
-        """Whether there are as many frames as rows, or one more, at the rate of the rows."""
-        if len(times) not in (num_rows, num_rows + 1):
+        """Whether there are as many frames as rows, at the rate of the rows."""
+        if len(times) != num_rows:
             return False
-        off = times - times[:1] - np.arange(len(times)) / self._fps
+        off = times - times[:1] - np.arange(num_rows) / self._fps
         return bool((abs(off) < 0.5 / self._fps).all())
 
     def _path(self, span: VideoSpan) -> str:

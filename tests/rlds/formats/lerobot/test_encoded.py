@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import types
 
 import foreign_readers
 import numpy as np
@@ -14,6 +15,7 @@ from pictured_robot import SHAPES, PicturedRobot, psnr
 
 import rlds.sources
 from rlds.editing import Drop, Rename
+from rlds.feeds.compat.gr00t import ShardedSingleStepDataset
 from rlds.formats.lerobot.export import LeRobotExport
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import differences, export
@@ -155,15 +157,25 @@ def test_an_encoder_that_errs_is_found_out(tmp_path, monkeypatch):
 
 def test_modality_of_gr00t(tmp_path):
     path = tmp_path / "made"
-    export(PicturedRobot((4,)), "lerobot", path, codec="h264", version="v2.1", modality=True)
+    source = PicturedRobot((4,))
+    export(source, "lerobot", path, codec="h264", version="v2.1", modality=True)
     modality = json.loads((path / "meta/modality.json").read_text())
     assert modality["state"]["arm"] == {"start": 0, "end": 2}
     assert modality["state"]["gripper"] == {"start": 2, "end": 3}
     assert modality["action"] == {"action": {"start": 0, "end": 2}}
     assert modality["video"]["camera"] == {"original_key": "observation.camera"}
-    assert modality["annotation"] == {
-        "human.action.task_description": {"original_key": "task_index"}
+    parts = {"video": ["camera"], "state": ["arm", "gripper"], "action": ["action"]}
+    parts["language"] = ["annotation.human.action.task_description"]
+    configs = {
+        kind: types.SimpleNamespace(modality_keys=keys, delta_indices=[0])
+        for kind, keys in parts.items()
     }
+    dataset = ShardedSingleStepDataset(path, "robot", configs)
+    dataset.set_processor(lambda messages: messages[0]["content"])
+    item = dataset.get_datapoint(0, 1)
+    assert item.text == "pick"
+    assert item.states["arm"].shape == (1, 2)
+    assert psnr(item.images["camera"][0], source.frames("camera", 0)[1]) > 25
 
 
 def test_a_camera_that_is_renamed_or_dropped(tmp_path):
@@ -183,6 +195,7 @@ def test_a_camera_that_is_renamed_or_dropped(tmp_path):
 _READ = """
 import json, sys
 import numpy as np
+from lerobot.datasets.dataset_tools import delete_episodes
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
 dataset = LeRobotDataset("a/b", root=sys.argv[1], video_backend="pyav")
 frames = {name: [] for name in ("camera", "wrist")}
@@ -191,8 +204,9 @@ for row in range(len(dataset)):
     for name in frames:
         frames[name].append(item["observation." + name].numpy())
 np.savez(sys.argv[2], **frames)
+deleted = delete_episodes(dataset, [0], output_dir=sys.argv[3], repo_id="a/c")
 print()
-print(json.dumps([dataset.num_episodes, item["task"]]))
+print(json.dumps([dataset.num_episodes, item["task"], deleted.num_frames]))
 """
 
 
@@ -200,9 +214,10 @@ print(json.dumps([dataset.num_episodes, item["task"]]))
 @pytest.mark.parametrize("codec", ["av1", "h264"])
 def test_lerobot_reads_it(tmp_path, codec):
     source = PicturedRobot((5, 3, 7))
-    export(source, "lerobot", tmp_path / "made", codec=codec)
-    found = foreign_readers.run("lerobot", _READ, tmp_path / "made", tmp_path / "read.npz")
-    assert found == [3, "place"]
+    others = ["observation/grid", "observation/depth"]  # Which lerobot does not delete from.
+    export(source, "lerobot", tmp_path / "made", codec=codec, to_sidecar=others)
+    paths = tmp_path / "made", tmp_path / "read.npz", tmp_path / "less"
+    assert foreign_readers.run("lerobot", _READ, *paths) == [3, "place", 10]
     for name, frames in np.load(tmp_path / "read.npz").items():
         images = [source.frames(name, index)[:n] for index, n in enumerate(source.lengths)]
         wanted = np.concatenate(images)
