@@ -74,7 +74,7 @@ def test_sound_data(name, run, tmp_path):
     """To a quarter of the formats; others have the next one."""
     path, options = write(name, tmp_path / "raw"), hostile_sources.OPTIONS.get(name, {})
     episodes = rlds.sources.open(path, "all", **options)
-    formats = [*rlds.sources.exports()]
+    formats = [name for name in rlds.sources.exports() if name != "tfds"]  # Of the other command.
     for format in formats[hostile_sources.NAMES.index(name) % 4 :: 4]:
         (folder := tmp_path / format).mkdir()
         made = folder / NAMES.get(format, "made")

@@ -94,6 +94,8 @@ def test_all_ways_of_converting_agree(raw, tmp_path):
     converted = convert(ToySource(raw), name="converted", data_dir=tmp_path / "a").data_path
     assert conversions.records(converted) == conversions.records(builder.data_path)
     conversions.check_resumes(lambda: ToySource(raw), tmp_path, conversions.contents(converted))
+    lineage = builder.info.metadata.pop("lineage")
+    assert lineage["operations"][-1]["do"] == "convert"
     inputs = builder.info.metadata["conversion"].pop("inputs")
     assert isinstance(inputs, str)
     assert builder.info.metadata == {
