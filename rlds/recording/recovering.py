@@ -135,12 +135,15 @@ def recover(
         found = remains.report(path if to is None else to)
         if dry_run or (in_place and not found.is_changed):
             return found
-        if not found.num_episodes and not remains.recordings:
-            raise SourceError("; ".join(["no episode can be recovered", *found.lost]), file=root)
         with replaced(root, keep_old=True) if to is None else made_at_once(to) as draft:
             draft.mkdir()
             remains.write(draft)
-        return remains.report(path if to is None else to)
+            found = remains.report(path if to is None else to)
+            if not found.num_episodes:
+                what = "; ".join(["no episode can be recovered", *found.lost])
+                raise SourceError(what, file=root)
+            LeRobotSource(draft)
+        return found
 
 
 @dataclasses.dataclass
@@ -390,7 +393,7 @@ class _Remains:
             elif video.info.num_frames - place >= episode.length:
                 episode.frames[camera] = _frames(video, place, episode.length)
             if more > 0 and not info.is_v3:
-                self._surplus.append(f"{file}: {more} frames more than rows")
+                self._surplus.append(f"{file}: frames beyond its rows: {more}")
         if info.is_v3:
             following = max(rows, default=-1) + 1
             in_order = [e for number, e in enumerate(waiting, following) if e.index == number]
@@ -431,8 +434,8 @@ class _Remains:
                 break
             for episode, begin in first:
                 episode.frames[camera] = _frames(video, begin, episode.length)
-            if place < number and not waiting:
-                self._surplus.append(f"{file}: {number - place} frames more than rows")
+            if place < number and not waiting and (first or file not in ends):
+                self._surplus.append(f"{file}: frames beyond its rows: {number - place}")
             if video.fault:
                 break
 
@@ -519,7 +522,6 @@ class _Remains:
             self._added[1] += number
             if why:
                 self._lost.append(f"{log.name}: {why}")
-        LeRobotSource(path)
 
     def _write(self, path: Path, info: Info) -> None:
         raw = info.raw
@@ -540,13 +542,21 @@ class _Remains:
         stored = (self._stored_statistics(episode) for episode in self.episodes)
         like = next(filter(None, stored), {})
         with dataset_files("v3.0" if info.is_v3 else "v2.1", path, settings) as files:
-            for number, episode in enumerate(self.episodes):
+            episodes, self.episodes = self.episodes, []
+            for episode in episodes:
+                try:
+                    with source_errors(episode.file, episode=episode_key(episode.index)):
+                        rows = self._rows(episode, info, like)
+                except SourceError as error:
+                    self._lost.append(str(error))
+                    continue
                 with source_errors(episode.file, episode=episode_key(episode.index)):
-                    rows = self._rows(episode, info, like)
-                files.add(rows)
+                    files.add(rows)
                 extras = self._root / layout.EXTRAS.format(episode_index=episode.index)
                 if extras.is_dir():
-                    shutil.copytree(extras, path / layout.EXTRAS.format(episode_index=number))
+                    place = layout.EXTRAS.format(episode_index=len(self.episodes))
+                    shutil.copytree(extras, path / place)
+                self.episodes.append(episode)
             files.finish({})
         kept, left_out = other_files(epath.Path(self._root))
         for name in [*kept, *left_out]:
@@ -570,10 +580,12 @@ class _Remains:
         said = self._said.get(episode.index, {})
         if not episode.row or said.get("length") != episode.length:
             return {}
-        if episode.index in self._places:
-            path, place = self._places[episode.index]
-            said = self._read(path, place, place + 1).to_pylist()[0]
-        return statistics_in(said)
+        with contextlib.suppress(SourceError):  # They are made anew.
+            if episode.index in self._places:
+                path, place = self._places[episode.index]
+                said = self._read(path, place, place + 1).to_pylist()[0]
+            return statistics_in(said)
+        return {}
 
     def _rows(self, episode: _Episode, info: Info, like: Mapping[str, Statistics]) -> Rows:
         end = episode.begin + episode.length

@@ -303,7 +303,7 @@ DAMAGE = {
     killed_between_cameras: ([0, 1], "as many frames of observation.images.top"),
     killed_before_video: ([0, 1], "of observation.images.top, observation.images.depth"),
     killed_in_rows: ([0, 1], "bytes at its end, which are no whole rows"),
-    surplus_frames: ([0, 1], "6 frames more than rows"),
+    surplus_frames: ([0, 1], "frames beyond its rows: 6"),
     images_left: (ALL, "episode-000002: left by a recorder"),
     some_images_left: ([0, 1], "as many frames of observation.images.top"),
     encoded_left: (ALL, "s.top: left by a recorder"),
@@ -330,7 +330,7 @@ DAMAGE = {
     cut_video_2: ([0, 1], "as many frames of observation.images.top"),
     data_without_footer_2: (ALL, "episode_000002.parquet: "),
     half_info_2: (ALL, "meta/info.json: "),
-    surplus_frames_2: (ALL, "3 frames more than rows"),
+    surplus_frames_2: (ALL, "frames beyond its rows: 3"),
 }
 OF_2 = {half_a_line, no_lines, cut_video_2, data_without_footer_2, half_info_2, surplus_frames_2}
 # Frames that were encoded again are not the same; and texts that nothing says.
@@ -412,6 +412,19 @@ def test_in_place_and_what_it_says(sets, tmp_path, capsys):
             recover(path, **arguments)
     with pytest.raises(ValueError, match="is in the dataset"):
         recover(path, path / "copy")
+
+
+def test_an_episode_with_a_damaged_image_is_lost_alone(sets, tmp_path):
+    path = shutil.copytree(sets["v3"][0], tmp_path / "set")
+    no_table(path)
+    table = pq.read_table(path / DATA.format(0))
+    rows = table.to_pylist()
+    rows[8][raw.IMAGE]["bytes"] = rows[8][raw.IMAGE]["bytes"][:60]
+    pq.write_table(pa.Table.from_pylist(rows, table.schema), path / DATA.format(0))
+    assert recover(path, dry_run=True).num_episodes == 3
+    done = recover(path, tmp_path / "mended")
+    assert done.num_episodes == len(values(tmp_path / "mended")) == 2
+    assert "episode_000001" in done.lost[-1]
 
 
 def test_statistics_are_those_of_lerobot_or_made_anew(sets, tmp_path):
