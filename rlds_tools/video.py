@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
-from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
 import numpy as np
 
@@ -14,10 +14,10 @@ from rlds_ecosystem.video_codec import FrameEncoder, Video
 
 __all__ = ["VideoWriter"]
 
-_SLOWEST, _FASTEST, _GOP = 0.01, 1000, 60
+_FASTEST, _GOP = 1000, 60
 
 
-class VideoWriter:
+class VideoWriter(contextlib.AbstractContextManager["VideoWriter"]):
     """Writes an MP4 file that every browser plays: H.264, in even sizes.
 
     Args:
@@ -36,7 +36,7 @@ class VideoWriter:
         frames_per_second: float = 30,
         crf: int = 23,
     ) -> None:
-        fps = min(max(frames_per_second, _SLOWEST), _FASTEST)
+        fps = min(frames_per_second, _FASTEST)
         self._video = Video("h264", crf, fps=fps, gop=_GOP, preset="medium", delays=True)
         # To have its head in front, the file is opened again.
         movflags = "+faststart" if isinstance(target, str | os.PathLike) else ""
@@ -62,13 +62,5 @@ class VideoWriter:
             self._encoder = None
         self._file.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -50,10 +50,11 @@ def encodable(episodes: Episodes, but: Collection[str] = (), *, clips: bool = Fa
       but: Paths that are none of them.
       clips: Whether all other clips of such pixels are, too.
     """
-    steps = leaves_at(episodes.spec[rlds.STEPS], None)
-    found = [path for path, field in steps if _is_image(field) and path not in but]
     fields, source = episodes.source.episode_fields(), episodes.source
     cameras = [camera for camera in cameras_of(fields) if camera not in but]
+    taken = {*but, *cameras_of(fields)}
+    steps = leaves_at(episodes.spec[rlds.STEPS], None)
+    found = [path for path, field in steps if _is_image(field) and path not in taken]
     if not clips:
         cameras = [camera for camera in cameras if FRAMES in at(fields, _path(camera))]
     if not cameras or not isinstance(source, RandomAccessSource):
@@ -104,6 +105,7 @@ class ClipsSource(WrappedSource):
         self.cameras, self._how = cameras, video
         steps = dict(leaves_at(as_fields(source.step_fields()), None))
         self._images = {path: steps[path] for path in cameras if path in steps}
+        self._gone = {*self._images, *(f"{IMAGE_FILE}/{path}" for path in self._images)}
         clips = [path for path in cameras if path not in steps]
         self._frames = FramesSource(source, clips) if clips else None
 
@@ -112,9 +114,8 @@ class ClipsSource(WrappedSource):
 
     @override
     def step_fields(self) -> Mapping[str, Any]:
-        gone = {*self._images, *(f"{IMAGE_FILE}/{path}" for path in self._images)}
         leaves = leaves_at(self.source.step_fields(), None)
-        return nest({path: field for path, field in leaves if path not in gone})
+        return nest({path: field for path, field in leaves if path not in self._gone})
 
     @override
     def episode_fields(self) -> Mapping[str, Any]:
@@ -125,10 +126,6 @@ class ClipsSource(WrappedSource):
         return nest(leaves)
 
     @override
-    def options(self) -> Mapping[str, Any]:
-        return {**self.source.options(), "codec": dataclasses.asdict(self._how)}
-
-    @override
     def read(
         self,
         split: str,
@@ -137,13 +134,10 @@ class ClipsSource(WrappedSource):
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
         del rows
-        cameras, others = self.cameras, fields
-        if fields is not None:
-            cameras = [c for c in cameras if any(is_in(path, _path(c)) for path in fields)]
-            made = [_path(c) for c in cameras if c in self._images]
-            others = {path for path in fields if not any(is_in(path, clip) for clip in made)}
-            others |= {f"{rlds.STEPS}/{c}" for c in cameras if c in self._images}
-        episode = reading.read(self.source, split, index, others)
+        cameras = self.cameras
+        if fields is not None and not any(is_in(path, VIDEO) for path in fields):
+            cameras = []
+        episode = reading.read(self.source, split, index, None if cameras else fields)
         steps = dict(leaves_at(episode.steps, None))
         about = dict(leaves_at(episode.metadata, None))
         length = reading.outline(self.source, split, index).num_steps
@@ -160,8 +154,7 @@ class ClipsSource(WrappedSource):
                     about.pop(f"{_path(camera)}/{FRAMES}", None)
                     values = clip_values(clip).items()
                     about |= {f"{_path(camera)}/{name}": value for name, value in values}
-        kept = dict(leaves_at(self.step_fields(), None)).keys() | {*rlds.STEP_FLAGS}
-        steps = {path: column for path, column in steps.items() if path in kept}
+        steps = {path: column for path, column in steps.items() if path not in self._gone}
         return dataclasses.replace(episode, steps=nest(steps), metadata=nest(about))
 
     def _of_clip(self, split: str, index: int, camera: str, length: int) -> Clip:

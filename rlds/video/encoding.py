@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import IO, Any, Self
+from typing import IO, Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from rlds_ecosystem.video_codec import FrameEncoder, Video
 __all__ = ["StreamWriter", "clip_of", "encoded", "packets_for_steps", "stream_packets"]
 
 # By codec: what FFmpeg calls its packets without a container, and what makes them of those of mp4.
-_STREAMS = {"h264": "h264", "av1": "obu"}
+_STREAMS = {"h264": "h264", "hevc": "hevc", "av1": "obu"}
 _FILTERS = {"h264": "h264_mp4toannexb"}
 _TICKS = 512  # Units of time in a frame, as FFmpeg has them.
 
@@ -45,12 +46,12 @@ def clip_of(packets: Sequence[bytes], is_key: np.ndarray, codec: str, fps: float
     return Clip(output.getvalue(), 0, len(packets))
 
 
-class StreamWriter:
+class StreamWriter(contextlib.AbstractContextManager["StreamWriter"]):
     """Puts packets into an mp4 file as encoders give them, see `clip_of`; a context manager.
 
     Args:
       target: The file, or its path.
-      codec: "h264" or "av1".
+      codec: "h264", "hevc" or "av1".
       fps: How many frames a second has.
       movflags: How FFmpeg arranges the file.
     """
@@ -70,9 +71,6 @@ class StreamWriter:
         self._file = self._av.open(target, "w", format="mp4", options=options)
         self._track: Any = None
         self._number = 0
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

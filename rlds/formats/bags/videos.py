@@ -5,14 +5,17 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from fractions import Fraction
 
+import numpy as np
+
+from rlds.video import encoding
 from rlds_ecosystem import import_extra
 
 __all__ = ["clip_of", "is_keyframe"]
 
 _START = re.compile(rb"\x00\x00\x01(.)", re.DOTALL)
-_FORMATS = {"h264": "h264", "hevc": "hevc"}
+_CODECS = ("h264", "hevc")
+_FPS = 30  # Of which nobody asks: the messages have times.
 
 
 def is_keyframe(packet: bytes, codec: str) -> bool:
@@ -21,7 +24,7 @@ def is_keyframe(packet: bytes, codec: str) -> bool:
     Raises:
       ValueError: The codec is none of those whose packets are known.
     """
-    if codec not in _FORMATS:
+    if codec not in _CODECS:
         raise ValueError(f"packets of {codec} are not cut here; use the path 'data' to have them")
     for found in _START.finditer(packet):
         header = found[1][0]
@@ -36,22 +39,10 @@ def clip_of(packets: Sequence[bytes], codec: str) -> bytes:
     Raises:
       ValueError: They are not as many frames.
     """
-    av = import_extra("av")
-    file = io.BytesIO()
-    number = 0
-    with (
-        av.open(io.BytesIO(b"".join(packets)), format=_FORMATS[codec]) as found,
-        av.open(file, "w", format="mp4") as made,
-    ):
-        stream = made.add_stream_from_template(found.streams.video[0])
-        for packet in found.demux(found.streams.video[0]):
-            if packet.size:
-                packet.stream = stream
-                packet.pts = packet.dts = number * 512
-                packet.duration = 512
-                packet.time_base = Fraction(1, 15360)
-                made.mux(packet)
-                number += 1
+    stream = io.BytesIO(b"".join(packets))
+    with import_extra("av").open(stream, format=codec) as found:
+        number = sum(packet.size > 0 for packet in found.demux(video=0))
     if number != len(packets):
         raise ValueError(f"{len(packets)} messages hold {number} frames of video")
-    return file.getvalue()
+    is_key = np.array([is_keyframe(packet, codec) for packet in packets])
+    return encoding.clip_of(packets, is_key, codec, _FPS).data
