@@ -407,8 +407,8 @@ class _Remains:
     def _doubt(self, file: str, number: int) -> None:
         """Notes that no frame of a file is provably that of a row."""
         self._faults.append(
-            f"{file}: {number} frames, which are less than the rows of its episodes, and which "
-            "were dropped is not known"
+            f"{file}: {number} frames, which are not as many as the rows of its episodes: which "
+            "are whose is not known"
         )
 
     def _find_in_order(
@@ -428,14 +428,13 @@ class _Remains:
             # Those that are left have been encoded to files of their own, or not yet.
             own = [self._left_frames(info, camera, episode) for episode in waiting]
             late = [e for e, clip in zip(waiting, own) if clip is None and e.index < self._num_said]
-            is_short = bool(waiting) and (place < number or (bool(late) and file == files[-1]))
-            if is_short and not video.fault:
+            # There may be frames between episodes, too: those of final observations, for example.
+            is_other = place < number and bool(first or waiting)
+            if (is_other or (late and file == files[-1])) and not video.fault:
                 self._doubt(file, number)
                 break
             for episode, begin in first:
                 episode.frames[camera] = _frames(video, begin, episode.length)
-            if place < number and not waiting and (first or file not in ends):
-                self._surplus.append(f"{file}: frames beyond its rows: {number - place}")
             if video.fault:
                 break
 

@@ -164,6 +164,11 @@ def surplus_frames(path):
     shutil.rmtree(path / "videos" / raw.DEPTH / "chunk-000/file-001.mp4", ignore_errors=True)
 
 
+def surplus_frames_that_the_table_knows(path):
+    data_without_footers(path)
+    fewer_frames(path, VIDEO.format(raw.TOP, 0), (0, 1), more=[raw.frames(raw.TOP, 2, 6)])
+
+
 def images_left(path):
     killed_between_cameras(path)
     images(path, 2)
@@ -303,13 +308,14 @@ DAMAGE = {
     killed_between_cameras: ([0, 1], "as many frames of observation.images.top"),
     killed_before_video: ([0, 1], "of observation.images.top, observation.images.depth"),
     killed_in_rows: ([0, 1], "bytes at its end, which are no whole rows"),
-    surplus_frames: ([0, 1], "frames beyond its rows: 6"),
+    surplus_frames: ([], "are whose is not known"),
+    surplus_frames_that_the_table_knows: (ALL, "file-000.parquet: no footer"),
     images_left: (ALL, "episode-000002: left by a recorder"),
     some_images_left: ([0, 1], "as many frames of observation.images.top"),
     encoded_left: (ALL, "s.top: left by a recorder"),
     half_encoded_left: ([0, 1], "as many frames of observation.images.top"),
-    dropped_frame: ([], "were dropped is not known"),
-    dropped_frame_that_the_table_hides: ([2], "were dropped is not known"),
+    dropped_frame: ([], "are whose is not known"),
+    dropped_frame_that_the_table_hides: ([2], "are whose is not known"),
     cut_video: ([2], "as many frames of observation.images.top"),
     lost_video: ([0, 1], "file-001.mp4: does not exist"),
     lost_rows: ([2], "the table has a row of it, but its rows are not there"),
@@ -335,7 +341,7 @@ DAMAGE = {
 OF_2 = {half_a_line, no_lines, cut_video_2, data_without_footer_2, half_info_2, surplus_frames_2}
 # Frames that were encoded again are not the same; and texts that nothing says.
 DIFFER = {
-    **dict.fromkeys([images_left, surplus_frames], "observation/images/top"),
+    **dict.fromkeys([images_left, surplus_frames_that_the_table_knows], "observation/images/top"),
     surplus_frames_2: "observation/images/top",
     no_tasks_and_no_table: "language_instruction",
 }
