@@ -31,6 +31,7 @@ from rlds.sources.label_carrying import carry
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.options import Option, options_of
 from rlds.sources.registry import Format, formats
+from rlds.sources.restored import RestoredSource
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import (
     FACTS,
@@ -241,16 +242,22 @@ class Export(abc.ABC):
             places = [
                 source.stored_at(*self.episodes.place(index)) for index in range(len(self.episodes))
             ]
-            said = {**self._said_of(source), lineage.KEY: None}
+            said = self._said_of(source)
             for other in {place.source if place else None for place in places}:
-                if other is None or {lineage.KEY: None, **self._said_of(other)} != said:
+                if other is None or self._said_of(other) != said or self._is_own(other):
                     return {}
         return found
 
+    def _is_own(self, source: Source) -> bool:
+        """Whether an export in this format made the files, which have more than others have."""
+        kind = formats()[self.format].load()
+        return isinstance(source, RestoredSource) and isinstance(source.source, kind)
+
     def _said_of(self, source: Source) -> dict[str, Any]:
-        """What is said of data as a whole, without what files of this format say."""
+        """What is said of data as a whole, but for what files of this format say, and lineage."""
         said = {**source.metadata(), **{name: getattr(source, name) for name in FACTS}}
-        return {name: value for name, value in said.items() if name != self.format}
+        beside = (self.format, lineage.KEY)
+        return {name: value for name, value in said.items() if name not in beside}
 
     def finish(self, path: str | os.PathLike[str]) -> None:
         """Does what has to be done beside it, once it is at its place."""
