@@ -20,8 +20,8 @@ from rlds_ecosystem.errors import DamagedDataError
 
 __all__ = ["FrameDecoder", "FrameEncoder", "Video"]
 
-# By codec: the encoder, the decoder, and the quality and the preset to take if none is said. At once,
-# the faster presets of AV1 give blocks that are far from what they were, where much moves.
+# By codec: the encoder, the decoder, and the quality and the preset to take if none is said. The
+# faster presets of AV1 give, at once, blocks that are far from what they were, where much moves.
 _CODECS: Mapping[str, tuple[str, str, int, str]] = {
     "h264": ("libx264", "h264", 23, "superfast"),
     "av1": ("libsvtav1", "libdav1d", 30, "8"),
@@ -42,8 +42,8 @@ class Video:
       lossless: Whether the pixels stay the same, in H.264 of RGB: about half of their bytes.
       fps: How many frames a second has, for what plays the video.
       gop: How many frames a group of pictures has: a frame is decoded from the first of its group.
-      preset: How hard the encoder tries, by its own names. By default "superfast" of H.264, and of AV1
-        "8", or "12" with `delays`.
+      preset: How hard the encoder tries, by its own names. By default "superfast" of H.264, and "8"
+        of AV1, or "12" with `delays`.
       delays: Whether the encoder may keep frames back and look ahead: smaller (AV1 by a quarter, in
         short groups), but not for what is recorded.
 
