@@ -15,9 +15,6 @@ from recording_jobs import EPISODE_LENGTH
 from worker import Work
 
 MINARI_ID = "bench/walk-v0"
-RWRL_FOLDER = "combined_challenge_none/cartpole/swingup/1_percent"  # Where TFDS looks for files.
-RWRL_LENGTH = 1001  # The only one that TFDS reads.
-RWRL_FILES = 3
 DEMONSTRATION_LENGTH = 150
 
 
@@ -29,17 +26,6 @@ def write_d4rl(folder: Path, size: int) -> None:
     from raw_d4rl import write_mujoco_like
 
     write_mujoco_like(folder / "halfcheetah_medium.hdf5", rows=size)
-
-
-def write_rwrl(folder: Path, size: int) -> None:
-    """Writes files like those of RWRL."""
-    from raw_rlu import rwrl_episodes, write_files
-
-    episodes = rwrl_episodes(size // RWRL_LENGTH, RWRL_LENGTH)
-    for episode in episodes:  # TFDS reads no deeper names.
-        episode["observation:height"] = episode.pop("observation:sensors:height")
-    files = folder / RWRL_FOLDER
-    write_files(files, "episodes.tfrecord", episodes, num_files=RWRL_FILES, compression="")
 
 
 def write_robomimic(folder: Path, size: int) -> None:
@@ -124,23 +110,6 @@ def convert_robomimic_by_tfds(data: Path, size: int) -> Work:
 
     def work(folder: Path) -> int:
         raw_robomimic.by_tfds(data / "low_dim.hdf5", folder)
-        return size
-
-    return work
-
-
-def convert_rwrl_by_tfds(data: Path, size: int) -> Work:
-    """Converts with the builder of TFDS, which runs on Apache Beam."""
-    import tensorflow_datasets as tfds
-    from tensorflow_datasets.rl_unplugged.rlu_rwrl import rlu_rwrl
-
-    name = "rlu_rwrl/cartpole_swingup_combined_challenge_none_1_percent"
-    config, place = _download_config(), {"_INPUT_FILE_PREFIX": str(data), "_SHARDS": RWRL_FILES}
-
-    def work(folder: Path) -> int:
-        with mock.patch.multiple(rlu_rwrl.RluRwrl, create=True, **place):
-            builder = tfds.builder(name, data_dir=folder)
-            builder.download_and_prepare(download_config=config)
         return size
 
     return work

@@ -3,9 +3,11 @@
 Ours compare what they wrote with what was there. Peers are lerobot, and recording anew.
 """
 
+import itertools
 from pathlib import Path
 from unittest import mock
 
+import dataset_jobs
 import numpy as np
 from worker import Work
 
@@ -173,11 +175,33 @@ def delete_from_dataset(data: Path, size: int) -> Work:
     return work
 
 
-def write_anew_by_tfds(data: Path, size: int) -> Work:
-    """Reads all episodes with TFDS, and writes all but every tenth."""
+def write_ten(folder: Path, size: int) -> None:
+    """Writes ten datasets of TFDS."""
+    for number in range(10):
+        dataset_jobs.make_dataset(folder / f"{number}", size // 10)
+
+
+def merge(data: Path, size: int) -> Work:
+    """Merges ten datasets of TFDS with `rlds.edit`, which compares the copies."""
+    import rlds
+    from rlds.editing import Merge
+
+    def work(folder: Path) -> int:
+        first, *others = (data / f"{number}" for number in range(10))
+        made = rlds.edit(first, Merge(others), to=folder / "made")
+        assert made.num_episodes == 10 * len(rlds.sources.open(first))
+        return size
+
+    return work
+
+
+def write_anew_by_tfds(data: Path, size: int, *, num_parts: int = 0) -> Work:
+    """Reads all episodes with TFDS, and writes all but every tenth; or all, of several parts."""
     import tensorflow_datasets as tfds
 
-    old = tfds.builder_from_directory(str(data))
+    parts = [data / f"{number}" for number in range(num_parts)] or [data]
+    olds = [tfds.builder_from_directory(str(part)) for part in parts]
+    old = olds[0]
 
     def work(folder: Path) -> int:
         identity = tfds.core.dataset_info.DatasetIdentity(
@@ -186,8 +210,9 @@ def write_anew_by_tfds(data: Path, size: int) -> Work:
         info = tfds.core.DatasetInfo(builder=identity, features=old.info.features)
         writer = tfds.core.SequentialWriter(info, 1000)
         writer.initialize_splits(["train"])
-        for number, episode in enumerate(tfds.as_numpy(old.as_dataset(split="train"))):
-            if number % 10:
+        read = (tfds.as_numpy(each.as_dataset(split="train")) for each in olds)
+        for number, episode in enumerate(itertools.chain.from_iterable(read)):
+            if number % 10 or num_parts:
                 writer.add_examples({"train": [{**episode, "steps": list(episode["steps"])}]})
         writer.close_all()
         return size

@@ -14,6 +14,7 @@ import dataset_jobs
 import editing_jobs
 import feed_data
 import feed_jobs
+import many_jobs
 import recording_jobs
 import riegeli_jobs
 import transformation_jobs
@@ -183,15 +184,6 @@ DATASETS = [
         theirs=dataset_jobs.convert_logs_by_tfds,
     ),
     _conversion(
-        "Convert RWRL",
-        "step",
-        30_030,
-        format="rlu_rwrl",
-        file=dataset_jobs.RWRL_FOLDER,
-        data=dataset_jobs.write_rwrl,
-        theirs=dataset_jobs.convert_rwrl_by_tfds,
-    ),
-    _conversion(
         "Convert robomimic",
         "step",
         15_000,
@@ -262,7 +254,6 @@ TRANSFORMATIONS = [
         ours=transformation_jobs.shuffle,
         theirs=transformation_jobs.shuffle_by_original,
     ),
-    *_transformations("Cut episodes at a condition", 40_000, transformation_jobs.truncate),
     *_transformations(
         "Mean and deviation",
         40_000,
@@ -271,7 +262,7 @@ TRANSFORMATIONS = [
     ),
 ]
 
-# --- Beside LeRobot: these run if they are asked for, and are not on the page --------------------
+# --- Edits, and very many episodes: these run if they are asked for, and are not on the page -----
 
 
 def _deletion(title: str, kind: str, size: int, quick: int = 0) -> Job:
@@ -280,7 +271,25 @@ def _deletion(title: str, kind: str, size: int, quick: int = 0) -> Job:
     return Job(title, "step", size, ours, {ENVLOGGER: anew, "recorded anew here": anew}, quick)
 
 
+def _many(form: str, data: Function) -> Job:
+    title, peers = f"Choose from a million episodes, {form}", {}
+    peers["the choice alone"] = by(many_jobs.choose, data, code=many_jobs.FILTER)
+    ours = by(many_jobs.choose, data, code=many_jobs.BATCH)
+    return Job(f"{title}, and make a batch", "call", 1_000_000, ours, peers, quick=2_000)
+
+
 EDITS = [
+    _many("TFDS", many_jobs.write_tfds),
+    _many("LeRobot", many_jobs.write_lerobot),
+    _many("logs", many_jobs.write_log),
+    Job(
+        "Merge ten datasets of TFDS",
+        "step",
+        100_000,
+        ours=by(editing_jobs.merge, editing_jobs.write_ten),
+        peers={TFDS: by(editing_jobs.write_anew_by_tfds, editing_jobs.write_ten, num_parts=10)},
+        quick=10_000,
+    ),
     Job(
         "Delete a tenth of a dataset of TFDS",
         "step",

@@ -271,7 +271,8 @@ def main() -> None:
     for found in results["jobs"] if options.only != [""] else ():
         ours, *others = (min(one["wall"]) for one in found["contenders"].values())
         ratios = ", ".join(f"{other / ours:.1f}" for other in others)
-        print(f"{found['job']}: elapsed times are {ratios} times ours")
+        memory = ", ".join(f"{one['megabytes']:g}" for one in found["contenders"].values())
+        print(f"{found['job']}: elapsed times are {ratios} times ours; {memory} MB")
     if not options.quick and options.only == [""]:
         page.save(results)
         page.render()

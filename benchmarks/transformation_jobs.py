@@ -95,16 +95,6 @@ def scale(data: Path, size: int, *, layout: str) -> Work:
     )
 
 
-def truncate(data: Path, size: int, *, layout: str) -> Work:
-    """All steps, each of which is looked at for a condition that never holds."""
-    return _of_each_episode(
-        *(size, layout, "floats"),
-        lambda rlds, steps: rlds.dataset_truncate.truncate_after_condition(
-            steps, lambda step: step["action"][0] > 2.0
-        ),
-    )
-
-
 def shuffle(data: Path, size: int, *, layout: str) -> Work:
     """Transitions in random order, from any episode."""
     from rlds.transformations.sampling import shuffle_steps

@@ -18,8 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# Does the work of a round in an empty folder; returns how many units that were.
-Work = Callable[[Path], int]
+# Does the work of a round in an empty folder; returns how many units that were. If another process
+# did it, so does how much memory that had, in MB.
+Work = Callable[[Path], int | tuple[int, float]]
 
 
 def cpu_time() -> float:
@@ -48,9 +49,10 @@ def measure(work: Work) -> dict[str, float]:
     """Returns the units of a round, its processor time and elapsed time in seconds, and memory."""
     with tempfile.TemporaryDirectory() as folder:
         wall, cpu = time.perf_counter(), cpu_time()
-        units = work(Path(folder))
+        done = work(Path(folder))
         cpu, wall = cpu_time() - cpu, time.perf_counter() - wall
-    return {"units": units, "cpu": cpu, "wall": wall, "megabytes": peak_memory()}
+    units, megabytes = done if isinstance(done, tuple) else (done, peak_memory())
+    return {"units": units, "cpu": cpu, "wall": wall, "megabytes": megabytes}
 
 
 def main() -> None:
