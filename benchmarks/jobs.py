@@ -308,6 +308,20 @@ EDITS = [
         peers={LEROBOT: by(editing_jobs.delete_by_lerobot, editing_jobs.write_lerobot)},
     ),
     Job(
+        "Record two cameras, 480 x 640, as video in a log",
+        "step",
+        300,
+        ours=by(recording_jobs.record_video, lerobot=False),
+        peers={ENVLOGGER: by(_record, kind="cameras")},
+    ),
+    Job(
+        "Record two cameras, 480 x 640, to a LeRobot dataset",
+        "step",
+        300,
+        ours=by(recording_jobs.record_video, lerobot=True),
+        peers={LEROBOT: by(recording_jobs.record_by_lerobot)},
+    ),
+    Job(
         "Pictures to a LeRobot dataset with video",
         "step",
         400,

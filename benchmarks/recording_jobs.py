@@ -15,13 +15,14 @@ from worker import Work
 
 EPISODE_LENGTH = 1000
 RANDOM_STEPS = 200
+CAMERA_EPISODE = 100
 
 
 class Environment(dm_env.Environment):
-    """Yields given observations, again and again, in episodes of 1000 steps."""
+    """Yields given observations, again and again, in episodes of so many steps."""
 
-    def __init__(self, observations: list[Any]) -> None:
-        self._observations = observations
+    def __init__(self, observations: list[Any], length: int = EPISODE_LENGTH) -> None:
+        self._observations, self._length = observations, length
         self._time = 0
 
     def _observe(self) -> Any:
@@ -35,12 +36,14 @@ class Environment(dm_env.Environment):
         """Goes on to the next observation."""
         self._time += 1
         timestep = dm_env.transition(np.float32(0.5), self._observe(), np.float32(1.0))
-        if self._time % EPISODE_LENGTH == 0:
+        if self._time % self._length == 0:
             return timestep._replace(step_type=dm_env.StepType.LAST, discount=np.float32(0.0))
         return timestep
 
     def observation_spec(self) -> Any:
-        """Fits the floats; of other observations nobody looks at it."""
+        """Fits the floats and the cameras; of other observations nobody looks at it."""
+        if isinstance(seen := self._observations[0], dict) and "top" in seen:
+            return {name: specs.Array(value.shape, value.dtype) for name, value in seen.items()}
         return specs.Array((17,), np.float32)
 
     def action_spec(self) -> Any:
@@ -73,6 +76,53 @@ def record(data: Path, size: int, *, kind: str) -> Work:
         env = envlogger.EnvLogger(Environment(seen), data_directory=str(folder))
         take_steps(env, size)
         env.close()
+        return size
+
+    return work
+
+
+def record_video(data: Path, size: int, *, lerobot: bool) -> Work:
+    """Records two cameras as video: to a log, or to a LeRobot dataset."""
+    import envlogger
+    from rlds.recording import LeRobotBackendWriter
+
+    video = dict.fromkeys(("top", "side"), envlogger.Video())
+    seen = observations("cameras")
+    said = {"backend": LeRobotBackendWriter, "fps": 30, "task": "turn"} if lerobot else {}
+
+    def work(folder: Path) -> int:
+        env = Environment(seen, CAMERA_EPISODE - 1)
+        with envlogger.EnvLogger(
+            env, data_directory=str(folder / "made"), video=video, **said
+        ) as env:
+            take_steps(env, size)
+        return size
+
+    return work
+
+
+def record_by_lerobot(data: Path, size: int) -> Work:
+    """Records them as lerobot's own loop does, which encodes each frame as it comes."""
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    axes = ["height", "width", "channels"]
+    camera = {"dtype": "video", "shape": (480, 640, 3), "names": axes}
+    features: dict[str, Any] = {f"observation.images.{name}": camera for name in ("top", "side")}
+    for name, width in (("action", 6), ("observation.state", 7)):
+        features[name] = {"dtype": "float32", "shape": (width,), "names": None}
+    options = {"streaming_encoding": True, "encoder_queue_maxsize": 2 * CAMERA_EPISODE}
+    seen = observations("cameras")
+
+    def work(folder: Path) -> int:
+        made = LeRobotDataset.create("a/b", 30, features, root=folder / "made", **options)
+        for number in range(size):
+            step = seen[number % len(seen)]
+            frame = {f"observation.images.{name}": step[name] for name in ("top", "side")}
+            joints = {"observation.state": step["joints"], "action": step["joints"][:6]}
+            made.add_frame({**frame, **joints, "task": "turn"})
+            if number % CAMERA_EPISODE == CAMERA_EPISODE - 1:
+                made.save_episode()
+        made.finalize()
         return size
 
     return work
@@ -125,6 +175,10 @@ def observations(kind: str) -> list[Any]:
         return list(_game(rng, 2000))
     if kind == "camera":
         return list(_camera(rng, 100))
+    if kind == "cameras":
+        frames = list(_camera(rng, 60, 480, 640, noise=2))
+        joints = rng.random((60, 7), np.float32)
+        return [{"top": frames[n], "side": frames[n - 30], "joints": joints[n]} for n in range(60)]
     walk = np.sin(np.cumsum(rng.standard_normal((20_000, 64)) * 0.05, axis=0))
     if kind == "floats":
         return list(walk[:, :17].astype(np.float32))
@@ -145,13 +199,15 @@ def _game(rng: np.random.Generator, count: int) -> Iterator[np.ndarray]:
     return (np.stack(frames[t : t + 4], axis=-1) for t in range(count))
 
 
-def _camera(rng: np.random.Generator, count: int) -> Iterator[np.ndarray]:
+def _camera(
+    rng: np.random.Generator, count: int, height: int = 224, width: int = 224, noise: float = 6
+) -> Iterator[np.ndarray]:
     """A moving scene with the noise of a sensor."""
-    rows, columns = np.mgrid[:224, :224]
+    rows, columns = np.mgrid[:height, :width]
     for t in range(count):
         scene = [np.sin((columns + 3 * t) / 40), np.cos((rows - 2 * t) / 30), np.sin(rows / 50)]
-        noise = rng.normal(0, 6, (224, 224, 3))
-        yield np.clip(128 + 80 * np.stack(scene, axis=-1) + noise, 0, 255).astype(np.uint8)
+        scene = 128 + 80 * np.stack(scene, axis=-1) + rng.normal(0, noise, (height, width, 3))
+        yield np.clip(scene, 0, 255).astype(np.uint8)
 
 
 def _robot(number: int, row: np.ndarray) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -118,6 +119,11 @@ def recover(
                 "command line), or choose in_place (--in-place), which keeps the old one beside it"
             )
         found = lerobot.recover(path, copy, in_place=bool(in_place), dry_run=dry_run)
+    elif any(Path(path).glob("*.mcap")):
+        raise ValueError(
+            f"{os.fspath(path)} is a recording of streams, which needs no recovery: it is read as "
+            f"far as it was written. next: rlds inspect {os.fspath(path)}"
+        )
     else:
         in_place = copy is None and not dry_run if in_place is None else in_place
         with _bars(progress) as show:

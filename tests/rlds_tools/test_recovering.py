@@ -47,3 +47,9 @@ def test_what_cannot_be_recovered(torn, tmp_path, capsys):
     assert run(["recover", str(torn), "--dry-run", "-o", str(tmp_path / "copy")]) == 2
     with pytest.raises(ValueError, match="writes no copy"):
         rlds_tools.recover(torn, tmp_path / "copy", dry_run=True)
+
+
+def test_streams_need_no_recovery(tmp_path):
+    (tmp_path / "cut.mcap").write_bytes(b"")
+    with pytest.raises(ValueError, match="needs no recovery"):
+        rlds_tools.recover(tmp_path)
