@@ -34,6 +34,7 @@ _EXTRA_OF = {
     "grain": "grain",
     "gymnasium": "gymnasium",
     "h5py": "hdf5",
+    "huggingface_hub": "hf",
     "imagecodecs": "zarr",
     "lz4": "ros",
     "mcap": "ros",

@@ -7,6 +7,7 @@ one to a step.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ import numpy as np
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.errors import DamagedDataError
 
-__all__ = ["FrameDecoder", "FrameEncoder", "Video"]
+__all__ = ["FrameDecoder", "FrameEncoder", "Video", "usual_scheduling"]
 
 # By codec: the encoder, the decoder, and the quality and the preset to take if none is said. The
 # faster presets of AV1 give, at once, blocks that are far from what they were, where much moves.
@@ -118,6 +119,26 @@ class Video:
         }
 
 
+@contextlib.contextmanager
+def usual_scheduling() -> Iterator[None]:
+    """Has threads scheduled as before, whatever happens meanwhile.
+
+    If it may, SVT-AV1 makes its threads, and the one that opens it, threads of real time, which may
+    keep the others of a machine from running.
+    """
+    if not os.path.isdir(tasks := "/proc/self/task"):
+        yield
+        return
+    before, policy, priority = os.listdir(tasks), os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, priority)
+        for thread in {*os.listdir(tasks)} - {*before}:
+            with contextlib.suppress(OSError):  # It may have ended.
+                os.sched_setscheduler(int(thread), policy, priority)
+
+
 class FrameEncoder:
     """Encodes the frames of one camera; the first one, and every `gop`th, begins a group.
 
@@ -150,6 +171,8 @@ class FrameEncoder:
         # More threads would keep frames back.
         context.gop_size, context.max_b_frames, context.thread_count = video.gop, 0, 1
         context.options = options
+        with usual_scheduling():
+            context.open()
         self._context = context
 
     def encode(self, frame: np.ndarray) -> tuple[bytes, bool]:

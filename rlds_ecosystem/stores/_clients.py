@@ -1,18 +1,22 @@
 """The clients of object stores: what is asked of a store, and by which library.
 
 `gs://` goes through TensorFlow where it is installed, as in TensorFlow Datasets, or through gcsfs
-if the environment variable `EPATH_USE_TF` is 0. All others go through fsspec: `s3://` through s3fs.
+if the environment variable `EPATH_USE_TF` is 0. `s3://` goes through s3fs, and `hf://`, the Hub of
+Hugging Face, through huggingface_hub.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.util
 import io
 import os
+import re
 import shutil
 import threading
+import urllib.parse
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
@@ -29,6 +33,7 @@ __all__ = [
     "Store",
     "client_of",
     "is_local",
+    "read_only",
     "scheme_of",
     "within",
 ]
@@ -48,10 +53,14 @@ _PATIENCE = 120.0
 _SLOWEST = 1 << 17
 
 # The libraries through which fsspec opens what TensorFlow does not.
-LIBRARIES = {"gs": "gcsfs", "s3": "s3fs"}
+LIBRARIES = {"gs": "gcsfs", "hf": "huggingface_hub", "s3": "s3fs"}
+_HUB_URL = re.compile(
+    r"hf://(datasets/)?([^/@]+/[^/@]+)(?:@(refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(.*))?"
+)
 _LOG_IN = {
     "gs": "log in with `gcloud auth application-default login`, or set "
     "GOOGLE_APPLICATION_CREDENTIALS",
+    "hf": "log in with `hf auth login`, or set HF_TOKEN",
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
 }
 
@@ -128,7 +137,7 @@ def client_of(url: str) -> Store:
     scheme = scheme_of(url)
     if scheme == "gs" and _wants_tensorflow():
         return _TensorFlowStore()
-    return FsspecStore(scheme)
+    return HubStore() if scheme == "hf" else FsspecStore(scheme)
 
 
 def _wants_tensorflow() -> bool:
@@ -277,9 +286,130 @@ class FsspecStore:
             self._fs.rm_file(url)
 
 
+class _Commit(NamedTuple):
+    """What a commit of a repository on the Hub has.
+
+    Attributes:
+      repository: Where it is, as the functions of huggingface_hub take it.
+      folders: The entries of each folder; "" is the root.
+      ids: What the content of each file is known by.
+    """
+
+    repository: dict[str, str]
+    folders: dict[str, list[Entry]]
+    ids: dict[str, str]
+
+
+@functools.lru_cache(maxsize=64)
+def _commit(repo_type: str, repo_id: str, revision: str | None) -> _Commit:
+    """Asks once: a process keeps to the commit that it saw first, and makes few requests."""
+    api = importlib.import_module("huggingface_hub").HfApi()
+    repository = {"repo_id": repo_id, "repo_type": repo_type}
+    sha = api.repo_info(**repository, revision=revision).sha
+    commit = _Commit({**repository, "revision": sha}, {"": []}, {})
+    for found in api.list_repo_tree(**commit.repository, recursive=True):
+        folder, _, name = found.path.rpartition("/")
+        is_dir = not hasattr(found, "blob_id")
+        entry = Entry(name, is_dir, None if is_dir else found.size)
+        commit.folders.setdefault(folder, []).append(entry)
+        if is_dir:
+            commit.folders.setdefault(found.path, [])
+        else:
+            commit.ids[found.path] = found.blob_id
+    return commit
+
+
+class HubStore:
+    """The Hub of Hugging Face, to read: `hf://datasets/<owner>/<name>[@<revision>]/<path>`."""
+
+    block_size = BLOCK_SIZE
+
+    def __init__(self) -> None:
+        try:
+            self._hub: Any = rlds_ecosystem.import_extra("huggingface_hub")
+        except ImportError as error:
+            raise OSError(f"hf:// cannot be opened: {error}") from error
+
+    def _at(self, url: str) -> tuple[_Commit, str]:
+        found = _HUB_URL.fullmatch(url)
+        if found is None:
+            raise OSError(f"{url}: expected hf://datasets/<owner>/<name>[@<revision>][/<path>]")
+        kind, name, revision, path = found.groups()
+        with _named(url):
+            revision = revision and urllib.parse.unquote(revision)
+            return _commit("dataset" if kind else "model", name, revision), (path or "").strip("/")
+
+    def exists(self, url: str) -> bool:
+        try:
+            self.stat(url)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def stat(self, url: str) -> Found:
+        commit, path = self._at(url)
+        if path in commit.folders:
+            return Found(True, 0, 0.0, ())
+        folder, _, name = path.rpartition("/")
+        with _named(url):
+            entries = commit.folders.get(folder, [])
+            size = next((entry.size for entry in entries if entry.name == name), None)
+            if size is None:
+                raise FileNotFoundError
+        return Found(False, size, 0.0, (size, commit.ids[path]))
+
+    def entries(self, url: str) -> list[Entry]:
+        commit, path = self._at(url)
+        with _named(url):
+            if path not in commit.folders:
+                raise FileNotFoundError
+        return sorted(commit.folders[path])
+
+    def read(self, url: str) -> bytes:
+        size = self.stat(url).size
+        return self.fetcher(url)(0, size) if size else b""
+
+    def fetcher(self, url: str) -> Callable[[int, int], bytes]:
+        commit, path = self._at(url)
+        address = self._hub.hf_hub_url(filename=path, **commit.repository)
+
+        def fetch(begin: int, end: int) -> bytes:
+            asked = {**self._hub.utils.build_hf_headers(), "range": f"bytes={begin}-{end - 1}"}
+            with _named(url):
+                reply = self._hub.utils.http_backoff("GET", address, headers=asked, timeout=30)
+                self._hub.utils.hf_raise_for_status(reply)
+            if reply.status_code != 206:
+                raise OSError(f"{url}: the Hub gives no part of it ({reply.status_code})")
+            return bytes(reply.content)
+
+        return fetch
+
+    def upload(self, file: BinaryIO, url: str) -> None:
+        raise read_only(url)
+
+    def copy(self, source: str, target: str) -> bool:
+        raise read_only(target)
+
+    def remove(self, url: str) -> None:
+        raise read_only(url)
+
+
+def read_only(url: str) -> OSError:
+    """The error of whoever writes to the Hub."""
+    what = "each change there is a commit; write to a folder, then `hf upload` it as a whole"
+    return io.UnsupportedOperation(f"{url}: the Hub is only read: {what}")
+
+
 # By the names of their classes, so that none of the packages that have them need be loaded.
 _KINDS: dict[type[OSError], set[str]] = {
-    FileNotFoundError: {"NotFoundError", "NoSuchBucket", "NoSuchKey"},
+    FileNotFoundError: {
+        "EntryNotFoundError",
+        "NoSuchBucket",
+        "NoSuchKey",
+        "NotFoundError",
+        "RepositoryNotFoundError",
+        "RevisionNotFoundError",
+    },
     PermissionError: {
         "PermissionDeniedError",
         "UnauthenticatedError",
@@ -333,6 +463,8 @@ def _os_error(url: str, error: Exception) -> OSError:
         return PermissionError(f"{url}: access was refused; {log_in} ({why})")
     if kind is FileNotFoundError:
         what = "object"
+        if scheme_of(url) == "hf":
+            what += f", or it is private: {_LOG_IN['hf']}"
         if "bucket does not exist" in text or "NoSuchBucket" in text:
             what = f"bucket as {url.split('/')[2]!r}; check its name, or make it first"
         return FileNotFoundError(f"{url}: there is no such {what}")

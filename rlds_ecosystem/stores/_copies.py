@@ -428,7 +428,6 @@ def _found(url: str) -> clients.Found:
 
 def _client_of(url: str) -> clients.Store:
     """The client of a store: not TensorFlow, which fetches 64 MB, if there is another."""
-    scheme = clients.scheme_of(url)
-    if importlib.util.find_spec(clients.LIBRARIES[scheme]) is not None:
-        return clients.FsspecStore(scheme)
+    if clients.scheme_of(url) == "gs" and importlib.util.find_spec(clients.LIBRARIES["gs"]):
+        return clients.FsspecStore("gs")
     return clients.client_of(url)

@@ -117,6 +117,8 @@ def require_bucket(path: PathLike) -> None:
     if is_local(path):
         return
     name = os.fspath(path)
+    if scheme_of(name) == "hf":
+        raise clients.read_only(name)
     bucket = name.split("/")[2]
     try:
         is_there = clients.client_of(name).exists(f"{scheme_of(name)}://{bucket}")
@@ -333,5 +335,5 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
         return target
 
 
-# TensorFlow opens no s3://, so that nothing works with the path that epath itself has for it.
-epath.register_path_cls("s3://")(StorePath)
+# TensorFlow opens none of these, so that nothing works with the path that epath itself has.
+epath.register_path_cls(["s3://", "hf://"])(StorePath)

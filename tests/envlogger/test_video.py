@@ -175,6 +175,9 @@ def test_av1_keeps_what_changes_at_once():
                 square[:] = 230 if (289 + 2 * number) >> bit & 1 else 20
         encoder = FrameEncoder(video, frames[0].shape)
         packets = [encoder.encode(frame)[0] for frame in frames]
+        if os.path.isdir(tasks := "/proc/self/task"):  # SVT-AV1 would have threads of real time.
+            known = {os.sched_getscheduler(int(thread)) for thread in os.listdir(tasks)}
+            assert known == {os.SCHED_OTHER}
         encoder.close()
         for frame, found in zip(frames, FrameDecoder("av1").decode(packets), strict=True):
             assert np.abs(found.astype(int) - frame).max() < 12

@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from rlds_ecosystem.video_codec import usual_scheduling
+
 os.environ.setdefault("SVT_LOG", "1")  # It says a lot of small frames.
 
 FPS = 10
@@ -440,6 +442,7 @@ def write_video(file: Path, parts: list[np.ndarray], codec: str) -> list[tuple[f
     return list(zip(ends[:-1].tolist(), ends[1:].tolist()))
 
 
+@usual_scheduling()
 def _encoded(part: np.ndarray, codec: str) -> bytes:
     name, pixels, options = CODECS[codec]
     made = io.BytesIO()

@@ -13,6 +13,8 @@ from typing import Any
 import av
 import numpy as np
 
+from rlds_ecosystem.video_codec import usual_scheduling
+
 __all__ = ["CODECS", "decoded", "encoded", "pictures"]
 
 os.environ.setdefault("SVT_LOG", "1")  # Its encoder talks.
@@ -67,6 +69,7 @@ def encoded(
         return file.read_bytes()
 
 
+@usual_scheduling()
 def _encode(
     container: Any,
     codec: str,

@@ -1,7 +1,11 @@
 """Feeds of datasets that are in an object store."""
 
 import multiprocessing
+import os
 import shutil
+import subprocess
+import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -229,3 +233,52 @@ def test_s3(local, tmp_path):
         expected = Feed(samples_of(local), 16, seed=1, epochs=1, shuffle=feed.plans[0].shuffle)
         for batch, wanted in zip(feed, expected, strict=True):
             assert_equal(batch, wanted)
+
+
+HUB = """
+    import numpy as np
+    import rlds.feeds, rlds.sources
+    from rlds_ecosystem import stores
+
+    local, url = {local!r}, "hf://datasets/owner/name"
+    plan = rlds.feeds.open(url, format="tfds").transitions()
+    feed = rlds.feeds.Feed(plan, 16, seed=1, epochs=1)
+    here = rlds.feeds.open(local).transitions()
+    expected = rlds.feeds.Feed(here, 16, seed=1, epochs=1, shuffle=feed.plans[0].shuffle)
+    for batch, wanted in zip(feed, expected, strict=True):
+        np.testing.assert_equal(batch, wanted)
+    assert len(rlds.sources.open(url, format="tfds")) == 60
+    names = sorted(path.name for path in stores.as_path(url).iterdir())
+    assert names and not stores.as_path(url + "/nothing").exists()
+    for wrong in (url + "/nothing", "hf://datasets/owner/another/file"):
+        try:
+            stores.open_binary(wrong)
+        except FileNotFoundError as error:
+            assert "or it is private: log in with `hf auth login`" in str(error), error
+    for write in (stores.as_path(url + "/new").mkdir, lambda: stores.as_path(url).write_bytes(b"")):
+        try:
+            write()
+        except OSError as error:
+            assert "the Hub is only read" in str(error), error
+        else:
+            raise AssertionError("written")
+"""
+
+
+def test_the_hub(local, tmp_path):
+    pytest.importorskip("huggingface_hub")
+    folder = shutil.copytree(local, tmp_path / "data")
+    server = Path(__file__).parents[2] / "support" / "hub_server.py"
+    command = [sys.executable, "-u", server, folder]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as hub:
+        try:
+            address = hub.stdout.readline().strip()
+            named = {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "no_proxy": "127.0.0.1"}
+            script = textwrap.dedent(HUB.format(local=str(folder)))
+            subprocess.run([sys.executable, "-c", script], env=os.environ | named, check=True)
+        finally:
+            hub.kill()
+            lines = hub.stdout.read().splitlines()
+    asked = [line for line in lines if line.startswith("/api/datasets/owner/name")]
+    assert len(asked) == 2  # Which commit there is, and which files that has.
+    assert any("tfrecord" in line and "bytes=" in line for line in lines)
