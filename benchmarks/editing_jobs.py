@@ -7,7 +7,6 @@ import itertools
 from pathlib import Path
 from unittest import mock
 
-import dataset_jobs
 import numpy as np
 from worker import Work
 
@@ -86,6 +85,33 @@ def add_to_lerobot(data: Path, size: int) -> Work:
             made.save_episode()
         made.finalize()
         return made.num_frames
+
+    return work
+
+
+def record_by_lerobot(data: Path, size: int) -> Work:
+    """Records them as lerobot's own loop does, which encodes each frame as it comes."""
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    axes = ["height", "width", "channels"]
+    camera = {"dtype": "video", "shape": (480, 640, 3), "names": axes}
+    features: dict[str, object] = {f"observation.images.{name}": camera for name in ("top", "side")}
+    for name, width in (("action", 6), ("observation.state", 7)):
+        features[name] = {"dtype": "float32", "shape": (width,), "names": None}
+    options = {"streaming_encoding": True, "encoder_queue_maxsize": 2 * EPISODE}
+    seen = dict(np.load(data / "cameras.npz"))
+
+    def work(folder: Path) -> int:
+        made = LeRobotDataset.create("a/b", 30, features, root=folder / "made", **options)
+        for number in range(size):
+            step = {name: values[number % len(values)] for name, values in seen.items()}
+            frame = {f"observation.images.{name}": step[name] for name in ("top", "side")}
+            joints = {"observation.state": step["joints"], "action": step["joints"][:6]}
+            made.add_frame({**frame, **joints, "task": "turn"})
+            if number % EPISODE == EPISODE - 1:
+                made.save_episode()
+        made.finalize()
+        return size
 
     return work
 
@@ -177,6 +203,8 @@ def delete_from_dataset(data: Path, size: int) -> Work:
 
 def write_ten(folder: Path, size: int) -> None:
     """Writes ten datasets of TFDS."""
+    import dataset_jobs  # Which the Python of lerobot need not be able to.
+
     for number in range(10):
         dataset_jobs.make_dataset(folder / f"{number}", size // 10)
 

@@ -318,8 +318,8 @@ EDITS = [
         "Record two cameras, 480 x 640, to a LeRobot dataset",
         "step",
         300,
-        ours=by(recording_jobs.record_video, lerobot=True),
-        peers={LEROBOT: by(recording_jobs.record_by_lerobot)},
+        ours=by(recording_jobs.record_video, recording_jobs.write_cameras, lerobot=True),
+        peers={LEROBOT: by(editing_jobs.record_by_lerobot, recording_jobs.write_cameras)},
     ),
     Job(
         "Pictures to a LeRobot dataset with video",
