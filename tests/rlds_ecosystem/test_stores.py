@@ -110,7 +110,7 @@ def test_a_path_is_of_this_machine_or_of_a_store():
     assert os.fspath(path.parent / "c") == "gs://bucket/c"
     assert pickle.loads(pickle.dumps(path)) == path
     with pytest.raises(
-        ValueError, match=r"'memory://a' is neither a path nor a URL .*gs://, s3://"
+        ValueError, match=r"'memory://a' is neither a path nor a URL .*gs://, hf://, s3://"
     ):
         stores.as_path("memory://a")
 
