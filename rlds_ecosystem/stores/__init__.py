@@ -3,6 +3,7 @@
 All files at URLs are opened, listed and written here. An object appears in its store when it is
 complete, and is replaced as a whole: nothing can be appended to it, and there are no directories
 but the names of objects. Nothing that was seen in a store is remembered: other processes write too.
+Only of the Hub, `hf://`, is a commit remembered, which never changes.
 
 The parts: `_paths` has what others use, `_objects` the files, `_copies` the parts of them that are
 kept on this machine, `_clients` the libraries.
