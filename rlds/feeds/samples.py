@@ -500,7 +500,37 @@ class Transitions(Samples):
         return total.astype(dtype, copy=False), product
 
 
-class Windows(Samples):
+class _StepsAround(Steps):
+    """Every step, with steps around it for some fields."""
+
+    def __init__(self, table: Table, only_real: bool, padding: str, fields: Iterable[str]) -> None:
+        super().__init__(table, only_real)
+        if padding not in _PADDINGS:
+            raise ValueError(f"padding must be one of {_PADDINGS}, got {padding!r}")
+        self._padding, self._around = padding, tuple(fields)
+        for name in self._around:
+            if not _below(table.fields, name):
+                raise KeyError(f"no field {name!r}; there are {', '.join(table.fields)}")
+
+    def _others(self, episodes: np.ndarray, steps: np.ndarray) -> Columns:
+        """Returns the fields that are those of the step alone."""
+        fields = self.table.fields
+        others = [path for path in fields if not any(is_in(path, name) for name in self._around)]
+        return self._taken(episodes, steps, others)
+
+    def _gathered(
+        self, episodes: np.ndarray, places: np.ndarray, is_there: np.ndarray, names: Sequence[str]
+    ) -> Columns:
+        """Returns fields of other steps, and what stands for those that are not there."""
+        paths = [path for name in names for path in _below(self.table.fields, name)]
+        columns = self._taken(episodes, places, paths)
+        if self._padding == "zeros":
+            for column in columns.values():
+                zero_out(column, ~is_there)
+        return columns
+
+
+class Windows(_StepsAround):
     """What was observed up to a step, and the actions that follow; see `Table.windows`."""
 
     def __init__(
@@ -516,15 +546,11 @@ class Windows(Samples):
         for name, length in (("history", history), ("horizon", horizon)):
             if length < 1:
                 raise ValueError(f"{name} must be positive, got {length}")
-        if padding not in _PADDINGS:
-            raise ValueError(f"padding must be one of {_PADDINGS}, got {padding!r}")
-        self.table, self._padding, self._only_real = table, padding, only_real
         self._history, self._horizon = history, horizon
         self._history_fields = paths_of(history_fields)
         self._horizon_fields = paths_of(horizon_fields)
-        for name in (*self._history_fields, *self._horizon_fields):
-            if not _below(table.fields, name):
-                raise KeyError(f"no field {name!r}; there are {', '.join(table.fields)}")
+        around = (*self._history_fields, *self._horizon_fields)
+        super().__init__(table, only_real, padding, around)
 
     @property
     @override
@@ -540,11 +566,6 @@ class Windows(Samples):
         )
 
     @override
-    def counts(self) -> np.ndarray:
-        outlines = self.table.outlines
-        return outlines.num_real_steps() if self._only_real else outlines.num_steps
-
-    @override
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
@@ -556,10 +577,7 @@ class Windows(Samples):
         future_mask = future < num_real
         future = np.minimum(future, np.maximum(num_real - 1, 0))
 
-        taken = [*self._history_fields, *self._horizon_fields]
-        fields = self.table.fields
-        others = [path for path in fields if not any(is_in(path, name) for name in taken)]
-        result = self._taken(episodes, steps, others)
+        result = self._others(episodes, steps)
         if self._history_fields:
             result["timestep_pad_mask"] = past_mask
             result |= self._gathered(episodes, past, past_mask, self._history_fields)
@@ -568,30 +586,16 @@ class Windows(Samples):
             result |= self._gathered(episodes, future, future_mask, self._horizon_fields)
         return result
 
-    def _gathered(
-        self, episodes: np.ndarray, places: np.ndarray, mask: np.ndarray, fields: Sequence[str]
-    ) -> Columns:
-        paths = [path for field in fields for path in _below(self.table.fields, field)]
-        columns = self._taken(episodes, places, paths)
-        if self._padding == "zeros":
-            for column in columns.values():
-                zero_out(column, ~mask)
-        return columns
 
-
-class Offsets(Samples):
+class Offsets(_StepsAround):
     """Values of fields around a step, at given distances; see `Table.offsets`."""
 
     def __init__(
         self, table: Table, offsets: Mapping[str, Iterable[int]], padding: str, only_real: bool
     ) -> None:
-        if padding not in _PADDINGS:
-            raise ValueError(f"padding must be one of {_PADDINGS}, got {padding!r}")
-        self.table, self._padding, self._only_real = table, padding, only_real
+        super().__init__(table, only_real, padding, offsets)
         self._offsets = {name: as_numbers(list(given)) for name, given in offsets.items()}
         for name, given in self._offsets.items():
-            if not _below(table.fields, name):
-                raise KeyError(f"no field {name!r}; there are {', '.join(table.fields)}")
             if not len(given):
                 raise ValueError(f"{name}: there are no offsets")
 
@@ -609,18 +613,12 @@ class Offsets(Samples):
         return f"offsets({given}, padding={self._padding!r}, only_real={self._only_real})"
 
     @override
-    def counts(self) -> np.ndarray:
-        outlines = self.table.outlines
-        return outlines.num_real_steps() if self._only_real else outlines.num_steps
-
-    @override
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Columns:
         del numbers, epoch
-        outlines, fields = self.table.outlines, self.table.fields
-        others = [path for path in fields if not any(is_in(path, name) for name in self._offsets)]
-        result = self._taken(episodes, steps, others)
+        outlines = self.table.outlines
+        result = self._others(episodes, steps)
         for name, offsets in self._offsets.items():
             # A final observation has no action, and nothing that an action brings.
             ends = outlines.num_steps[episodes]
@@ -628,13 +626,9 @@ class Offsets(Samples):
                 ends = outlines.num_real_steps(episodes)
             lasts = np.maximum(ends - 1, 0)[:, np.newaxis]
             places = steps[:, np.newaxis] + offsets
-            is_pad = (places < 0) | (places >= ends[:, np.newaxis])
-            columns = self._taken(episodes, np.clip(places, 0, lasts), _below(fields, name))
-            if self._padding == "zeros":
-                for column in columns.values():
-                    zero_out(column, is_pad)
-            result |= columns
-            result[f"{name}_is_pad"] = is_pad
+            is_there = (places >= 0) & (places < ends[:, np.newaxis])
+            result |= self._gathered(episodes, np.clip(places, 0, lasts), is_there, [name])
+            result[f"{name}_is_pad"] = ~is_there
         return result
 
 
