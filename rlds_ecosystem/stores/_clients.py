@@ -140,6 +140,14 @@ def client_of(url: str) -> Store:
     return HubStore() if scheme == "hf" else FsspecStore(scheme)
 
 
+def _is_found(store: Store, url: str) -> bool:
+    try:
+        store.stat(url)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def _wants_tensorflow() -> bool:
     """The same choice as that of epath, which TensorFlow Datasets uses."""
     if os.environ.get("EPATH_USE_TF", "").lower() in ("false", "no", "f", "0"):
@@ -223,11 +231,7 @@ class FsspecStore:
         self._fs: Any = fsspec.filesystem(scheme, use_listings_cache=False)
 
     def exists(self, url: str) -> bool:
-        try:
-            self.stat(url)  # The `exists` of fsspec takes all errors for "no".
-        except FileNotFoundError:
-            return False
-        return True
+        return _is_found(self, url)  # The `exists` of fsspec takes all errors for "no".
 
     def stat(self, url: str) -> Found:
         with _named(url):
@@ -340,11 +344,7 @@ class HubStore:
             return _commit("dataset" if kind else "model", name, revision), (path or "").strip("/")
 
     def exists(self, url: str) -> bool:
-        try:
-            self.stat(url)
-        except FileNotFoundError:
-            return False
-        return True
+        return _is_found(self, url)
 
     def stat(self, url: str) -> Found:
         commit, path = self._at(url)
