@@ -9,14 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import dm_env
-import numpy as np
 
 from envlogger.backends.backend_type import BackendType
 from envlogger.backends.backend_writer import BackendWriter
 from envlogger.backends.in_memory_backend import InMemoryBackendWriter
 from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
 from envlogger.converters import spec_codec
-from envlogger.converters.video_fields import value_at
 from envlogger.environment_wrapper import EnvironmentWrapper
 from envlogger.errors import UsageError
 from envlogger.step_data import StepData
@@ -232,18 +230,11 @@ def _recording_video(
 ) -> BackendWriter:
     from envlogger.backends.video_backend_writer import VideoBackendWriter
 
-    names = [name.removeprefix("observation").removeprefix("/") for name in video]
-    shapes = {}
-    for name in names:
-        spec = value_at(env.observation_spec(), [*filter(None, name.split("/"))])
-        if not isinstance(spec, dm_env.specs.Array) or spec.dtype != np.uint8:
-            raise ValueError(f"video: the observation has no camera {name!r}, only {spec!r} there")
-        shapes[name] = spec.shape
     own = {name: arguments.pop(name) for name in _OF_VIDEO if name in arguments}
     return VideoBackendWriter(
         functools.partial(make_backend, **arguments),
-        dict(zip(names, video.values())),
-        shapes,
+        video,
+        env.observation_spec(),
         metadata=metadata,
         **own,
     )

@@ -8,7 +8,7 @@ seconds since 1970.
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -88,6 +88,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
       seed: Of the first episode of each player; the later ones follow. None draws one.
       interpreter: Which Python runs it: a name in the configuration of the server; "" for its own.
       keys: Actions of keys, by their physical codes, in place of those of the family.
+      video: Which fields of the observation are recorded as video, and how; see
+        `envlogger.Video.called`.
     """
 
     id: NewIdentifier = ""
@@ -101,6 +103,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     seed: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | None = None
     interpreter: Annotated[str, msgspec.Meta(max_length=64)] = ""
     keys: dict[str, Any] = {}
+    video: dict[str, Literal["h264", "av1", "lossless"]] = {}
 
 
 class Assignment(enum.StrEnum):

@@ -70,6 +70,17 @@ class Video:
             if number is not None and not least <= number <= most:
                 raise ValueError(f"{name}: got {number}, expected {least} to {most}")
 
+    @classmethod
+    def called(cls, name: str, fps: float = 30) -> Video:
+        """Returns what commands and studies call "h264", "av1" or "lossless".
+
+        Raises:
+          ValueError: The name is another.
+        """
+        is_lossless = name == "lossless"
+        codec: Any = "h264" if is_lossless else name
+        return cls(codec, lossless=is_lossless, fps=fps)
+
     def worse(self) -> Video:
         """Returns what takes less time, at a lower quality; the same if that is lossless."""
         if self.lossless:

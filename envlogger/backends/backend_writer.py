@@ -151,6 +151,13 @@ class BackendWriter(abc.ABC):
         """
         self._check_open()
 
+    def push(self) -> None:
+        """Hands all steps to the system, so that they survive the death of the process.
+
+        Backends that do not say otherwise do nothing before the next flush.
+        """
+        self._check_open()
+
     @abc.abstractmethod
     def close(self) -> None:
         """Stores what is pending and ends the recording; further calls do nothing."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal
 
+import dm_env.specs
 import numpy as np
 from typing_extensions import override
 
@@ -29,7 +30,7 @@ from envlogger.errors import StorageError, UnsupportedValueError
 from envlogger.step_data import StepData
 from rlds_ecosystem.video_codec import Video
 
-__all__ = ["VideoBackendWriter"]
+__all__ = ["VideoBackendWriter", "cameras_in"]
 
 # Frames that wait for the encoder: a second of two cameras of 640 x 480 at 30 frames a second.
 _MAX_PENDING_BYTES = 64 << 20
@@ -46,8 +47,10 @@ class VideoBackendWriter(BackendWriter):
 
     Args:
       make_backend: Makes the backend, of the argument `metadata`.
-      video: How fields become video, by their paths in the observation: `camera`, `robot/wrist`.
-      shapes: The shapes of their frames, in the same form: `(height, width, 3)`, uint8, RGB.
+      video: How fields become video, by their paths in the observation: `camera`, `robot/wrist`;
+        `observation` is all of it.
+      observation_spec: The spec of the observation. The fields are uint8 of shape
+        `(height, width, 3)`, RGB.
       metadata: What is stored about the whole dataset; gets an entry about the video.
       scheduler: Says which steps are recorded; None records all.
       max_pending_bytes: How many bytes of frames may wait in memory.
@@ -56,7 +59,7 @@ class VideoBackendWriter(BackendWriter):
 
     Raises:
       ImportError: PyAV is not installed; the extra `video` has it.
-      ValueError: Frames have a shape that cannot be encoded, or an argument is wrong.
+      ValueError: There is no such camera, or an argument is wrong.
 
     Once something fails, the next call raises the error of the backend or of the encoder.
     """
@@ -65,7 +68,7 @@ class VideoBackendWriter(BackendWriter):
         self,
         make_backend: Callable[..., BackendWriter],
         video: Mapping[str, Video],
-        shapes: Mapping[str, Sequence[int]],
+        observation_spec: Any,
         *,
         metadata: dict[str, Any] | None = None,
         scheduler: Scheduler | None = None,
@@ -74,15 +77,15 @@ class VideoBackendWriter(BackendWriter):
     ) -> None:
         if when_behind not in ("disk", "quality"):
             raise ValueError(f"when_behind: got {when_behind!r}, expected 'disk' or 'quality'")
+        cameras = cameras_in(observation_spec, video)
         said = {
-            f"{OBSERVATION}/{name}" if name else OBSERVATION: way.described(tuple(shapes[name]))
-            for name, way in video.items()
+            "/".join((OBSERVATION, *path)): way.described(shape)
+            for path, (way, shape) in cameras.items()
         }
         metadata = {**(metadata or {}), KEY: said}
         waiting = WaitingFrames(max_pending_bytes, when_behind == "disk")
         self._cameras = [
-            _Camera(tuple(filter(None, name.split("/"))), way, tuple(shapes[name]), waiting)
-            for name, way in video.items()
+            _Camera(path, way, shape, waiting) for path, (way, shape) in cameras.items()
         ]
         self._waiting = waiting
         try:
@@ -123,8 +126,7 @@ class VideoBackendWriter(BackendWriter):
             step = camera.put(step, packet)
         # So what is damaged, or has to be read for a frame, is little more than a group.
         if self._bytes_of_chunk > _CHUNK_BYTES and any(not since for _, since in found):
-            with contextlib.suppress(AttributeError):
-                self._backend.push()  # type: ignore[attr-defined]
+            self._backend.push()
             self._bytes_of_chunk = 0
         self._bytes_of_chunk += sum(len(packet) for packet, _ in found)
         self._backend.record_step(step, is_new_episode)
@@ -147,6 +149,16 @@ class VideoBackendWriter(BackendWriter):
         """
         super().flush()
         self._finish(self._backend.flush)
+
+    @override
+    def push(self) -> None:
+        """Encodes all steps, and hands them to the system.
+
+        Raises:
+          StorageError: Not all could be written.
+        """
+        super().push()
+        self._finish(self._backend.push)
 
     @override
     def close(self) -> None:
@@ -214,6 +226,27 @@ class VideoBackendWriter(BackendWriter):
                 self._failure = error
                 self._waiting.give_up()
                 return
+
+
+def cameras_in(
+    observation_spec: Any, video: Mapping[str, Video]
+) -> dict[tuple[str, ...], tuple[Video, tuple[int, ...]]]:
+    """Returns how fields become video, and the shapes of their frames, by their paths.
+
+    The arguments are those of `VideoBackendWriter`.
+
+    Raises:
+      ValueError: There is no such camera.
+    """
+    found = {}
+    for name, way in video.items():
+        path = tuple(filter(None, name.split("/")))
+        path = path[path[:1] == (OBSERVATION,) :]
+        spec = value_at(observation_spec, path)
+        if not isinstance(spec, dm_env.specs.Array) or spec.dtype != np.uint8:
+            raise ValueError(f"video: the observation has no camera {name!r}, only {spec!r} there")
+        found[path] = way, tuple(spec.shape)
+    return found
 
 
 class _Camera(FrameThread):

@@ -10,6 +10,7 @@ import dm_env
 import numpy as np
 
 from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
+from envlogger.converters.video_fields import KEY as VIDEO
 from envlogger.step_data import StepData
 from rlds_creator.exporting.recordings import ExportError, RecordedEpisode
 from rlds_creator.recorded import STEP_FIELDS
@@ -64,6 +65,7 @@ class Selection:
         _check_specs(self.episodes)
         tagged = [episode.tagged_steps() for episode in self.episodes]
         self.labels = sorted({label for columns in tagged for label in columns})
+        self._has_packets = VIDEO in self.metadata()
         # How many steps of each episode are written.
         self._lengths = [
             min(
@@ -121,7 +123,8 @@ class Selection:
         episode, length = self.episodes[index], self._lengths[index]
         tagged = episode.tagged_steps()
         left_out = () if self.keep_internal else STEP_FIELDS
-        for number, step in enumerate(episode.steps()):
+        # Packets are copied, unless others are of another video, or none.
+        for number, step in enumerate(episode.steps(has_packets=self._has_packets)):
             custom = step.custom_data
             if isinstance(custom, Mapping):
                 custom = {name: value for name, value in custom.items() if name not in left_out}

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 import numpy as np
@@ -212,13 +212,17 @@ class RecordedEpisode:
         labels = [tag.label for tag in self.annotations.tags if tag.first is None]
         return list(dict.fromkeys(labels))
 
-    def steps(self) -> Iterator[envlogger.StepData]:
+    def steps(self, *, has_packets: bool = False) -> Iterator[envlogger.StepData]:
         """Reads the steps, of which only some are in memory at a time.
+
+        Args:
+          has_packets: Whether they have the packets of video in the place of its frames.
 
         Raises:
           ExportError: One of them cannot be read.
         """
-        with _errors_of(self.directory), envlogger.Reader(self.directory) as reader:
+        video: Literal["packets", "frames"] = "packets" if has_packets else "frames"
+        with _errors_of(self.directory), envlogger.Reader(self.directory, video=video) as reader:
             yield from reader.episodes[0]
 
 

@@ -24,6 +24,7 @@ export function newEnvironment(families) {
     seed: null,
     interpreter: "",
     keys: {},
+    video: {},
   };
 }
 
@@ -47,6 +48,8 @@ export function checkEnvironment(environment, families) {
   const isCount = (/** @type {any} */ value, /** @type {number} */ least) => value === null || (Number.isInteger(value) && value >= least && value < 2 ** 31);
   if (!isCount(environment.max_episode_steps, 1)) errors.max_episode_steps = "A whole number, at least 1.";
   if (!isCount(environment.seed, 0)) errors.seed = "A whole number, from 0 to 2147483647.";
+  const isVideo = (/** @type {any} */ how) => ["h264", "av1", "lossless"].includes(how);
+  if (!(environment.video instanceof Object && Object.values(environment.video).every(isVideo))) errors.video = "Each field is h264, av1 or lossless.";
   for (const option of family?.options ?? []) {
     const value = environment.options[option.name];
     if (value === undefined || value === null) continue;
@@ -144,6 +147,8 @@ export function EnvironmentEditor({ environment, families, errors = {}, isFirst,
           <${NumberField} label="Seed" optional value=${environment.seed} onChange=${set("seed")} error=${errors.seed} placeholder="Random" hint="Of each player's first episode; the next ones follow." />
         </div>
       </div>
+      <${JsonField} label="Cameras as video" value=${Object.keys(environment.video).length ? environment.video : undefined} placeholder=${'{"observation": "h264"}'} error=${errors.video} onChange=${(/** @type {any} */ value) => set("video")(value ?? {})}
+        hint="Which fields of the observation are recorded as video: h264, av1 or lossless." />
       <${TextArea} label="Instructions" optional hint="Beside the picture, after those of the study." rows="2" value=${environment.instructions} onChange=${set("instructions")} maxlength="20000" />
       <${KeyTable} keys=${environment.keys} onChange=${set("keys")} />
       <${Trial} environment=${environment} isReady=${Boolean(environment.family && environment.options.id)} />

@@ -18,6 +18,7 @@ import dm_env
 import numpy as np
 from dm_env import specs
 
+from envlogger.backends.video_backend_writer import cameras_in
 from envlogger.converters import spec_codec
 from rlds_creator import recorded
 from rlds_creator.environments import Inputs, Playable, make
@@ -28,6 +29,7 @@ from rlds_creator.worker.pictures import DRAFT, QUALITIES, PictureEncoder, as_rg
 from rlds_creator.worker.recording import Recording, as_json, finite, total, versions
 from rlds_creator.worker.states import Expiry, Play, State, WrongStateError
 from rlds_ecosystem.errors import EnvLoggerError
+from rlds_ecosystem.video_codec import FrameEncoder, Video
 
 __all__ = ["Player", "serve"]
 
@@ -182,7 +184,9 @@ class Player:
         self._playable = self._make()
         with _environment_code():
             self._specs = spec_codec.encode_environment_specs(self._playable.environment)
+            self._observation_spec = self._playable.environment.observation_spec()
             self._details = {**_names_of_actions(self._playable), **self._playable.metadata()}
+        self._video = self._checked_video()
         self._begin_episode(start.get("number", 0))
 
     def _make(self) -> Playable:
@@ -194,6 +198,17 @@ class Player:
                 raise _FailedError(f"{name} is not installed here: {e.msg}", e) from e
             except ValueError as e:  # It says what is wrong with the options.
                 raise _FailedError(str(e), e) from e
+
+    def _checked_video(self) -> dict[str, Video]:
+        """How fields are recorded as video; a failure here and not with the first step."""
+        said = self._environment.get("video") or {}
+        try:
+            video = {name: Video.called(how, self._fps) for name, how in said.items()}
+            for way, shape in cameras_in(self._observation_spec, video).values():
+                FrameEncoder(way, shape).close()
+        except (ImportError, ValueError) as error:
+            raise _FailedError(str(error), error) from error
+        return video
 
     def play(self) -> None:
         """Plays until the server says stop, or the player was away for too long."""
@@ -466,7 +481,11 @@ class Player:
             if episode.recording is None:
                 episode.started = now
                 episode.recording = Recording(
-                    self._directory, self._specs, self._metadata_of(episode)
+                    self._directory,
+                    self._specs,
+                    self._metadata_of(episode),
+                    self._video,
+                    self._observation_spec,
                 )
                 episode.recording.add(episode.first[0], None, episode.first[1])
                 episode.recording.add(timestep, action, custom_data)

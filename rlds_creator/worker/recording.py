@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import os
@@ -12,9 +13,12 @@ from typing import Any
 import dm_env
 import numpy as np
 
+from envlogger.backends.backend_writer import BackendWriter
 from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
+from envlogger.backends.video_backend_writer import VideoBackendWriter
 from envlogger.step_data import StepData
 from rlds_creator.identifiers import new_identifier
+from rlds_ecosystem.video_codec import Video
 
 __all__ = ["Recording", "as_json", "finite", "total", "versions"]
 
@@ -46,6 +50,8 @@ class Recording:
       directory: Where the logs of all episodes are; this one gets a directory of its own in it.
       specs: See `envlogger.converters.spec_codec.encode_environment_specs`.
       metadata: What is known about the episode when it begins.
+      video: Which fields of the observation are recorded as video, and how.
+      observation_spec: The spec of the observation, for them.
 
     Attributes:
       id: The identifier of the episode, and the name of its directory.
@@ -56,17 +62,30 @@ class Recording:
       envlogger.errors.StorageError: The log cannot be written.
     """
 
-    def __init__(self, directory: str, specs: Any, metadata: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        directory: str,
+        specs: Any,
+        metadata: Mapping[str, Any],
+        video: Mapping[str, Video] | None = None,
+        observation_spec: Any = None,
+    ) -> None:
         self.id = new_identifier()
         self.num_steps = 0
         self.total_reward = 0.0
         self._is_closed = False
         self._metadata = {**metadata, "episode_id": self.id}
-        self._writer = RiegeliBackendWriter(
+        make = functools.partial(
+            RiegeliBackendWriter,
             os.path.join(directory, self.id),
-            metadata={"environment_specs": specs},
             flush_interval=_SYNC_INTERVAL,
             max_pending_bytes=_MAX_PENDING_BYTES,
+        )
+        of_log = {"environment_specs": specs}
+        self._writer: BackendWriter = (
+            VideoBackendWriter(make, video, observation_spec, metadata=of_log)
+            if video
+            else make(metadata=of_log)
         )
 
     def add(self, timestep: dm_env.TimeStep, action: Any, custom_data: Mapping[str, Any]) -> None:

@@ -125,15 +125,10 @@ def _way(text: str) -> tuple[str, Any]:
     from envlogger import Video
 
     field, _, how = text.partition("=")
-    ways = {
-        "": Video(),
-        "h264": Video(),
-        "av1": Video(codec="av1"),
-        "lossless": Video(lossless=True),
-    }
-    if how not in ways:
-        raise click.UsageError(f"--encode takes FIELD=h264, av1 or lossless, got {text!r}.")
-    return field, ways[how]
+    try:
+        return field, Video.called(how or "h264")
+    except ValueError as error:
+        raise click.UsageError(f"--encode {text}: {error}.") from error
 
 
 def _pair(text: str) -> tuple[str, Any]:

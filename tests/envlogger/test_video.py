@@ -23,6 +23,8 @@ from rlds_ecosystem.video_codec import FrameDecoder, FrameEncoder
 
 pytest.importorskip("av")
 
+SPEC = dm_env.specs.Array(SHAPE, np.uint8)
+
 
 def test_frames_come_back_in_every_way_of_reading(tmp_path):
     record(tmp_path / "log")
@@ -72,7 +74,7 @@ def test_wrong_frames_are_refused_and_leave_no_trace(tmp_path):
         made.append(InMemoryBackendWriter(metadata=metadata))
         return made[0]
 
-    with VideoBackendWriter(make, {"": Video()}, {"": SHAPE}) as writer:
+    with VideoBackendWriter(make, {"observation": Video()}, SPEC) as writer:
         frame = np.zeros(SHAPE, np.uint8)
 
         def step(observation, action=None):
@@ -127,7 +129,7 @@ def test_a_failure_is_reported_by_the_next_call(tmp_path):
         def _record_step(self, data, is_new_episode):
             raise StorageError("the disk is full")
 
-    writer = VideoBackendWriter(Full, {"": Video()}, {"": SHAPE})
+    writer = VideoBackendWriter(Full, {"observation": Video()}, SPEC)
     writer.record_step(StepData(dm_env.restart(np.zeros(SHAPE, np.uint8)), None), True)
     with pytest.raises(StorageError, match="the disk is full"):
         writer.flush()

@@ -52,7 +52,14 @@ class _Walk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
     """Moves over a plane, with noise from the seed."""
 
     def __init__(
-        self, id: str, num_steps: int, seconds: float, reward: str, trouble: str, at: int
+        self,
+        id: str,
+        num_steps: int,
+        seconds: float,
+        reward: str,
+        trouble: str,
+        at: int,
+        camera: Sequence[int],
     ) -> None:
         self._is_discrete = id == "discrete"
         self._num_steps = num_steps
@@ -68,6 +75,8 @@ class _Walk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
             "position": np.zeros(2),
             "noise": np.zeros(3, np.float32),
         }
+        if camera:
+            self._seen["camera"] = np.zeros((*camera, 3), np.uint8)
 
     def reset(self) -> dm_env.TimeStep:
         self._random = np.random.default_rng(self.next_seed)
@@ -92,10 +101,17 @@ class _Walk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         self._seen["step"][()] = self.step_number
         self._seen["position"][:] = self._position
         self._seen["noise"][:] = self._random.random(3, np.float32)
+        if "camera" in self._seen:
+            height, width, _ = self._seen["camera"].shape
+            image = Image.new("RGB", (width, height), "navy")
+            _draw_number(ImageDraw.Draw(image), self.step_number, 0, width // _NUM_BLOCKS)
+            self._seen["camera"][:] = np.asarray(image)
         return self._seen
 
     def observation_spec(self) -> dict[str, specs.Array]:
+        seen = self._seen.get("camera")
         return {
+            **({} if seen is None else {"camera": specs.Array(seen.shape, seen.dtype)}),
             "step": specs.Array((), np.int64),
             "position": specs.Array((2,), np.float64),
             "noise": specs.BoundedArray((3,), np.float32, 0, 1),
@@ -140,9 +156,12 @@ class Drawn(Playable):
         picture: Shape,
         size: int,
         repeats: bool,
+        camera: Sequence[int],
         keys: Mapping[str, Any],
     ) -> None:
-        self.environment = _Walk(id, num_steps, seconds_per_step, reward, trouble, trouble_at)
+        self.environment = _Walk(
+            id, num_steps, seconds_per_step, reward, trouble, trouble_at, camera
+        )
         self.repeats = repeats
         self._is_discrete = id == "discrete"
         self._moves = {name: move for name, (move, _) in MOVES.items()} | dict(keys)
@@ -212,14 +231,18 @@ class Drawn(Playable):
         pen = ImageDraw.Draw(image)
         block = side // _NUM_BLOCKS
         for row, number in enumerate((step, _number_of(self._inputs))):
-            for bit in range(_NUM_BLOCKS):
-                color = "white" if number >> bit & 1 else "black"
-                box = (bit * block, row * block, (bit + 1) * block - 1, (row + 1) * block - 1)
-                pen.rectangle(box, fill=color)
+            _draw_number(pen, number, row, block)
         if not is_draft:
             lines = [f"step {step}", *(f"{n} {v:.2f}" for n, v in self._inputs.held.items())]
             pen.text((block, 3 * block), "\n".join(lines), fill="white")
         return np.asarray(image)
+
+
+def _draw_number(pen: ImageDraw.ImageDraw, number: int, row: int, block: int) -> None:
+    for bit in range(_NUM_BLOCKS):
+        color = "white" if number >> bit & 1 else "black"
+        box = (bit * block, row * block, (bit + 1) * block - 1, (row + 1) * block - 1)
+        pen.rectangle(box, fill=color)
 
 
 def _number_of(inputs: Inputs) -> int:
@@ -264,6 +287,7 @@ class DrawnFamily(Family):
         picture: Shape = "rgb",
         size: int = 160,
         repeats: bool = False,
+        camera: Sequence[int] = (),
     ) -> Drawn:
         if trouble == "import":
             from json import nothing_of_this_name  # type: ignore[attr-defined]  # noqa: F401
@@ -277,5 +301,6 @@ class DrawnFamily(Family):
             picture,
             size,
             repeats,
+            camera,
             keys,
         )

@@ -86,6 +86,10 @@ def test_a_study_is_made_tried_edited_enabled_and_deleted(served, visit):
     second = page.locator("details.environment").nth(1)
     second.get_by_label("Name").fill("Slow steps")
     second.get_by_role("radio", name="With each key").check()
+    second.get_by_label("Cameras as video").fill('{"camera": "jpeg"}')
+    page.get_by_role("button", name="Create study").click()
+    expect(page.get_by_text("Each field is h264, av1 or lossless.")).to_be_visible()
+    second.get_by_label("Cameras as video").fill('{"camera": "h264"}')
     page.get_by_label("Environment of an episode").select_option("round_robin")
     page.get_by_label("Episodes per person").fill("7")
     page.get_by_role("button", name="Add tag").click()
@@ -99,6 +103,7 @@ def test_a_study_is_made_tried_edited_enabled_and_deleted(served, visit):
     assert [one.name for one in study.environments] == ["Steps", "Slow steps"]
     assert study.environments[0].options == {"id": "discrete", "num_steps": 9}
     assert study.environments[0].keys == {"KeyF": 1}
+    assert [one.video for one in study.environments] == [{}, {"camera": "h264"}]
     assert [one.mode.value for one in study.environments] == ["async", "sync"]
     assert (study.assignment.value, study.quota) == ("round_robin", 7)
     assert [(one.name, one.key) for one in study.labels] == [("crash", "KeyC")]

@@ -20,7 +20,10 @@ from playing import Clock, Player
 
 import envlogger
 from rlds_creator.environments import make
+from rlds_creator.exporting.exports import export
 from rlds_creator.frames import Frame
+from rlds_creator.viewing.cache import Cache
+from rlds_creator.viewing.log_steps import LogSteps
 from rlds_creator.worker.player import _names_of_actions
 from rlds_creator.worker.recovery import recover_episode
 
@@ -131,6 +134,29 @@ def test_a_press_is_a_step(tmp_path: Path) -> None:
         player.drain()
         assert player.episodes[-1]["state"] == "abandoned"  # Nobody said what it is worth.
     assert player.status == 0
+
+
+def test_cameras_are_recorded_as_video(tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    recorded = []
+    for video in ({"camera": "lossless"}, {"camera": "lossless"}, {}):
+        options = {"num_steps": 40, "camera": [32, 48]}
+        with Player(
+            tmp_path / "logs", mode="async", fps=120.0, video=video, options=options
+        ) as player:
+            player.press("ArrowLeft")
+            player.control("resume")
+            player.until_state("ended", "terminated")
+            check_record(tmp_path / "logs", player.episodes[-1], player.frames)
+            recorded.append(tmp_path / "logs" / player.episodes[-1]["id"])
+    steps = LogSteps(envlogger.Reader(recorded[0]), 0, Cache(1 << 20))
+    assert read_drawn(steps.step(37, ["observation/camera"])["observation/camera"])[0] == 37
+    for directories, is_video in ((recorded[:2], True), (recorded, False)):
+        made = export(directories, tmp_path / f"{is_video}", name="log")
+        with envlogger.Reader(tmp_path / f"{is_video}" / made.paths[0]) as log:
+            assert ("video" in log.metadata()) is is_video
+            frames = log.columns(1)["observation"]["camera"]
+        assert [read_drawn(frame)[0] for frame in frames] == [*range(41)]
 
 
 def test_a_clock_makes_steps(tmp_path: Path) -> None:
@@ -339,6 +365,8 @@ def test_a_broken_environment_ends_the_play(
         ({"options": {"id": "round"}}, "no environment 'round'"),
         ({"options": {"num_steps": "many"}}, "num_steps"),
         ({"options": {"speed": 1}}, "no option 'speed'"),
+        ({"video": {"position": "h264"}}, "no camera 'position'"),
+        ({"video": {"camera": "h266"}, "options": {"camera": [32, 48]}}, "'h266'"),
         ({"options": {"picture": "none", "trouble_at": 0}}, "PictureError"),
     ],
 )

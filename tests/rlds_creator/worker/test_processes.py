@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn_family import read_drawn
 from playing import Worker
 
 import envlogger
@@ -46,7 +47,9 @@ def test_what_was_shown_survives_a_kill(tmp_path: Path, seed: int) -> None:
         "size": chance.choice([64, 320]),
     }
     options["reward"] = chance.choice(["action", "array"])
-    with Worker(tmp_path, mode="async", fps=120.0, options=options) as worker:
+    video = chance.choice([{}, {"camera": "h264"}, {"camera": "lossless"}])
+    options["camera"] = [48, 64] if video else []
+    with Worker(tmp_path, mode="async", fps=120.0, options=options, video=video) as worker:
         worker.control("resume")
         worker.press("ArrowLeft")
         end = time.monotonic() + chance.choice([0.05, 0.5, 1.5]) * chance.random()
@@ -69,6 +72,8 @@ def test_what_was_shown_survives_a_kill(tmp_path: Path, seed: int) -> None:
         for step, frame in zip(steps, worker.frames):
             assert step.custom_data["image"] == frame.picture
             assert step.timestep.observation["step"] == frame.step
+            if video:
+                assert read_drawn(step.timestep.observation["camera"])[0] == frame.step
         assert recovered.total_reward == sum(np.sum(s.timestep.reward) for s in steps[1:])
         assert (recovered.started, recovered.ended) == (
             steps[0].custom_data["time"],
