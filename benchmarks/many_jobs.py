@@ -127,9 +127,8 @@ def write_log(folder: Path, size: int) -> None:
     import envlogger
 
     seen = recording_jobs.observations("floats")
-    recording_jobs.EPISODE_LENGTH = STEPS - 1
     for name, count in {"few": FEW, "many": size}.items():
-        directory, env = str(folder / name), recording_jobs.Environment(seen)
+        directory, env = str(folder / name), recording_jobs.Environment(seen, STEPS - 1)
         with envlogger.EnvLogger(env, data_directory=directory) as logger:
             recording_jobs.take_steps(logger, STEPS * count)
     _repeat_table(folder, size)

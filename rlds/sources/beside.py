@@ -20,11 +20,14 @@ _PATTERN = frozenset("*?[")
 
 def root_of(source: Source) -> str:
     """Returns the folder of a dataset, or that which all files of a source are in; or the file."""
-    match source.bases():
-        case [StoredSource() as base]:  # It may have one file beside those that describe it.
-            names = [os.path.abspath(os.fspath(base.directory))]
-        case _:
-            names = [os.path.abspath(os.fspath(path)) for path in source.inputs()]
+    return _root_of(source, source.inputs())
+
+
+def _root_of(source: Source, inputs: Iterable[str | os.PathLike[str]]) -> str:
+    match source.bases():  # One of a folder may have one file beside those that describe it.
+        case [StoredSource() as base]:
+            inputs = [base.directory]
+    names = [os.path.abspath(os.fspath(path)) for path in inputs]
     return os.path.commonpath(names) if names else ""
 
 
@@ -51,13 +54,16 @@ def folder_of(source: Source) -> Iterator[Path]:
 
 def cached(source: Source, kind: str) -> Iterator[Path]:
     """Yields the folder of the cache for a source, if there is a cache."""
-    root = _local_root(source)
-    inputs = sorted(os.fspath(path) for path in source.inputs())
-    folder = cache_folder(kind, os.path.realpath(root) if root else json.dumps(inputs))
+    if root := _local_root(source):
+        of = os.path.realpath(root)
+    else:
+        of = json.dumps(sorted(os.fspath(path) for path in source.inputs()))
+    folder = cache_folder(kind, of)
     if folder is not None:
         yield folder
 
 
 def _local_root(source: Source) -> str:
-    is_local = all(stores.is_local(os.fspath(path)) for path in source.inputs())
-    return root_of(source) if is_local else ""
+    inputs = source.inputs()
+    is_local = all(stores.is_local(os.fspath(path)) for path in inputs)
+    return _root_of(source, inputs) if is_local else ""

@@ -116,9 +116,9 @@ class EpisodeTable:
         """
         chosen, begin = [], 0
         for part in self._parts:
-            labels = _with_labels(part, ["index", label_rows.COLUMN])
-            has_any = label_rows.COLUMN in labels.column_names
-            found = queries.indices(part.file, condition, beside=labels if has_any else None)
+            labels = label_rows.summary(part.labels)
+            beside = None if labels is None else _labeled(part.file, ["index"], labels)
+            found = queries.indices(part.file, condition, beside=beside)
             if isinstance(part.rows, range):
                 found = found[(found >= part.rows.start) & (found < part.rows.stop)]
                 chosen.append(begin + found - part.rows.start)
@@ -169,15 +169,22 @@ def table_row(source: Source, split: str, number: int) -> dict[str, Any]:
 
 def _with_labels(part: TablePart, columns: Sequence[str] | None) -> Any:
     """Reads columns of a table, with what its labels say of the episodes now, if there are any."""
-    read_table = import_extra("pyarrow.parquet").read_table
     wanted = None if columns is None else [name for name in columns if name != label_rows.COLUMN]
-    table = read_table(part.file, columns=wanted)
     is_asked_for = columns is None or label_rows.COLUMN in columns
     labels = label_rows.summary(part.labels) if is_asked_for else None
-    if labels is None:
-        return table
-    digests = read_table(part.file, columns=["digest"])["digest"]
-    return table.append_column(label_rows.COLUMN, label_rows.joined(digests, labels))
+    return _read(part.file, wanted) if labels is None else _labeled(part.file, wanted, labels)
+
+
+def _labeled(file: Path, columns: Sequence[str] | None, labels: Any) -> Any:
+    digests = _read(file, ["digest"])["digest"]
+    joined = label_rows.joined(digests, labels)
+    return _read(file, columns).append_column(label_rows.COLUMN, joined)
+
+
+def _read(file: Path, columns: Sequence[str] | None = None) -> Any:
+    # Its function `read_table` would load pandas.
+    with import_extra("pyarrow.parquet").ParquetFile(file) as opened:
+        return opened.read(columns)
 
 
 def _table_file(source: Source, split: str, progress: Progress, jobs: int | None) -> Path:
@@ -235,13 +242,12 @@ class _Making:
                 yield table
 
     def _read(self, tasks: Sequence[range | str], jobs: int, *, keeps: bool) -> Iterator[Any]:
-        parquet = import_extra("pyarrow.parquet")
         files = [self._drafts / f"{number}.parquet" for number in range(len(tasks))]
         missing = [number for number, file in enumerate(files) if not file.exists()]
         made = _made(self._source, self._split, [tasks[number] for number in missing], jobs)
         for number, file in enumerate(files):
             if number not in missing:
-                yield parquet.read_table(file)
+                yield _read(file)
                 continue
             table = next(made)
             if keeps and len(tasks) > 1:

@@ -109,10 +109,12 @@ class EpisodeTable:
         self.schema: str | None = None
         self._files: list[str] = []  # Of the table.
         self._unreadable: list[SourceError] = []
-        columns = self._read_tables() if info.is_v3 else self._read_lines()
-        order = np.argsort(columns[_INDEX], kind="stable")
-        self._columns = {name: column[order] for name, column in columns.items()}
+        self._columns = self._read_tables() if info.is_v3 else self._read_lines()
         known = self._columns[_INDEX]
+        if (known[1:] < known[:-1]).any():
+            order = np.argsort(known, kind="stable")
+            self._columns = {name: column[order] for name, column in self._columns.items()}
+            known = self._columns[_INDEX]
         again = np.flatnonzero(known[1:] == known[:-1]) + 1
         if len(again):
             file = self._files[self._columns[_FILE][again[0]]]
@@ -231,11 +233,11 @@ class EpisodeTable:
         parts = []
         for file in sorted(walk(folder, ".parquet"), key=os.fspath):
             try:
-                rows = ParquetRows(file)
+                rows = ParquetRows(file, wanted)
                 for name in wanted:
                     if name not in rows.schema.names:
                         raise SourceError("no such column", file=rows.path, field=name)
-                table = ParquetRows(file, wanted).read(0, rows.num_rows)
+                table = rows.read(0, rows.num_rows)
                 part = {name: _numbers(table, name, rows.path) for name in wanted}
             except SourceError as error:
                 self._unreadable.append(error)
@@ -251,7 +253,9 @@ class EpisodeTable:
                 "recover` makes a dataset of what is there"
             )
             raise self._unreadable[0] if self._unreadable else missing
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        columns = parts[0]
+        if len(parts) > 1:
+            columns = {name: np.concatenate([part[name] for part in parts]) for name in columns}
         # Rows are counted over all data files; the first that is known is the first of its file.
         _, which = _numbered(*(columns[name] for name in _DATA_FILE))
         firsts = np.full(len(which), _MAX)
@@ -326,12 +330,12 @@ def _next(video: str) -> str:
 
 def _numbered(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the first of the rows that are equal, for each that differs; and the one of each."""
-    found = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        _, which = np.unique(column, return_inverse=True)
-        found = found * (which.max(initial=0) + 1) + which
-    _, firsts, which = np.unique(found, return_index=True, return_inverse=True)
-    return firsts, which
+    rows = np.stack(columns)
+    is_new = (rows[:, 1:] != rows[:, :-1]).any(axis=0)
+    # Most are like the one before.
+    begins = np.flatnonzero(np.append(np.ones(min(rows.shape[1], 1), bool), is_new))
+    _, firsts, which = np.unique(rows[:, begins], axis=1, return_index=True, return_inverse=True)
+    return begins[firsts], np.repeat(which, np.diff(begins, append=rows.shape[1]))
 
 
 def _free_index(taken: set[int]) -> int:

@@ -104,14 +104,23 @@ class ParquetRows:
         self._batch, self._place = None, int(self._begins[group]) if group >= 0 else 0
         if group < 0:
             return
+        self._batches = self._batches_from(group)
+
+    def _batches_from(self, group: int) -> Iterator[Any]:
+        """Yields what is in a row group and those after it."""
         about = self._metadata.row_group(group)
         row_bytes = max(about.total_byte_size, 1) / max(about.num_rows, 1)
-        self._batches = self._file.iter_batches(
-            batch_size=int(min(max(_BATCH_BYTES / row_bytes, 1), _MAX_BATCH)),
-            row_groups=range(group, self._metadata.num_row_groups),
-            columns=self.columns,
-            use_threads=False,  # A forked process has no threads.
-        )
+        end, number = self._metadata.num_row_groups, 1
+        # Each that may be read takes time before the first is, and often no more is wanted.
+        while group < end:
+            yield from self._file.iter_batches(
+                batch_size=int(min(max(_BATCH_BYTES / row_bytes, 1), _MAX_BATCH)),
+                row_groups=range(group, min(group + number, end)),
+                columns=self.columns,
+                use_threads=False,  # A forked process has no threads.
+            )
+            group += number
+            number *= 2
 
 
 def as_numpy(array: Any) -> np.ndarray:
