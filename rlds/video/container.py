@@ -12,6 +12,8 @@ there may be some after the last one.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import io
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -55,18 +57,26 @@ class UnlikeClipError(SourceError):
     """A clip cannot be in one file with those before it; see `VideoInfo.can_follow`."""
 
 
-class Clip(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Clip:
     """Some consecutive frames of a video, as a file.
 
     Attributes:
       data: The file.
       first: How many of its frames come before the wanted ones.
       num_frames: How many frames are wanted; None for all after the first.
+      name: What to call it in errors.
     """
 
-    data: bytes
+    data: bytes = dataclasses.field(repr=False)
     first: int = 0
     num_frames: int | None = None
+    name: str = dataclasses.field(default="clip", compare=False)
+
+    @functools.cached_property
+    def video(self) -> VideoFile:
+        """The file, whose index is read once."""
+        return VideoFile(self.data, self.name)
 
 
 class Span(NamedTuple):
@@ -253,11 +263,10 @@ def cut_clip(clip: Clip, begin: int, end: int) -> Clip:
       SourceError: The clip is damaged, or has no such frames.
       ValueError: `begin` and `end` are no range of the wanted frames.
     """
-    video = VideoFile(clip.data, "clip")
-    number = _check_frames(clip, video)
+    number = _check_frames(clip)
     if not 0 <= begin < end <= number:
         raise ValueError(f"begin, end: got {begin}, {end}, expected a range of {number} frames")
-    return video.clip(clip.first + begin, clip.first + end)
+    return clip.video.clip(clip.first + begin, clip.first + end)
 
 
 def packets_of(clip: Clip) -> list[bytes]:
@@ -268,9 +277,8 @@ def packets_of(clip: Clip) -> list[bytes]:
     Raises:
       SourceError: It is damaged, or has no such frames.
     """
-    video = VideoFile(clip.data, "clip")
-    number = _check_frames(clip, video)
-    return video.packets(clip.first, clip.first + number)
+    number = _check_frames(clip)
+    return clip.video.packets(clip.first, clip.first + number)
 
 
 def join_clips(clips: Sequence[Clip], path: str | os.PathLike[str]) -> list[float]:
@@ -288,13 +296,13 @@ def join_clips(clips: Sequence[Clip], path: str | os.PathLike[str]) -> list[floa
     """
     if len(clips) == 1:
         [clip] = clips
-        video = VideoFile(clip.data, "clip 0")
-        _check_frames(clip, video)
+        _check_frames(clip)
         with open(path, "wb") as file:
             file.write(clip.data)
-        return [float(video.times[clip.first])]
+        return [float(clip.video.times[clip.first])]
     with VideoWriter(path) as writer:
-        return [writer.add(clip) for clip in clips]
+        named = (dataclasses.replace(clip, name=f"clip {n}") for n, clip in enumerate(clips))
+        return [writer.add(clip) for clip in named]
 
 
 class VideoWriter:
@@ -311,7 +319,6 @@ class VideoWriter:
         self._file = self._stack.enter_context(open(path, "wb"))  # noqa: SIM115
         self._first: VideoInfo | None = None
         self._mux: _Mux = lambda span, shift, last: last
-        self._num_clips = 0
         self._end, self._last = 0, _LOWEST  # In units of the time base.
 
     def __enter__(self) -> VideoWriter:
@@ -346,25 +353,23 @@ class VideoWriter:
         pts, duration = packets.pts[span.rows], packets.duration[span.rows]
         shift = self._end - int(pts.min())
         self._last = self._mux(span, shift, self._last)
-        self._num_clips += 1
         self._end = int((pts + duration).max()) + shift
         return float((int(packets.pts[span.first]) + shift) * info.time_base)
 
     def _span_of(self, clip: Clip) -> Span:
         """All packets of a clip."""
-        video = VideoFile(clip.data, f"clip {self._num_clips}")
-        _check_frames(clip, video)
-        _, packets = video.index()
-        return Span(video, range(len(packets)), int(packets.frames[clip.first]))
+        _check_frames(clip)
+        _, packets = clip.video.index()
+        return Span(clip.video, range(len(packets)), int(packets.frames[clip.first]))
 
 
-def _check_frames(clip: Clip, video: VideoFile) -> int:
+def _check_frames(clip: Clip) -> int:
     """Checks that the file of a clip has the frames that are wanted; returns how many.
 
     Raises:
       SourceError: It has not, or is damaged.
     """
-    number = video.info.num_frames
+    video, number = clip.video, clip.video.info.num_frames
     end = number if clip.num_frames is None else clip.first + clip.num_frames
     if video.fault:
         raise SourceError(video.fault, file=video.name)

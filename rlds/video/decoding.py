@@ -12,15 +12,8 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from rlds.raw_files.untrusted import SourceError
-from rlds.video.packets import (
-    Packets,
-    VideoInfo,
-    info_of,
-    open_video,
-    read_packets,
-    size_of,
-    video_errors,
-)
+from rlds.video.container import VideoFile
+from rlds.video.packets import Packets, VideoInfo, video_errors
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.stores import PathLike, open_binary
 
@@ -38,40 +31,31 @@ class ClipIndex(NamedTuple):
     Attributes:
       info: What the file says of the video.
       packets: Where the packets are.
-      decoder: The name of the decoder.
       keys: The packet at which decoding begins for each frame.
     """
 
     info: VideoInfo
     packets: Packets
-    decoder: str
     keys: np.ndarray
 
     @classmethod
-    def of(cls, video: bytes | PathLike, name: str = "clip") -> ClipIndex:
-        """Reads the packets of a video file once.
-
-        Args:
-          video: The bytes of the file, or its path.
-          name: What to call it in errors.
+    def of(cls, video: VideoFile) -> ClipIndex:
+        """Returns that of a video file.
 
         Raises:
           SourceError: It is damaged.
         """
-        size = len(video) if isinstance(video, bytes) else size_of(video)
-        with open_video(video, name) as (container, stream, in_order):
-            packets = read_packets(container, stream, size, in_order)
-            if (packets.pos < 0).any():
-                raise SourceError("packets are not in the file", file=name)
-            times = packets.pts[packets.frames]
-            if (np.diff(times) == 0).any():
-                raise SourceError("two frames have one time stamp", file=name)
-            info = info_of(container, stream, len(times))
-            keys = np.flatnonzero(packets.is_key)
-            # The keyframe that is shown last before a frame.
-            which = np.searchsorted(packets.pts[keys], times, side="right") - 1
-            first = np.where(which < 0, len(packets), keys[which]) if len(keys) else which
-            return cls(info, packets, stream.codec_context.name, first)
+        info, packets = video.index()
+        if (packets.pos < 0).any():
+            raise SourceError("packets are not in the file", file=video.name)
+        times = packets.pts[packets.frames]
+        if (np.diff(times) == 0).any():
+            raise SourceError("two frames have one time stamp", file=video.name)
+        keys = np.flatnonzero(packets.is_key)
+        # The keyframe that is shown last before a frame.
+        which = np.searchsorted(packets.pts[keys], times, side="right") - 1
+        first = np.where(which < 0, len(packets), keys[which]) if len(keys) else which
+        return cls(info, packets, first)
 
     @property
     def nbytes(self) -> int:
@@ -100,7 +84,7 @@ class ClipReader:
     def __init__(
         self, video: bytes | PathLike, name: str = "clip", index: ClipIndex | None = None
     ) -> None:
-        self.index = ClipIndex.of(video, name) if index is None else index
+        self.index = ClipIndex.of(VideoFile(video, name)) if index is None else index
         self._name = name
         self._file: BinaryIO = io.BytesIO(video) if isinstance(video, bytes) else open_binary(video)
         self._times = self.index.packets.pts[self.index.packets.frames]
@@ -205,7 +189,7 @@ class ClipReader:
         data = None
         if not drain and self._packet < len(packets):
             data = self._read_packet(self._packet)
-            if self.index.decoder in _CAN_SKIP:
+            if self.info.decoder in _CAN_SKIP:
                 is_before = packets.pts[self._packet] < self._times[number]
                 self._decoder.skip_frame = "NONREF" if is_before else "DEFAULT"
         elif self._is_drained:
@@ -231,7 +215,7 @@ class ClipReader:
             raise SourceError("no keyframe comes before it", file=self._name, row=number)
         if self._decoder is None:
             av = import_extra("av")
-            self._decoder = av.CodecContext.create(self.index.decoder, "r")
+            self._decoder = av.CodecContext.create(self.info.decoder, "r")
             self._decoder.extradata = self.info.extradata or None
             # Several threads decode frames ahead, which no one may ask for.
             self._decoder.thread_count = 1

@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from rlds.raw_files.untrusted import SourceError
-from rlds.video.container import Clip, VideoFile
+from rlds.video.container import Clip
 from rlds.video.decoding import ClipReader
 from rlds.video.packets import video_errors
 from rlds_ecosystem import import_extra
@@ -108,7 +108,7 @@ def stream_packets(clip: Clip) -> tuple[list[bytes], np.ndarray]:
       SourceError: It is damaged, does not begin with a key, or has frames in another order.
     """
     av = import_extra("av")
-    video = VideoFile(clip.data, "clip")
+    video = clip.video
     info, known = video.index()
     if (np.diff(known.pts) <= 0).any() or not known.is_key[clip.first]:
         raise SourceError("the frames do not begin with a key, or are reordered", file="clip")

@@ -47,6 +47,7 @@ class VideoInfo:
       time_base: How many seconds a unit of time stamps takes.
       has_audio: Whether there is sound.
       profile: The profile of the codec, if it has one.
+      decoder: The name of the decoder.
       extradata: What the decoder needs beside the packets.
     """
 
@@ -59,6 +60,7 @@ class VideoInfo:
     time_base: Fraction
     has_audio: bool
     profile: str | None
+    decoder: str
     extradata: bytes = dataclasses.field(repr=False)
 
     @property
@@ -279,5 +281,6 @@ def info_of(container: Any, stream: Any, num_frames: int) -> VideoInfo:
         time_base=Fraction(stream.time_base),
         has_audio=bool(container.streams.audio),
         profile=context.profile,
+        decoder=context.name,
         extradata=bytes(context.extradata or b""),
     )

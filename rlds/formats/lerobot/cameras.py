@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ from rlds.formats.lerobot.feature_statistics import Statistics, of_images, sampl
 from rlds.formats.lerobot.layout import IMAGE_NAMES
 from rlds.sources.source import SourceEpisode
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
-from rlds.video.container import Clip, VideoFile
-from rlds.video.decoding import ClipReader
+from rlds.video.container import Clip
+from rlds.video.decoding import ClipIndex, ClipReader
 from rlds.video.packets import VideoInfo
 from rlds_ecosystem.nests import leaves_at
 
@@ -79,14 +80,14 @@ class Cameras:
         values = dict(leaves_at(episode.metadata, None))
         found = {}
         for path, name in self.names.items():
-            clip = Clip(bytes(values[f"{path}/{CLIP}"]), int(values[f"{path}/{FIRST}"]), num_rows)
-            self._check(clip, name, f"episode {episode.key}, {path}")
-            found[name] = clip
+            data, first = bytes(values[f"{path}/{CLIP}"]), int(values[f"{path}/{FIRST}"])
+            found[name] = Clip(data, first, num_rows, f"episode {episode.key}, {path}")
+            self._check(found[name], name)
         return found
 
-    def _check(self, clip: Clip, name: str, where: str) -> None:
+    def _check(self, clip: Clip, name: str) -> None:
         assert clip.num_frames is not None
-        video = VideoFile(clip.data, where)
+        video, where = clip.video, clip.name
         times = video.times[clip.first : clip.first + clip.num_frames]
         if len(times) < clip.num_frames:
             raise ValueError(f"{where}: {len(times)} frames for {clip.num_frames} rows")
@@ -130,7 +131,7 @@ def described(info: VideoInfo) -> dict[str, Any]:
 def _sampled(clip: Clip) -> list[int]:
     """Which frames statistics are of: keys, which decode alone, if there are some."""
     assert clip.num_frames is not None
-    _, packets = VideoFile(clip.data, "clip").index()
+    _, packets = clip.video.index()
     is_key = packets.is_key[packets.frames][clip.first : clip.first + clip.num_frames]
     keys = np.flatnonzero(is_key).tolist()
     frames = keys if len(keys) >= _FEWEST_KEYS else sampled_frames(clip.num_frames)
@@ -144,12 +145,14 @@ def clip_statistics(clips: Mapping[str, Clip], made: Collection[str] = ()) -> di
       clips: The clips.
       made: Features that were encoded here, of which as many frames are looked at as of images.
     """
-    found = {}
-    for name, clip in clips.items():
+
+    def of(name: str, clip: Clip) -> Statistics:
         assert clip.num_frames is not None
         frames = sampled_frames(clip.num_frames) if name in made else _sampled(clip)
-        with ClipReader(clip.data, name) as reader:
+        with ClipReader(clip.data, name, ClipIndex.of(clip.video)) as reader:
             images = (reader.frames(clip.first + i, clip.first + i + 1)[0] for i in frames)
             is_depth = reader.info.dtype != np.uint8
-            found[name] = of_images(images, scale=1.0 if is_depth else 255.0)
-    return found
+            return of_images(images, scale=1.0 if is_depth else 255.0)
+
+    with ThreadPoolExecutor(max(1, len(clips))) as threads:
+        return dict(zip(clips, threads.map(of, clips, clips.values())))

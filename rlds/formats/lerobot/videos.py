@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from typing import Any
@@ -55,7 +56,7 @@ class Videos:
             first, last = int(frames.min()), int(frames.max())
             if span.is_whole_file and not video.fault:
                 whole = video.clip(0, video.info.num_frames)
-                clip = whole._replace(first=first)  # The file as it is.
+                clip = dataclasses.replace(whole, first=first)  # The file as it is.
             else:
                 # A frame between episodes is that of the final observation.
                 between = video.times[last + 1 : last + 2] < span.next - 0.5 / self._fps

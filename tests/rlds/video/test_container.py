@@ -83,7 +83,7 @@ def test_what_one_file_cannot_hold(tmp_path):
     info = VideoFile(encoded()).info
     assert info.can_follow(VideoFile(encoded(seed=1)).info)
     assert not info.can_follow(VideoFile(encoded("h264 g=2")).info)  # Other parameters.
-    with pytest.raises(SourceError, match="clip 0: frames 30 to 50 are wanted, but there are 40"):
+    with pytest.raises(SourceError, match="clip: frames 30 to 50 are wanted, but there are 40"):
         join_clips([Clip(encoded(), 30, 20)], tmp_path / "short.mp4")
 
 
@@ -99,7 +99,7 @@ def test_a_file_that_was_cut(tmp_path):
         video.clip(0, 40)
     with pytest.raises(SourceError, match=r"no\.mp4: cannot be read"):
         _ = VideoFile(encoded()[:-300], name="no.mp4").info  # Its tables would come last.
-    with pytest.raises(SourceError, match="clip 0: it was cut"):
+    with pytest.raises(SourceError, match="clip: it was cut"):
         join_clips([Clip(data[: len(data) * 2 // 3])], tmp_path / "again.mp4")
 
 
