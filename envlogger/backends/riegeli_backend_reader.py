@@ -252,6 +252,12 @@ class RiegeliBackendReader(BackendReader):
         info = self._get_nth_episode_info(checked_index(i, self._get_num_episodes(), "episodes"))
         return self._read_steps(info.start, info.start + info.num_steps, RandomAccessFile.read_run)
 
+    def has_custom_data(self, i: int) -> bool:
+        """Whether any step of an episode has custom data; no value is decoded for that."""
+        records = itertools.chain.from_iterable(self.stored_steps(i))
+        steps = (parse(Data, record).tuple.values for record in records)
+        return any(part.WhichOneof("value") for step in steps for part in step[2:])
+
     def episode_lengths(self) -> np.ndarray:
         """Returns how many steps each episode has."""
         shards = [(shard.episode_starts, shard.episodes_end) for shard in self._shards]

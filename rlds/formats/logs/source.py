@@ -702,9 +702,12 @@ def _recorded_specs(reader: envlogger.Reader) -> dict[str, Any]:
 def _step_specs(reader: envlogger.Reader, recorded: dict[str, Any], log: str) -> dict[str, Any]:
     """Returns specs for all fields of a step: the recorded ones, the rest from recorded values."""
     known = {field: spec for field, spec in recorded.items() if spec is not None}
+    files = reader.backend if len(known) == len(recorded) else None
     for index, episode in enumerate(reader.episodes):
         if len(known) == len(recorded) or len(episode) > 1:
             try:
+                if isinstance(files, RiegeliBackendReader) and not files.has_custom_data(index):
+                    return known
                 if len(episode) > 1:
                     columns = reader.columns(index, rlds=True)
                 else:
