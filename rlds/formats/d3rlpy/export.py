@@ -11,6 +11,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.d3rlpy.source import FIELDS, LAST, SUFFIXES, TERMINATED, VERSION
+from rlds.formats.hdf5_sidecar import Hdf5SidecarWriter
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import (
     Export,
@@ -20,7 +21,7 @@ from rlds.sources.exporting import (
     is_array,
     sidecar_placements,
 )
-from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, Sidecar
+from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.nests import at, is_in, leaves_at
@@ -103,33 +104,24 @@ class D3rlpyExport(Export):
     @override
     def write(self, path: Path) -> None:
         h5py = import_extra("h5py")
-        count, ends = 0, []
         with h5py.File(path, "w") as file:
             columns = [*(self._columns if self._is_recorded else _COLUMN_OF.values())]
             if TERMINATED not in columns:
                 columns.append(TERMINATED)
             file["columns"] = columns
-            kept = None
-            if self._sidecar is not None:
-                kept = file.create_dataset(
-                    SIDECAR_BYTES, (0,), np.uint8, maxshape=(None,), chunks=(1 << 16,)
-                )
+            said = self._sidecar or Sidecar.of_dataset(self.episodes, self.format)
+            sidecar = Hdf5SidecarWriter(file, said)
             self.order = self.order_of_origin() if self._is_recorded else None
+            count = 0
             for episode in self.each():
                 for name, column in self._columns_of(episode):
                     number, *part = name.split("/")
                     file["_".join([number, str(count), *part])] = column
-                if kept is not None and self._sidecar is not None:
-                    data = np.frombuffer(self._sidecar.pack(episode), np.uint8)
-                    kept.resize(len(kept) + len(data), axis=0)
-                    kept[len(kept) - len(data) :] = data
-                    ends.append(len(kept))
+                if self._sidecar is not None:
+                    sidecar.add(episode)
                 count += 1
             file["num_episodes"] = count
             file["version"] = VERSION
-            said = self._sidecar or Sidecar.of_dataset(self.episodes, self.format)
-            file[SIDECAR_TEXT] = np.frombuffer(said.to_json().encode(), np.uint8)
-            file[SIDECAR_ENDS] = np.array(ends, np.int64)
 
     def _columns_of(self, episode: SourceEpisode) -> Iterator[tuple[str, Any]]:
         """Yields the columns of an episode, those of parts as `<column>/<part>`."""

@@ -8,7 +8,6 @@ final one, and its action and reward mean nothing.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
@@ -19,8 +18,9 @@ from typing_extensions import override
 
 import rlds
 from rlds.alignment import from_sars
+from rlds.formats.hdf5_sidecar import read_hdf5_sidecar
 from rlds.raw_files.hdf5_access import Hdf5File
-from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, StoredSidecar
+from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     Origin,
@@ -159,14 +159,8 @@ class D3rlpySource(RandomAccessSource):
 
     @override
     def stored_sidecar(self) -> StoredSidecar | None:
-        with self._file.read() as opened:
-            if SIDECAR_TEXT.partition("/")[0] not in opened:
-                return None
-            text, ends = self._value(opened, SIDECAR_TEXT), self._value(opened, SIDECAR_ENDS)
-        kept = StoredSidecar.in_arrays(
-            self._file.path, text, ends, functools.partial(_rows, self._file)
-        )
-        return kept.if_of(self._count)
+        kept = read_hdf5_sidecar(self._file)
+        return None if kept is None else kept.if_of(self._count)
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -252,11 +246,3 @@ class D3rlpySource(RandomAccessSource):
             transition_metadata=nested,
         )
         return steps, last, terminated
-
-
-def _rows(file: Hdf5File, begin: int, end: int) -> np.ndarray:
-    with file.read(field=SIDECAR_BYTES) as opened:
-        array = file.array(opened, SIDECAR_BYTES)
-        if array.dtype != np.uint8 or len(array.shape or ()) != 1:
-            raise file.error(f"{array.dtype} of shape {array.shape}, expected bytes", SIDECAR_BYTES)
-        return np.asarray(array[begin:end])
