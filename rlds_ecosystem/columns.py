@@ -20,6 +20,7 @@ __all__ = [
     "leaves",
     "map_columns",
     "missing",
+    "numbered",
     "shifted",
     "stack_partial",
     "stack_values",
@@ -54,6 +55,15 @@ def shifted(arrived: Any, lasts: Sequence[int]) -> Any:
         return steps
 
     return map_columns(shift, arrived)
+
+
+def numbered(counts: np.ndarray) -> np.ndarray:
+    """Counts from 0 on for each of some counts.
+
+    >>> numbered(np.array([2, 3]))
+    array([0, 1, 0, 1, 2])
+    """
+    return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def with_placeholder(columns: Any) -> Any:

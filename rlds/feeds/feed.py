@@ -11,7 +11,7 @@ import inspect
 import math
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -38,6 +38,8 @@ _NUMBERS = ("sample_number", "episode_number", "step_number", "part_number")
 _BLOCK_ROWS, _BLOCK_ROWS_PER_FILE, _BLOCK_BYTES = 4096, 512, 8 << 20
 # To decode images takes so long that the first batch had better not wait for many.
 _BLOCK_IMAGES = 64
+# Of so many rows at most, no more is fetched from a store than they need.
+_EXACT_ROWS = 4096
 # Rows are counted in 64 bits.
 _MAX_ROWS = 1 << 62
 
@@ -188,12 +190,13 @@ class Feed:
         """
         return FeedIterator(self, self.start_of(start), prefetch)
 
-    def block(self, first: int, count: int) -> list[Batch]:
+    def block(self, first: int, count: int, begun: int = 0) -> list[Batch]:
         """Returns consecutive batches, which are made at once: they share memory.
 
         Args:
           first: The first one.
           count: How many; there are fewer at the end.
+          begun: Up to which batch `read_ahead` has begun to fetch.
 
         Raises:
           IndexError: There is no such batch.
@@ -206,9 +209,14 @@ class Feed:
         if number is not None:
             count = min(count, number - first)
         epochs, places, sizes = self._places_of_block(first, count)
-        if self.is_remote:  # All fields at once.
-            self._begin_to_fetch(epochs, places)
-        columns = self._columns(epochs, places)
+        chosen = [
+            (part, epoch, rows, self._orders[part].numbers(epoch, there))
+            for part, epoch, rows, there in self._places_of_parts(epochs, places)
+        ]
+        if self.is_remote and begun < first + count:  # All fields at once.
+            for part, _, _, numbers in chosen:
+                self._parts[part].read_ahead(numbers, numbers)
+        columns = self._columns(chosen, len(places))
         ends = np.cumsum(sizes)
         batches = [
             nest({path: joined(column[end - size : end]) for path, column in columns.items()})
@@ -274,30 +282,38 @@ class Feed:
         # once.
         first, count = (begun, end - begun) if is_known else (batch, 1)
         while first < end:
-            count = min(2 * count, end - first)
-            epochs, places, _ = self._places_of_block(first, count)
-            self._begin_to_fetch(epochs, places)
-            first += count
+            self._begin_to_fetch(first, min(count, end - first))
+            first, count = first + count, 2 * count
         return end
 
-    def _begin_to_fetch(self, epochs: np.ndarray, places: np.ndarray) -> None:
-        for part, numbers in self._numbers_of(epochs, places):
-            self._parts[part].read_ahead(numbers)
+    def _begin_to_fetch(self, first: int, count: int) -> None:
+        """Begins to fetch what some batches need; if these are many, also what is beside it."""
+        epochs, places, _ = self._places_of_block(first, count)
+        is_exact = len(places) <= _EXACT_ROWS
+        for part, epoch, _, there in self._places_of_parts(epochs, places):
+            order = self._orders[part]
+            runs = [order.numbers(epoch, there)] * 2 if is_exact else order.runs(epoch, there)
+            self._parts[part].read_ahead(*runs)
 
-    def _numbers_of(
+    def _places_of_parts(
         self, epochs: np.ndarray, places: np.ndarray
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields the samples at some places: the part, and their numbers there."""
-        parts = np.zeros_like(places)
+    ) -> Iterator[tuple[int, int, Any, np.ndarray]]:
+        """Yields each part and epoch of it, which rows have its samples, and their places there."""
+        found: list[tuple[int, Any, np.ndarray, np.ndarray]] = [(0, slice(None), epochs, places)]
         if isinstance(self.samples, Mixture):
-            parts, places = self.samples.places(places, self.seed)
-        for part in np.unique(parts).tolist():
-            rows, order = parts == part, self._orders[part]
-            of_part = epochs[rows], places[rows]
-            if isinstance(self.samples, Mixture):
-                of_part = np.divmod(of_part[1], order.size)
-            for epoch in np.unique(of_part[0]).tolist():
-                yield part, order.numbers(epoch, of_part[1][of_part[0] == epoch])
+            parts, positions = self.samples.places(places, self.seed)
+            of_parts = [(part, np.flatnonzero(parts == part)) for part in np.unique(parts).tolist()]
+            found = [
+                (part, rows, *np.divmod(positions[rows], self._orders[part].size))
+                for part, rows in of_parts
+            ]
+        for part, rows, epochs, places in found:
+            if epochs.min() == epochs.max():
+                yield part, int(epochs[0]), rows, places
+                continue
+            for epoch in np.unique(epochs).tolist():
+                there = np.flatnonzero(epochs == epoch)
+                yield part, epoch, there if isinstance(rows, slice) else rows[there], places[there]
 
     def _transformed(self, positions: np.ndarray, batch: Batch) -> Any:
         assert self.transform is not None
@@ -356,27 +372,14 @@ class Feed:
             rows = np.resize(rows, -(-len(rows) // self.world) * self.world)
         return rows[self.rank :: self.world]
 
-    def _columns(self, epochs: np.ndarray, places: np.ndarray) -> Columns:
-        if not isinstance(self.samples, Mixture):
-            return self._columns_of(0, epochs, places)
-        parts, positions = self.samples.places(places, self.seed)
+    def _columns(self, chosen: Sequence[tuple[int, int, Any, np.ndarray]], size: int) -> Columns:
+        """Makes samples: the part and the epoch of some, in which rows they are, their numbers."""
         made: Columns = {}
-        for part in np.unique(parts).tolist():
-            rows = np.flatnonzero(parts == part)
-            found = self._columns_of(part, *np.divmod(positions[rows], self._orders[part].size))
-            _put(made, found, rows, len(parts))
-        return made
-
-    def _columns_of(self, part: int, epochs: np.ndarray, places: np.ndarray) -> Columns:
-        order = self._orders[part]
-        first = int(epochs[0])
-        if (epochs == first).all():
-            return self._made(part, order.numbers(first, places), first)
-        made: Columns = {}
-        for epoch in np.unique(epochs).tolist():
-            rows = np.flatnonzero(epochs == epoch)
-            found = self._made(part, order.numbers(epoch, places[rows]), epoch)
-            _put(made, found, rows, len(epochs))
+        for part, epoch, rows, numbers in chosen:
+            found = self._made(part, numbers, epoch)
+            if len(chosen) == 1:
+                return found
+            _put(made, found, rows, size)
         return made
 
     def _made(self, part: int, numbers: np.ndarray, epoch: int) -> Columns:
@@ -561,11 +564,11 @@ class FeedIterator(Iterator[Batch]):
         if self.feed.is_remote:  # The first ones need little, so that they come soon.
             count = min(count, max(first - self._start, 1))
         try:
-            made = self.feed.block(first, count)
+            made = self.feed.block(first, count, self._ahead)
         except Exception:
             if count == 1:
                 raise
-            made = self.feed.block(first, 1)
+            made = self.feed.block(first, 1, self._ahead)
         self._ahead = self.feed.read_ahead(first + len(made), self._ahead)
         return made
 

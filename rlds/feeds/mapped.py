@@ -142,7 +142,9 @@ class MappedFiles:
         self, gather: Callable[[], None], numbers: np.ndarray, begins: np.ndarray, ends: np.ndarray
     ) -> None:
         assert self.copies is not None
-        blocks = self.copies.blocks_of(numbers, begins, ends)
+        blocks = self.copies.all_blocks(len(numbers))
+        if blocks is None:
+            blocks = self.copies.blocks_of(numbers, begins, ends)
         with _store_errors():
             self.copies.read(blocks, functools.partial(self._read, gather))
 
@@ -316,18 +318,20 @@ class MappedStorage(Storage):
         self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
     ) -> None:
         shards = self.shards[episodes]
-        for path in paths:
-            place = self.places[path]
+        found = []
+        for place in map(self.places.get, paths):
             if isinstance(place, _Column):
                 begins, ends = (place.begins[episodes] + n * place.stride for n in (firsts, lasts))
                 ends = ends + place.width
                 if place.is_there is not None:
                     ends = np.where(place.is_there[episodes], ends, begins)
-                self.files.read_ahead(shards, begins, ends)
+                found.append((shards, begins, ends))
             elif place is not None:
                 begins, _ = self.find_strings(place.name, shards, episodes, firsts)
                 _, ends = self.find_strings(place.name, shards, episodes, lasts)
-                self.files.read_ahead(shards, begins, ends)
+                found.append((shards, begins, ends))
+        if found:
+            self.files.read_ahead(*map(np.concatenate, zip(*found)))
         slow = [path for path in paths if not self.is_random(path)]
         if slow:
             self.others.read_ahead(episodes, firsts, lasts, slow)

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from rlds.feeds._core import locate, permute
 from rlds.feeds.permutation import key_of, uniform_of
+from rlds_ecosystem.columns import numbered
 
 __all__ = ["InOrder", "Order", "SegmentShuffle", "Segmented", "Shuffled", "Weighted"]
 
@@ -36,6 +37,19 @@ class Order(abc.ABC):
           epoch: Which epoch.
           places: From 0 to the number of samples, int64 of shape `[n]`.
         """
+
+    def runs(self, epoch: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns runs of samples that are read together, and have those at some places.
+
+        Args:
+          epoch: Which epoch.
+          places: As above.
+
+        Returns:
+          The first sample of each run, and the last one of each.
+        """
+        numbers = self.numbers(epoch, places)
+        return numbers, numbers
 
 
 class InOrder(Order):
@@ -151,20 +165,38 @@ class Segmented(Order):
         of_lane = max(self.window // self.lanes, 1)
         windows = (locate(places, ends) - first_segments[lanes]) // of_lane
         groups = windows * self.lanes + lanes
+        rows = np.argsort(groups, kind="stable")
         shuffled = np.empty_like(places)
-        for group in np.unique(groups).tolist():
-            window, lane = divmod(group, self.lanes)
+        cuts = np.flatnonzero(np.diff(groups[rows])) + 1
+        for chosen in np.split(rows, cuts) if len(rows) else ():
+            window, lane = divmod(int(groups[chosen[0]]), self.lanes)
             first = int(first_segments[lane]) + window * of_lane
             after = min(first + of_lane, len(ends))
             begin = max(int(ends[first - 1]) if first else 0, int(self._firsts[lane]))
             size = min(int(ends[after - 1]), int(self._afters[lane])) - begin
             key = key_of("window", self._seed, epoch, window, *([lane] if self.lanes > 1 else []))
-            chosen = groups == group
             shuffled[chosen] = begin + permute(places[chosen] - begin, size, key)
         found = locate(shuffled, ends)
         segments = order[found]
         offsets = shuffled - (ends[found] - self._sizes[segments])
         return self._begins[segments] + offsets
+
+    @override
+    def runs(self, epoch: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The segments of all windows that have one of the places."""
+        order, ends = self._segments(epoch)
+        first_segments = locate(self._firsts, ends)
+        of_lane = max(self.window // self.lanes, 1)
+        last_segments = locate(self._afters - 1, ends)
+        both = np.array([places.min(), places.max()]) // self.lanes
+        found = []
+        for lane in np.unique(places % self.lanes).tolist():
+            there = np.minimum(both + self._firsts[lane], self._afters[lane] - 1)
+            begin = first_segments[lane]
+            first, last = (locate(there, ends) - begin) // of_lane * of_lane + begin
+            found.append(order[first : min(last + of_lane, last_segments[lane] + 1)])
+        segments = np.concatenate(found)
+        return self._begins[segments], self._begins[segments] + self._sizes[segments] - 1
 
     def _segments(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """The segments in the order of an epoch, and how many samples there are up to each."""
@@ -193,9 +225,7 @@ def _begins_of_segments(counts: np.ndarray, length: int | None) -> np.ndarray:
     if length is None:
         return begins
     parts = -(-counts // length)
-    firsts = np.cumsum(parts) - parts
-    places = np.arange(int(parts.sum())) - np.repeat(firsts, parts)
-    begins = np.repeat(begins, parts) + places * length
+    begins = np.repeat(begins, parts) + numbered(parts) * length
     # Of those that begin within the same `length` samples only the first begins a segment.
     is_first: np.ndarray = np.diff(begins // length, prepend=-1) != 0
     return begins[is_first]

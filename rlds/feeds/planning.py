@@ -94,7 +94,7 @@ def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Pl
     size = max(_stored_per_step(samples), 1)
     if storage.is_remote:
         reason = "the data is in a store, of which parts are read before they are needed"
-        window = min(window, int(_AHEAD_BYTES / size))
+        window = min(int(_AHEAD_BYTES / size), len(samples))
         segment_bytes = min(_REMOTE_SEGMENT_BYTES, int(window * size / _LEAST_SEGMENTS))
     length = max(int(segment_bytes / size), 16)
     window = max(window // length, 2)
@@ -113,8 +113,8 @@ def samples_ahead(samples: Samples, plan: Plan) -> int:
     if slow:  # They have to fit into memory, beside those that are used.
         size = sum(bytes_in_memory(samples, path) for path in slow)
         return min(int(table.cache_bytes / 4 / max(size, 1)), _WINDOW_SAMPLES)
-    most = _WINDOW_SAMPLES if isinstance(plan.shuffle, SegmentShuffle) else _AHEAD_SAMPLES
-    return min(int(_AHEAD_BYTES / max(_stored_per_step(samples), 1)), most)
+    ahead = int(_AHEAD_BYTES / max(_stored_per_step(samples), 1))
+    return ahead if isinstance(plan.shuffle, SegmentShuffle) else min(ahead, _AHEAD_SAMPLES)
 
 
 def _whole_episodes(samples: Samples) -> SegmentShuffle:

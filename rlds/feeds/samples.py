@@ -29,6 +29,7 @@ from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.storage import Rows, hash_of
 from rlds.sources.source import OF_TRANSITIONS
 from rlds.statistics import FieldType, Statistics
+from rlds_ecosystem.columns import numbered
 from rlds_ecosystem.nests import is_in, nest, root_of
 
 if TYPE_CHECKING:
@@ -68,9 +69,9 @@ class Samples(abc.ABC):
 
     table: Table
 
-    @property
-    def reach(self) -> tuple[int, int]:
-        """How many steps before that of a sample it may have values of, and how many after it."""
+    def reach(self, path: str) -> tuple[int, int]:
+        """Returns of how many steps before and after its own a sample has values of a field."""
+        del path
         return 0, 0
 
     @property
@@ -147,15 +148,31 @@ class Samples(abc.ABC):
         finally:
             self.table.check(episodes)
 
-    def read_ahead(self, numbers: np.ndarray) -> None:
-        """Begins to fetch what is going to be read for samples, if that is in a store."""
-        table, (before, after) = self.table, self.reach
-        episodes, steps = self.locate(numbers)
-        lasts = np.minimum(steps + after, table.outlines.num_steps[episodes] - 1)
-        firsts = np.minimum(np.maximum(steps - before, 0), lasts)
+    def read_ahead(self, firsts: np.ndarray, lasts: np.ndarray) -> None:
+        """Begins to fetch what is going to be read for runs of samples, if that is in a store.
+
+        Args:
+          firsts: The first sample of each run.
+          lasts: The last one of each.
+        """
+        storage = self.table.storage
+        (episodes, firsts), (last_episodes, lasts) = self.locate(firsts), self.locate(lasts)
+        counts = last_episodes - episodes + 1
+        # Runs that go on in other episodes have the rest of the first, and those from the begin on.
+        numbers = numbered(counts)
+        episodes = np.repeat(episodes, counts) + numbers
+        ends = self.table.outlines.num_steps[episodes] - 1
+        lasts = np.where(numbers == np.repeat(counts, counts) - 1, np.repeat(lasts, counts), ends)
+        firsts = np.where(numbers == 0, np.repeat(firsts, counts), 0)
         # By these, samples say how they end.
-        ends = [p for p in (rlds.DISCOUNT, rlds.IS_TERMINAL) if p in table.storage.fields]
-        table.read_ahead(episodes, firsts, lasts, list(dict.fromkeys([*table.fields, *ends])))
+        others = [path for path in (rlds.DISCOUNT, rlds.IS_TERMINAL) if path in storage.fields]
+        paths = dict.fromkeys([*self.table.fields, *others])
+        for before, after in sorted({self.reach(path) for path in paths}):
+            those = [path for path in paths if self.reach(path) == (before, after)]
+            to = np.minimum(lasts + after, ends)
+            self.table.read_ahead(
+                episodes, np.minimum(np.maximum(firsts - before, 0), to), to, those
+            )
 
     def batch(self, numbers: Sequence[int] | np.ndarray, epoch: int = 0) -> Batch:
         """Returns samples.
@@ -391,9 +408,9 @@ class Transitions(Samples):
                 "an episode that ended looks like one that was cut"
             )
 
-    @property
     @override
-    def reach(self) -> tuple[int, int]:
+    def reach(self, path: str) -> tuple[int, int]:
+        del path
         return 0, self._n
 
     @override
@@ -552,10 +569,13 @@ class Windows(_StepsAround):
         around = (*self._history_fields, *self._horizon_fields)
         super().__init__(table, only_real, padding, around)
 
-    @property
     @override
-    def reach(self) -> tuple[int, int]:
-        return self._history - 1, self._horizon - 1
+    def reach(self, path: str) -> tuple[int, int]:
+        is_past, is_coming = (
+            any(is_in(path, name) for name in names)
+            for names in (self._history_fields, self._horizon_fields)
+        )
+        return is_past * (self._history - 1), is_coming * (self._horizon - 1)
 
     @override
     def describe(self) -> str:
@@ -599,13 +619,13 @@ class Offsets(_StepsAround):
             if not len(given):
                 raise ValueError(f"{name}: there are no offsets")
 
-    @property
     @override
-    def reach(self) -> tuple[int, int]:
-        return (
-            max(0, *(-int(given.min()) for given in self._offsets.values())),
-            max(0, *(int(given.max()) for given in self._offsets.values())),
-        )
+    def reach(self, path: str) -> tuple[int, int]:
+        given = [
+            0,
+            *(n for name in self._offsets if is_in(path, name) for n in self._offsets[name]),
+        ]
+        return -int(min(given)), int(max(given))
 
     @override
     def describe(self) -> str:
@@ -642,9 +662,9 @@ class Segments(Samples):
         self.table, self._length, self._shift = table, length, shift
         self._drop_remainder = drop_remainder
 
-    @property
     @override
-    def reach(self) -> tuple[int, int]:
+    def reach(self, path: str) -> tuple[int, int]:
+        del path
         return 0, self._length - 1
 
     @override
@@ -689,10 +709,9 @@ class _DerivedSamples(Samples):
     def __len__(self) -> int:
         return len(self._samples)
 
-    @property
     @override
-    def reach(self) -> tuple[int, int]:
-        return self._samples.reach
+    def reach(self, path: str) -> tuple[int, int]:
+        return self._samples.reach(path)
 
     @property
     @override

@@ -47,6 +47,7 @@ from rlds.sources.source import (
 from rlds.sources.video_frames import FramesSource
 from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem import stores
+from rlds_ecosystem.columns import numbered
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import is_in, leaves_at, nest, root_of
 from rlds_ecosystem.progress import show_progress
@@ -566,10 +567,8 @@ class Table:
         blocks = (np.cumsum(lengths) - 1) // max(_BLOCK_BYTES // size_of_step, 1)
         cuts = np.flatnonzero(np.diff(blocks)) + 1
         for chosen in np.split(np.arange(len(lengths)), cuts) if len(lengths) else ():
-            begins = np.cumsum(lengths[chosen]) - lengths[chosen]
             episodes = np.repeat(chosen, lengths[chosen])
-            steps = np.arange(len(episodes)) - np.repeat(begins, lengths[chosen])
-            yield chosen, self.take(episodes, steps, paths)
+            yield chosen, self.take(episodes, numbered(lengths[chosen]), paths)
 
     def whole_episodes(self, paths: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yields all episodes with some fields, as `rlds.statistics` takes them."""

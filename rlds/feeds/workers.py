@@ -98,7 +98,7 @@ class Blocks:
     def _batches(self, first: int, count: int) -> list[Any]:
         """Returns batches; if one of them cannot be made, those before it, and then the error."""
         try:
-            return [*map(self._convert, self._feed.block(first, count))]
+            return [*map(self._convert, self._feed.block(first, count, self._ahead))]
         except Exception:
             if count == 1:
                 raise

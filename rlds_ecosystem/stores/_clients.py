@@ -11,6 +11,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import inspect
 import io
 import os
 import re
@@ -41,6 +42,7 @@ __all__ = [
 T = TypeVar("T")
 
 PathLike = str | os.PathLike[str]
+Version = tuple[Any, ...]
 
 # What a request of TensorFlow fetches: this much from where it begins. It cannot be asked for less.
 _TENSORFLOW_BLOCK = int(os.environ.get("GCS_READ_CACHE_BLOCK_SIZE_MB", "") or 64) << 20
@@ -90,19 +92,25 @@ class Found(NamedTuple):
     is_dir: bool
     size: int
     seconds: float  # When it was written.
-    version: tuple[Any, ...]  # Another one after it was written anew.
+    version: Version  # Another one after it was written anew.
 
 
 class Store(Protocol):
-    """What can be done in a store. Raises `OSError`."""
+    """What can be done in a store. Raises `OSError`.
+
+    Attributes:
+      block_size: How much is best requested at once.
+      keeps_versions: Whether what is fetched of a version is of no other one.
+    """
 
     block_size: int
+    keeps_versions: bool
 
     def exists(self, url: str) -> bool: ...
     def stat(self, url: str) -> Found: ...
     def entries(self, url: str) -> list[Entry]: ...
     def read(self, url: str) -> bytes: ...
-    def fetcher(self, url: str) -> Callable[[int, int], bytes]: ...
+    def fetcher(self, url: str, version: Version = ()) -> Callable[[int, int], bytes]: ...
     def upload(self, file: BinaryIO, url: str) -> None: ...
     def copy(self, source: str, target: str) -> bool: ...  # False if it cannot do that itself.
     def remove(self, url: str) -> None: ...
@@ -158,7 +166,7 @@ def _wants_tensorflow() -> bool:
 class _TensorFlowStore:
     """Google Cloud Storage through TensorFlow."""
 
-    block_size = _TENSORFLOW_BLOCK
+    block_size, keeps_versions = _TENSORFLOW_BLOCK, False
 
     def __init__(self) -> None:
         # It takes its time: it is loaded when a URL is used that it opens.
@@ -185,7 +193,7 @@ class _TensorFlowStore:
         with _named(url), self._gfile.GFile(url, "rb") as file:
             return bytes(file.read())
 
-    def fetcher(self, url: str) -> Callable[[int, int], bytes]:
+    def fetcher(self, url: str, version: Version = ()) -> Callable[[int, int], bytes]:
         file = self._gfile.GFile(url, "rb")
         lock = threading.Lock()
 
@@ -229,6 +237,9 @@ class FsspecStore:
             raise OSError(f"{scheme}:// cannot be opened: {error}") from error
         # This returns the same object every time, but another one in a process that was forked.
         self._fs: Any = fsspec.filesystem(scheme, use_listings_cache=False)
+        # Before there was this argument, gcsfs took it and did without it.
+        knows = scheme == "gs" and "generation" in inspect.signature(self._fs.url).parameters
+        self.keeps_versions = knows
 
     def exists(self, url: str) -> bool:
         return _is_found(self, url)  # The `exists` of fsspec takes all errors for "no".
@@ -261,10 +272,13 @@ class FsspecStore:
         with _named(url):
             return bytes(self._fs.cat_file(url))
 
-    def fetcher(self, url: str) -> Callable[[int, int], bytes]:
+    def fetcher(self, url: str, version: Version = ()) -> Callable[[int, int], bytes]:
+        # It is what `stat` says first.
+        options = {"generation": version[1]} if version and self.keeps_versions else {}
+
         def fetch(begin: int, end: int) -> bytes:
             with _named(url):
-                return bytes(self._fs.cat_file(url, start=begin, end=end))
+                return bytes(self._fs.cat_file(url, start=begin, end=end, **options))
 
         return fetch
 
@@ -326,7 +340,7 @@ def _commit(repo_type: str, repo_id: str, revision: str | None) -> _Commit:
 class HubStore:
     """The Hub of Hugging Face, to read: `hf://datasets/<owner>/<name>[@<revision>]/<path>`."""
 
-    block_size = BLOCK_SIZE
+    block_size, keeps_versions = BLOCK_SIZE, True
 
     def __init__(self) -> None:
         try:
@@ -369,7 +383,7 @@ class HubStore:
         size = self.stat(url).size
         return self.fetcher(url)(0, size) if size else b""
 
-    def fetcher(self, url: str) -> Callable[[int, int], bytes]:
+    def fetcher(self, url: str, version: Version = ()) -> Callable[[int, int], bytes]:
         commit, path = self._at(url)
         address = self._hub.hf_hub_url(filename=path, **commit.repository)
 

@@ -62,7 +62,7 @@ class Memory:
             raise FileNotFoundError(url)
         return self.objects[url][0]
 
-    def fetcher(self, url):
+    def fetcher(self, url, version=()):
         def fetch(begin, end):
             self.ask("fetch")
             self.fetched.append((begin, end))

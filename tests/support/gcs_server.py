@@ -324,19 +324,21 @@ class Handler(BaseHTTPRequestHandler):
                     del storage.objects[name]
                 return 204, {}, b""
             if match[1] or query.get("alt") == "media":
-                return self.content(name)
+                return self.content(name, query.get("generation"))
             return self.json(storage.describe(name))
         if (match := re.fullmatch(r"/([^/]+)/(.+)", path)) and self.base:
             storage.bucket(match[1])
             return self.content(unquote(match[2]))
         raise Refused(501, f"{self.command} {path}")
 
-    def content(self, name):
+    def content(self, name, generation=None):
         if self.is_one_of("stall"):
             time.sleep(10)
         if self.is_one_of("fail"):
             raise Refused(503, "The server is busy.")
         found = self.server.storage.get(name)
+        if generation not in (None, str(found["generation"])):
+            raise Refused(404, f"No such object: {BUCKET}/{name}#{generation}")
         data, headers = found["data"], {"x-goog-generation": str(found["generation"])}
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if wanted is None:

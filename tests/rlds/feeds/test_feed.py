@@ -8,6 +8,7 @@ import pytest
 
 import rlds.feeds
 from rlds.feeds import Feed, Mixture, RowRandom, SegmentShuffle
+from rlds.feeds.order import Segmented
 from rlds_ecosystem.nests import named_leaves
 
 
@@ -55,6 +56,17 @@ def test_segments_are_of_few_episodes(table):
     assert max(map(len, episodes)) <= 4  # Two windows, of two episodes each.
     everywhere = Feed(table.steps(), 20, shuffle="global", epochs=1)[0]
     assert len({key.rpartition(b" of ")[2] for key in keys(everywhere)}) > 4
+
+
+@pytest.mark.parametrize("rank", range(2))
+def test_runs_have_the_samples_of_a_rank_and_no_more_than_their_windows(rank):
+    counts = np.random.default_rng(1).integers(0, 90, 200)
+    order = Segmented(counts, seed=1, length=20, window=64, lanes=8)
+    places = np.arange(200 + rank, 400, 2)
+    firsts, lasts = order.runs(3, places)
+    runs = [number for run in zip(firsts, lasts + 1, strict=True) for number in range(*run)]
+    assert {*order.numbers(3, places).tolist()} <= {*runs}
+    assert len(firsts) <= 2 * 8 * 4  # Two windows of the eight segments of each of four lanes.
 
 
 def test_ranks_read_episodes_of_their_own(tmp_path):

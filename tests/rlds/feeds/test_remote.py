@@ -167,6 +167,17 @@ def test_what_comes_next_is_fetched_before_it_is_needed(store, local, url):
     assert_equal(made[-1], expected[-1])
 
 
+def test_an_epoch_takes_few_requests_and_all_of_them_are_for_content(store, local, url):
+    """The requests themselves say of which version it has to be."""
+    samples = samples_of(url)
+    store.control.requests()
+    for _ in Feed(samples, 64, seed=1, epochs=1):
+        pass
+    requests = store.control.requests()
+    assert all("/download/" in path and "generation=" in path for _, path, *_ in requests)
+    assert len(requests) <= 2 * len(samples.table.storage.indexes)
+
+
 @pytest.mark.slow  # It waits.
 def test_a_request_that_fails_or_gets_no_answer_is_made_again(store, local, url, monkeypatch):
     monkeypatch.setattr(_copies, "_PATIENCE", 2.0 - _copies._MOST_BYTES / _copies._SLOWEST)
