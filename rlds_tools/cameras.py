@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 import tfds_files
+from rlds.sources.video_frames import FramesSource
 from rlds_ecosystem.fields import Field
 
-__all__ = ["Frames", "cameras_of", "evenly", "fault_of"]
+__all__ = ["Frames", "VideoFrames", "cameras_of", "evenly", "fault_of"]
 
 # The least sides of what is taken for a picture: of bytes with channels, and of other arrays, which
 # may be matrices.
@@ -75,6 +76,46 @@ class Frames(Sequence[np.ndarray]):
         if isinstance(frame, bytes):
             return tfds_files.decode_image(frame, self._feature)
         return np.asarray(frame)
+
+    def take(self, indices: Sequence[int]) -> list[np.ndarray]:
+        """Returns some frames, by their indices, which ascend.
+
+        Raises:
+          TfdsFilesError: One is damaged.
+        """
+        return [self[index] for index in indices]
+
+
+class VideoFrames:
+    """The frames of an episode that has them as a clip; as `Frames`.
+
+    Args:
+      source: Decodes them.
+      split: The split.
+      index: The episode.
+      camera: The field.
+      num_steps: How many there are.
+    """
+
+    def __init__(
+        self, source: FramesSource, split: str, index: int, camera: str, num_steps: int
+    ) -> None:
+        self._source, self._camera, self._num_steps = source, camera, num_steps
+        self._episode = split, index
+
+    def __len__(self) -> int:
+        return self._num_steps
+
+    def take(self, indices: Sequence[int]) -> list[np.ndarray]:
+        """Returns some frames, by their indices, which ascend.
+
+        Raises:
+          SourceError: They cannot be decoded.
+        """
+        info = self._source.cameras[self._camera]
+        images = [np.empty(info.shape, info.dtype) for _ in indices]
+        self._source.read_frames(*self._episode, self._camera, np.array(indices), images)
+        return images
 
 
 def evenly(number: int, most: int) -> list[int]:

@@ -10,14 +10,16 @@ import numpy as np
 
 import rlds
 from rlds.sources import Episodes
-from rlds.sources.source import SourceEpisode, SourceError
+from rlds.sources.source import RandomAccessSource, SourceEpisode, SourceError
 from rlds.sources.texts import is_instruction
+from rlds.sources.video_frames import FramesSource
 from rlds_ecosystem import stores
 from rlds_ecosystem.nests import named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_tools import inspection
-from rlds_tools.cameras import Frames, cameras_of, evenly
+from rlds_tools.cameras import Frames, VideoFrames, evenly
 from rlds_tools.findings import Finding
+from rlds_tools.reporting.video import can_seek
 from rlds_tools.results import text_of
 from rlds_tools.survey import Survey, open_splits
 
@@ -54,6 +56,7 @@ class Material:
       total: How many episodes the split has; None if that is not known.
       shown: The episodes to be shown.
       cameras: The cameras to be shown.
+      video: Decodes those that are video; None if none is.
     """
 
     path: str
@@ -64,6 +67,7 @@ class Material:
     total: int | None
     shown: tuple[Shown, ...]
     cameras: tuple[str, ...]
+    video: FramesSource | None
 
     @property
     def is_sample(self) -> bool:
@@ -78,11 +82,19 @@ class Material:
         others = 0 if reward is None or reward.shape else len(table) - len(finite)
         return finite, f"; {others:,} not finite, and left out" if others else ""
 
-    def camera_frames(self, episode: SourceEpisode) -> dict[str, Frames]:
+    def camera_frames(self, index: int, episode: SourceEpisode) -> dict[str, Frames | VideoFrames]:
         """Returns the frames of the cameras to be shown, as far as the episode has them."""
-        fields = cameras_of(self.survey.fields)
         columns = dict(named_leaves(episode.steps))
-        return {c: Frames(columns[c], fields[c]) for c in self.cameras if c in columns}
+        fields = self.survey.cameras
+        found: dict[str, Frames | VideoFrames] = {
+            c: Frames(columns[c], fields[c]) for c in self.cameras if c in columns
+        }
+        if self.video is not None:
+            place = self.episodes.place(index)
+            for camera in self.video.cameras:
+                if camera in self.cameras:
+                    found[camera] = VideoFrames(self.video, *place, camera, episode.num_steps)
+        return found
 
     def findings_of(self, index: int) -> list[Finding]:
         """Returns what is wrong with an episode."""
@@ -128,10 +140,12 @@ def gather(
         raise ValueError(f"{path} has no episodes")
     (opened,) = splits
     survey = Survey(opened, with_motion=True)
+    video = _video_of(opened)
+    known = [*survey.cameras, *(video.cameras if video else ())]
     for camera in cameras or ():
-        if camera not in survey.cameras:
-            known = ", ".join(survey.cameras) or "none"
-            raise KeyError(f"there is no camera {camera!r}; there are: {known}")
+        if camera not in known:
+            there = ", ".join(known) or "none"
+            raise KeyError(f"there is no camera {camera!r}; there are: {there}")
     for index in episodes:
         if not opened.has(index):
             raise IndexError(f"split {opened.split!r} has no episode {index}")
@@ -156,8 +170,14 @@ def gather(
         findings=findings,
         total=total,
         shown=_choice(survey, findings, episodes),
-        cameras=tuple(survey.cameras if cameras is None else cameras),
+        cameras=tuple(known if cameras is None else cameras),
+        video=video,
     )
+
+
+def _video_of(episodes: Episodes) -> FramesSource | None:
+    source = episodes.source
+    return FramesSource(source) if can_seek() and isinstance(source, RandomAccessSource) else None
 
 
 def _to_read(

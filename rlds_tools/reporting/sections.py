@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 import rlds
-from rlds.sources.source import SourceEpisode
+from rlds.sources.source import SourceEpisode, SourceError
 from rlds_ecosystem import version
-from rlds_tools.cameras import evenly
+from rlds_tools.cameras import Frames, VideoFrames, evenly
 from rlds_tools.findings import Finding
 from rlds_tools.reporting import charts
 from rlds_tools.reporting.charts import number
@@ -341,7 +341,7 @@ def _episode(material: Material, quality: Quality, shown: Shown) -> Markup | Non
         tag("p", tag("span", f.severity, class_=f"badge {f.severity}"), f" {f.text}", class_="mark")
         for f in material.findings_of(shown.index)
     ]
-    frames = material.camera_frames(episode)
+    frames = material.camera_frames(shown.index, episode)
     cameras = [_camera(name, frames[name], quality) for name in frames]
     panels = _curves(material, episode)
     return tag(
@@ -362,11 +362,11 @@ def _episode(material: Material, quality: Quality, shown: Shown) -> Markup | Non
     )
 
 
-def _camera(name: str, frames: Any, quality: Quality) -> Markup:
+def _camera(name: str, frames: Frames | VideoFrames, quality: Quality) -> Markup:
     label = name.removeprefix(f"{rlds.OBSERVATION}/")
     try:
         moving, mapping = clip(frames, quality, f"Camera {label}")
-    except TfdsFilesError as error:
+    except (SourceError, TfdsFilesError) as error:
         return tag("figure", tag("p", f"cannot be decoded: {error}", class_="quiet"))
     return tag("figure", moving, tag("figcaption", ", ".join(filter(None, [label, mapping]))))
 
@@ -451,16 +451,17 @@ def contact_sheet(material: Material, most: int) -> Markup:
 
 def _tile(material: Material, camera: str, index: int) -> Markup | None:
     episode = read_shown(material, index)
-    frames = None if episode is None else material.camera_frames(episode).get(camera)
+    frames = None if episode is None else material.camera_frames(index, episode).get(camera)
     if not frames:
         return None
     try:
-        return join(
-            still(frames[0], f"First frame of episode {index}"),
-            still(frames[len(frames) - 1], f"Last frame of episode {index}"),
-        )
-    except TfdsFilesError:
+        first, last = frames.take([0, len(frames) - 1])
+    except (SourceError, TfdsFilesError):
         return None
+    return join(
+        still(first, f"First frame of episode {index}"),
+        still(last, f"Last frame of episode {index}"),
+    )
 
 
 # --- States.

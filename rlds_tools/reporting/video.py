@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds_tools.cameras import Frames, evenly
+from rlds_tools.cameras import Frames, VideoFrames, evenly
 from rlds_tools.reporting.markup import Markup, tag
 from rlds_tools.video import VideoWriter
 
@@ -46,7 +46,7 @@ def can_seek() -> bool:
     return importlib.util.find_spec("av") is not None
 
 
-def clip(frames: Frames, quality: Quality, name: str) -> tuple[Markup, str]:
+def clip(frames: Frames | VideoFrames, quality: Quality, name: str) -> tuple[Markup, str]:
     """Returns an element that shows frames, and how their values became colors, if not as they are.
 
     Args:
@@ -55,10 +55,9 @@ def clip(frames: Frames, quality: Quality, name: str) -> tuple[Markup, str]:
       name: What it shows.
 
     Raises:
-      TfdsFilesError: A frame is damaged.
+      SourceError, TfdsFilesError: A frame is damaged.
     """
-    chosen = [frames[index] for index in evenly(len(frames), quality.frames)]
-    images, mapping = _as_images(chosen)
+    images, mapping = _as_images(frames.take(evenly(len(frames), quality.frames)))
     images = [_fitted(image, _LARGEST) for image in images]
     if can_seek():
         images = [_enlarged(image) for image in images]

@@ -1,15 +1,18 @@
+import base64
 import html
 import importlib.util
 import json
 import os
 import re
 
+import camera_arm
 import numpy as np
 import pytest
 import raw_atari_dqn_replay as raw
 from tiny_datasets import episode, write_dataset
 
 import rlds_tools
+from rlds.video.decoding import ClipReader
 from rlds_tools.command_line.commands import run
 from rlds_tools.reporting import charts, video
 
@@ -209,6 +212,20 @@ def test_frames_are_shown_with_what_is_installed(lacks, kind, tmp_path, monkeypa
     figures = re.search('<div class="cameras">(.*?)</div>', content, re.DOTALL)[1]
     assert f"data:{'video' if kind == 'mp4' else 'image'}/{kind};base64," in figures
     assert re.search(r"depth, 0\.5\d* is black, 3\.9\d* is white", figures)
+
+
+def test_cameras_that_are_video_are_shown(tmp_path):
+    pytest.importorskip("av")
+    camera_arm.record(tmp_path)
+    content = rlds_tools.report(tmp_path, cameras=["observation/top"], frames=4).content
+    first, _ = re.findall('<video src="data:video/mp4;base64,([^"]+)"', content)
+    with ClipReader(base64.b64decode(first)) as reader:
+        seen = reader.frames(0, len(reader))[:, ::2, ::2].astype(int)
+    expected = [camera_arm.Arm().frames(row)[0] for row in (0, 13, 26, 39)]
+    assert np.abs(seen - expected).mean() < 10
+    assert "First frame of episode 1" in content
+    with pytest.raises(KeyError, match="no camera 'x'; there are: observation/"):
+        rlds_tools.report(tmp_path, cameras=["x"])
 
 
 def test_videos_have_the_frames_in_their_order():
