@@ -403,7 +403,9 @@ def decode(user_data: Data | None) -> Any:
     if kind == "tuple":
         return tuple([decode(item) for item in user_data.tuple.values])
     if kind == "dict":
-        entries: dict[Any, Any] = {k: decode(v) for k, v in user_data.dict.values.items()}
+        # A map has another order in each process.
+        values = sorted(user_data.dict.values.items())
+        entries: dict[Any, Any] = {key: decode(value) for key, value in values}
         entries.update(_decode_entry(entry) for entry in user_data.dict.kvs.values)
         return entries
     return None

@@ -133,6 +133,12 @@ def test_dicts_with_keys_of_several_types():
     assert_same(through_bytes(value), value)
 
 
+def test_entries_of_dicts_come_in_the_order_of_their_keys():
+    assert list(through_bytes(dict.fromkeys("zyxwvutsrqponmlkjihgfedcba", 1))) == [
+        *"abcdefghijklmnopqrstuvwxyz"
+    ]
+
+
 @pytest.mark.parametrize("dtype", ["U", "S", object])
 def test_arrays_of_strings_become_arrays_of_objects(dtype):
     words = [b"a", b"bcd", b""] if dtype == "S" else ["a", "bcd", ""]
