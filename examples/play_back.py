@@ -40,7 +40,7 @@ def play(path: str, episode: int, send: Callable[[np.ndarray], None], **argument
 
 def main() -> None:
     """Plays an episode."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("path")
     parser.add_argument("--episode", type=int, default=0)
     parser.add_argument("--speed", type=float, default=1.0)

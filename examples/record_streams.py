@@ -48,7 +48,7 @@ def run(recorder: envlogger.StreamRecorder, name: str, done: threading.Event) ->
 
 def main() -> None:
     """Records, and says what there is."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--output", type=Path, default=Path("out/streams"))
     arguments = parser.parse_args()

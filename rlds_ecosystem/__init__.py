@@ -43,6 +43,7 @@ _EXTRA_OF = {
     "psycopg": "postgresql",
     "pyarrow": "parquet",
     "rosbags": "ros",
+    "ruamel": "ros",
     "s3fs": "s3",
     "simplejpeg": "images",
     "sqlalchemy": "creator",
@@ -50,6 +51,7 @@ _EXTRA_OF = {
     "torch": "torch",
     "uvicorn": "creator",
     "websockets": "creator",
+    "yaml": "query",
 }
 
 

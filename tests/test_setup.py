@@ -125,6 +125,13 @@ def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
     assert raised.value.name == "h5py"
 
 
+def test_each_library_that_may_be_missing_has_an_extra() -> None:
+    asked = re.compile(r"""import_extra\(\s*["'](\w+)""")
+    found = {library for path in TEXTS for library in asked.findall(path.read_text())}
+    assert "h5py" in found
+    assert found - {"PIL"} <= set(rlds_ecosystem._EXTRA_OF)
+
+
 # --- The package page, and what is published -----------------------------------------------------
 
 
