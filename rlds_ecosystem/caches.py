@@ -24,6 +24,6 @@ def cache_folder(kind: str, of: str) -> Path | None:
     cache = os.environ.get("RLDS_CACHE_DIR") or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or "~/.cache", "rlds"
     )
-    key = hashlib.sha256(of.encode()).hexdigest()[:32]
+    key = hashlib.sha256(os.fsencode(of)).hexdigest()[:32]
     place = Path(os.path.expanduser(cache), kind, key)
     return None if place.parts[0] == "~" else place

@@ -388,11 +388,13 @@ def _unsupported(value: Any, path: str, step: int) -> TypeError:
 
 
 def zeros_like(array: np.ndarray) -> np.ndarray:
-    """Zeros, or empty strings in place of strings."""
+    """Zeros, or empty strings in place of strings; arrays of arrays have arrays of zeros."""
     if array.dtype != object:
         return np.zeros_like(array)
     zeros = np.empty(array.size, object)
-    zeros[:] = [_EMPTY[type(item)] for item in array.flat]
+    for place, item in enumerate(array.flat):
+        is_array = isinstance(item, np.ndarray)
+        zeros[place] = zeros_like(item) if is_array else _EMPTY[type(item)]
     return zeros.reshape(array.shape)
 
 

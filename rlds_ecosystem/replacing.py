@@ -28,10 +28,13 @@ from rlds_ecosystem.whole_files import (
     take_place,
 )
 
-__all__ = ["FOLDER", "finish_replacing", "replaced"]
+__all__ = ["FOLDER", "RUNNING", "finish_replacing", "replaced"]
 
 FOLDER = ".rlds"
 """The folder in that of a dataset where what is known of its episodes is kept."""
+
+RUNNING = "recording-"
+"""What folders in it begin with that have an episode which is being recorded, or was."""
 
 # What people have said of the episodes: it cannot be made again.
 _LABELS = Path(FOLDER, "labels")

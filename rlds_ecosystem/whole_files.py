@@ -261,7 +261,9 @@ def sync_all(path: PathLike) -> None:
     """Brings a file, or a folder with all that is in it, to the disk."""
     for directory, _, names in os.walk(path):
         for name in names:
-            sync(os.path.join(directory, name))
+            file = os.path.join(directory, name)
+            if not os.path.islink(file):  # It may lead nowhere.
+                sync(file)
         sync(directory)
     if os.path.isfile(path):
         sync(path)

@@ -236,13 +236,16 @@ class Added(Change):
         made = self._made(with_values(episode, values))
         if not self._path.startswith(STEPS):
             return {**values, self._path: as_field(made, self._field, self._path)}
-        column = np.asarray(made, self._field.column_dtype)
+        column = np.asarray(made, object if self._field.is_text else None)
         expected = (_num_steps(values), *self._field.shape)
         if column.shape != expected:
             raise ValueError(
                 f"add: episode {episode.key!r}: the function for {self._path!r} returned an array "
                 f"of shape {column.shape}, expected {expected}"
             )
+        if not self._field.is_text:
+            field = dataclasses.replace(self._field, shape=expected)
+            column = as_field(column, field, f"add: episode {episode.key!r}: {self._path}")
         return {**values, self._path: column}
 
 
@@ -334,14 +337,16 @@ def as_field(value: Any, field: Any, path: str) -> Any:
         if not isinstance(value, str | bytes):
             raise ValueError(what)
         is_bytes = np.dtype(field.dtype).kind == "S"
-        text = value.encode() if isinstance(value, str) and is_bytes else value
-        return np.array(text, object)[()]
+        return value.encode() if isinstance(value, str) and is_bytes else value
     given = np.asarray(value)
     try:
-        made = given.astype(field.column_dtype)
-    except (TypeError, ValueError):
+        with np.errstate(invalid="ignore", over="ignore"):
+            made = given.astype(field.column_dtype)
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(what) from None
     is_close = field.column_dtype.kind == "f" and given.dtype.kind in "iuf"
+    if is_close and not np.array_equal(np.isfinite(made), np.isfinite(given)):
+        raise ValueError(f"{what}, which cannot hold it")
     fits = made.ndim == len(field.shape) and all(
         size in (None, found) for size, found in zip(field.shape, made.shape)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -112,7 +113,10 @@ class Draft:
         if where is not None:
             return self._where(where)
         chosen = np.zeros(len(self.kept), np.bool_)
-        wanted = np.asarray(numbers, np.int64)
+        wanted = np.asarray(numbers)
+        if wanted.size and wanted.dtype.kind not in "iu":  # Such as a mask.
+            raise ValueError(f"{what}: got {wanted.dtype}, expected the numbers of episodes")
+        wanted = wanted.astype(np.int64)
         if wrong := wanted[(wanted < 0) | (wanted >= len(chosen))].tolist():
             raise ValueError(f"{what}: no episode {wrong[0]}, there are {len(chosen)}")
         chosen[wanted] = True
@@ -142,6 +146,8 @@ class Draft:
             if name not in table.columns:
                 raise ValueError(f"there is no column {name!r}, only {', '.join(table.columns)}")
             values += table.arrow([name])[name].to_pylist()
+        if values and isinstance(values[0], dict | list):
+            raise ValueError(f"the column {name!r} has several values for an episode")
         return values
 
     def settle_duplicates(self) -> None:
@@ -252,6 +258,7 @@ class Draft:
                 "condition holds, says `rlds list PATH --where CONDITION`"
             )
         found = dict.fromkeys(self.split[self.kept].tolist())
+        self.notes += [f"split: no episode is in {n!r}" for n in self.names if n not in found]
         names = [name for name in self.names if name in found] or list(found)
         return self._view({str(n): np.flatnonzero(self.kept & (self.split == n)) for n in names})
 
@@ -312,8 +319,13 @@ def _prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
     prefixes = {}
     for name, episodes in datasets.items():
         keys = {*map(_key_in(episodes), range(len(episodes)))}
-        prefixes[name] = f"{os.path.basename(name)}/" if keys & taken else ""
-        taken |= {prefixes[name] + key for key in keys}
+        last = os.path.basename(os.path.normpath(name))
+        others = (f"{last} ({number})/" for number in itertools.count(2))
+        for prefix in itertools.chain(["", f"{last}/"], others):
+            if taken.isdisjoint(found := {prefix + key for key in keys}):
+                break
+        prefixes[name] = prefix
+        taken |= found
     return prefixes
 
 

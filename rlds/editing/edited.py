@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
+import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +13,7 @@ from typing_extensions import override
 import rlds
 from rlds.editing.changes import STEPS, Change, columns_of, flat_fields, with_values
 from rlds.sources import reading
+from rlds.sources.digests import as_array
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import (
@@ -29,6 +30,7 @@ from rlds.sources.source import (
     files_of,
 )
 from rlds.video import FIRST, FRAMES, VIDEO
+from rlds_ecosystem.columns import with_placeholder
 from rlds_ecosystem.fields import as_fields
 from rlds_ecosystem.nests import leaves_at, nest, root_of
 
@@ -94,6 +96,7 @@ class EditedSource(RandomAccessSource):
     ) -> None:
         self._parts, self._changes, self._rows = list(parts), list(changes), rows
         self._metadata = dict(metadata)
+        self._name = uuid.uuid4().hex  # Functions make fields: no two views are known to be equal.
         self._ends = np.cumsum([len(part.episodes) for part in parts])
         first = source_of(parts[0].episodes)
         for name in FACTS:
@@ -134,12 +137,7 @@ class EditedSource(RandomAccessSource):
 
     @override
     def options(self) -> Mapping[str, Any]:
-        rows = [*self._rows.splits.values(), self._rows.begin, self._rows.end, self._rows.fixed]
-        return {
-            "parts": [source_of(part.episodes).options() for part in self._parts],
-            "rows": hashlib.sha256(b"".join(each.tobytes() for each in rows)).hexdigest(),
-            "metadata": self._metadata,
-        }
+        return {"view": self._name}
 
     @override
     def num_episodes(self, split: str) -> int:
@@ -294,8 +292,7 @@ def _trimmed(episode: SourceEpisode, begin: int, end: int, flags: Collection[str
     if is_cut and episode.final_observation_known:
         for path in steps:
             if root_of(path) in OF_TRANSITIONS:
-                steps[path] = steps[path].copy()
-                steps[path][-1] = np.zeros((), steps[path].dtype)
+                steps[path] = with_placeholder(as_array(steps[path])[:-1])
     values = dict(leaves_at(episode.metadata, None))
     for path in [path for path in values if root_of(path) == VIDEO and path.endswith(f"/{FIRST}")]:
         frames = path.removesuffix(FIRST) + FRAMES

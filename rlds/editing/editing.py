@@ -22,13 +22,13 @@ from rlds.sources.rates import rate_in
 from rlds.sources.source import Source, StoredSource
 from rlds_ecosystem import stores
 from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.replacing import FOLDER, replaced
+from rlds_ecosystem.replacing import FOLDER, RUNNING, replaced
 from rlds_ecosystem.whole_files import write_at_once
 
 __all__ = ["Edit", "Edited", "edit", "prepare_edit"]
 
 # What is made again when it is needed.
-_CACHES = (FOLDER, ".feeds")
+_CACHE = ".feeds"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,11 +113,9 @@ class Edit:
         self.lineage = lineage.made(
             self._recipe, datasets, kept=kept, of=self.of, license=license, known=known
         )
-        self.described = {
-            operation.name: operation.value
-            for operation in operations
-            if isinstance(operation, Describe)
-        }
+        names = [each.name for each in operations if isinstance(each, Describe)]
+        said = {**draft.metadata, **draft.facts}
+        self.described = {name: said[name] for name in names}
         draft.metadata = _without_layout(draft, format)
         self.view = draft.view()
         self.num_episodes = {name: self.view.num_episodes(name) for name in self.view.splits}
@@ -181,21 +179,8 @@ class Edit:
           settings: How to write it.
           at: Where it gets to be, if that is another place.
         """
-        writer = self._export("+".join(splits))
-        found = write_export(writer, path, at=at, **dataclasses.asdict(settings))
-        if self.described and not settings.allow_loss:
-            self._check_is_described(path, writer.read_options())
-        return found
-
-    def _check_is_described(self, path: str | os.PathLike[str], options: Mapping[str, Any]) -> None:
-        """Checks that what an edit says of the dataset as a whole is in it."""
-        again = open_episodes(path, "all", format=self.format, **options)
-        for name, value in self.described.items():
-            if getattr(again.source, name, again.metadata.get(name)) != value:
-                raise ValueError(
-                    f"describe: {self.format} has no place for {name!r}: leave it out, or allow "
-                    "that it is lost (allow_loss=True, --allow-loss on the command line)"
-                )
+        arguments = {**dataclasses.asdict(settings), "described": self.described, "at": at}
+        return write_export(self._export("+".join(splits)), path, **arguments)
 
     def __str__(self) -> str:
         kept = sum(self.num_episodes.values())
@@ -310,6 +295,11 @@ def _in_place(
 ) -> Exported:
     """Puts the new dataset in the place of the old one."""
     target, splits = _target_of(made, path), list(made.view.splits)
+    for running in (target / FOLDER).glob(f"{RUNNING}*"):
+        raise StorageError(
+            f"{running} is an episode that is being recorded, or was when a process ended: `rlds "
+            f"recover --in-place {target}` adds it to the dataset, or remove it"
+        )
     with replaced(target, keep_old=keep_old) as draft:
         if state_of(made.episodes) != made.inputs:
             raise StorageError(f"{target} has changed since it was opened; do it again")
@@ -384,10 +374,13 @@ def _without_layout(draft: Draft, format: str) -> dict[str, Any]:
 def _copy_others(old: Path, new: Path, inputs: Collection[str]) -> None:
     """Copies what others keep in the folder of a dataset: files that its format does not read."""
     for folder, below, names in os.walk(old):
-        below[:] = [name for name in below if name not in _CACHES]
+        own = FOLDER if folder == os.fspath(old) else ""  # What is in it is made anew, or carried.
+        names += [name for name in below if os.path.islink(os.path.join(folder, name))]
+        below[:] = [name for name in below if name not in (_CACHE, own)]
         there = new / os.path.relpath(folder, old)
         for name in names:
-            file = os.path.join(folder, name)
-            if os.path.abspath(file) not in inputs and not os.path.lexists(there / name):
+            file = os.path.abspath(os.path.join(folder, name))
+            is_input = file in inputs or any(path.startswith(file + os.sep) for path in inputs)
+            if not is_input and not os.path.lexists(there / name):
                 there.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(file, there / name, follow_symlinks=False)

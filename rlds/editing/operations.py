@@ -1,7 +1,7 @@
 """The operations of an edit, and what each does to a draft of the new dataset.
 
-Conditions, and numbers of episodes, are of the data as it is before the edit. A recipe is a list of
-operations as JSON: `{"do": "delete", "where": "not success"}`.
+Conditions, and numbers of episodes and steps, are of the data as it is before the edit. A recipe is
+a list of operations as JSON: `{"do": "delete", "where": "not success"}`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import abc
 import dataclasses
 import importlib
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -39,6 +40,8 @@ __all__ = [
     "as_recipe",
     "from_recipe",
 ]
+
+_NAME = re.compile(r"[\w-]+")  # Of a split, and of a folder.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,8 +121,10 @@ class Trim(Operation):
         if self.begin < 0 or (self.end is not None and self.end <= self.begin):
             raise ValueError(f"trim: got {self.begin}:{self.end}, expected some steps, from 0 on")
         chosen = draft.some(self.where)
-        draft.begin[chosen] = self.begin
-        draft.end[chosen] = -1 if self.end is None else self.end
+        draft.begin[chosen] = np.maximum(draft.begin[chosen], self.begin)
+        if self.end is not None:
+            end = draft.end[chosen]
+            draft.end[chosen] = np.where(end < 0, self.end, np.minimum(end, self.end))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +169,7 @@ class Describe(Operation):
         if self.name in FACTS:
             draft.facts[self.name] = str(self.value)
         else:
-            draft.metadata[self.name] = self.value
+            draft.metadata[self.name] = lineage.as_json(self.value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,8 +247,8 @@ class Split(Operation):
     """Makes several datasets, or several splits of one where the format has splits.
 
     Attributes:
-      parts: For each part a condition over the table, of which the first that holds counts, and
-        None for all others; or what fraction of the episodes it gets.
+      parts: For each part a condition over the table, of which the first that holds counts; or
+        what fraction of the episodes it gets. None for the rest.
       by: The column of the table that has a part for each of its values, in place of `parts`.
       groups: The column of the table whose equal values stay together, for fractions.
       seed: What decides which episodes get into which fraction.
@@ -260,13 +265,15 @@ class Split(Operation):
         if bool(self.parts) == (self.by is not None):
             raise ValueError("split: name the parts, or the column that has one for each value")
         if self.by is not None:
-            names: list[str | None] = [_as_name(value) for value in draft.column(self.by)]
-        elif all(isinstance(part, int | float) for part in self.parts.values()):
+            names: list[str | None] = _as_names(draft.column(self.by))
+        elif any(isinstance(part, int | float) for part in self.parts.values()):
             names = self._by_fraction(draft)
         else:
             names = self._by_condition(draft)
         draft.split = np.array([*names, None], object)[:-1]
         draft.names = list(self.parts) or sorted({name for name in names if name})
+        if wrong := [name for name in draft.names if not _NAME.fullmatch(name)]:
+            raise ValueError(f"split: {wrong[0]!r} is no name: use letters, digits, _ and -")
 
     def _by_condition(self, draft: Draft) -> list[str | None]:
         names = [*self.parts, None]
@@ -285,7 +292,11 @@ class Split(Operation):
         return [names[number] for number in found.tolist()]
 
     def _by_fraction(self, draft: Draft) -> list[str | None]:
-        fractions = np.array([*self.parts.values()], np.float64)
+        given = [part for part in self.parts.values() if part is not None]
+        if wrong := [part for part in given if isinstance(part, str)]:
+            raise ValueError(f"split: got {wrong[0]!r} beside fractions: do one after the other")
+        rest = max(1 - sum(map(float, given)), 0)
+        fractions = np.array([rest if part is None else part for part in self.parts.values()])
         if (fractions < 0).any() or not np.isclose(fractions.sum(), 1):
             raise ValueError(f"split: the fractions {dict(self.parts)} do not add up to 1")
         rows = np.flatnonzero(draft.kept)
@@ -333,6 +344,8 @@ class Merge(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
+        if isinstance(self.paths, str | os.PathLike):
+            raise ValueError(f"merge: got {os.fspath(self.paths)!r}, expected a list of datasets")
         if self.missing not in ("error", "drop"):
             raise ValueError(f"merge: missing: got {self.missing!r}, expected 'error' or 'drop'")
         if self.duplicates not in ("error", "keep", "drop"):
@@ -410,12 +423,12 @@ def _operation(number: int, said: Any) -> Operation:
 def _arguments(operation: Operation) -> dict[str, Any]:
     found = {}
     for field in dataclasses.fields(operation):
-        value = getattr(operation, field.name)
+        value = lineage.as_json(getattr(operation, field.name))
         default = field.default
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         if value != default:
-            found[field.name] = lineage.as_json(value)
+            found[field.name] = value
     return found
 
 
@@ -428,7 +441,12 @@ def _imported(name: str) -> Callable[[SourceEpisode], Any]:
     return found
 
 
-def _as_name(value: Any) -> str:
-    """A value as the name of a split, or of a folder."""
-    words = "".join(sign if sign.isalnum() else "_" for sign in str(value).lower())
-    return "_".join(word for word in words.split("_") if word)[:80] or "none"
+def _as_names(values: Sequence[Any]) -> list[str | None]:
+    """Values as names of splits, or of folders: unlike ones get unlike names."""
+    names: dict[Any, str] = {}
+    for value in values:
+        if value not in names:
+            words = "".join(sign if sign.isalnum() else "_" for sign in str(value).lower())
+            name = "_".join(word for word in words.split("_") if word)[:80] or "none"
+            names[value] = lineage.free_name(name, names.values(), "{}_{}")
+    return [names[value] for value in values]

@@ -28,7 +28,7 @@ from rlds.formats.logs.source import EnvLoggerSource
 from rlds.sources.episodes import Episodes
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.errors import StorageError, storage_errors
-from rlds_ecosystem.replacing import FOLDER
+from rlds_ecosystem.replacing import FOLDER, RUNNING
 from rlds_ecosystem.whole_files import write_at_once
 
 __all__ = ["LeRobotBackendWriter", "add_recording", "recordings_in", "undone_files"]
@@ -113,7 +113,7 @@ class LeRobotBackendWriter(BackendWriter):
             self._end_episode()
             self._forget_log()
             self._episode_metadata = {}
-            self._folder = self._own / f"{layout.RUNNING}{time.time_ns()}"
+            self._folder = self._own / f"{RUNNING}{time.time_ns()}"
             said = {"fps": self._fps, "task": self.task, "robot_type": self._robot_type or ""}
             self._log = RiegeliBackendWriter(
                 self._folder,
@@ -250,7 +250,7 @@ class LeRobotBackendWriter(BackendWriter):
             for name in (*sorted(names, reverse=True), *_TABLES):
                 (self._root / name).parent.mkdir(parents=True, exist_ok=True)
                 os.replace(draft / name, self._root / name)
-            self._rename_log(layout.RUNNING, _ADDED)
+            self._rename_log(RUNNING, _ADDED)
             os.unlink(self._own / _JOURNAL)
         shutil.rmtree(draft)
         self._kept, self._added = kept, names
@@ -260,7 +260,7 @@ class LeRobotBackendWriter(BackendWriter):
     def _begin(self, number: int, names: Sequence[str]) -> None:
         """Notes which files come or go with an episode: it is there if the tables count so many."""
         assert self._folder is not None
-        log = self._folder.name.replace(_ADDED, layout.RUNNING)
+        log = self._folder.name.replace(_ADDED, RUNNING)
         write_at_once(self._own / _JOURNAL, json.dumps([number, log, *names]).encode())
 
     def _rename_log(self, old: str, new: str) -> None:
@@ -278,7 +278,7 @@ class LeRobotBackendWriter(BackendWriter):
                 (self._root / name).unlink()
             else:
                 write_at_once(self._root / name, content)
-        self._rename_log(_ADDED, layout.RUNNING)
+        self._rename_log(_ADDED, RUNNING)
         for name in self._added:
             _remove(self._root, name)
         os.unlink(self._own / _JOURNAL)
@@ -287,9 +287,7 @@ class LeRobotBackendWriter(BackendWriter):
     def _undo(self) -> None:
         """Finishes what a killed process began: adds an episode, or takes it out."""
         is_counted, log, names = _journal(self._root)
-        running, added = (
-            self._own / log.replace(layout.RUNNING, kind) for kind in (layout.RUNNING, _ADDED)
-        )
+        running, added = (self._own / log.replace(RUNNING, kind) for kind in (RUNNING, _ADDED))
         for name in () if is_counted else names:
             _remove(self._root, name)
         if log and not is_counted and added.exists():
@@ -320,10 +318,10 @@ def recordings_in(root: Path) -> list[Path]:
       root: The folder of the dataset.
     """
     is_counted, log, _ = _journal(root)
-    found = {*(root / FOLDER).glob(f"{layout.RUNNING}*")}
+    found = {*(root / FOLDER).glob(f"{RUNNING}*")}
     if log and is_counted:
         found -= {root / FOLDER / log}
-    elif log and (added := root / FOLDER / log.replace(layout.RUNNING, _ADDED)).exists():
+    elif log and (added := root / FOLDER / log.replace(RUNNING, _ADDED)).exists():
         found.add(added)
     return sorted(found)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from rlds_ecosystem.replacing import FOLDER
 
 __all__ = ["cached", "facts_of", "folder_of", "root_of"]
 
-# Readers of some formats take a path with one of these for a pattern.
-_PATTERN = frozenset("*?[")
+# Readers of tables take a path with one of these for a pattern, and none that is no text.
+_UNREADABLE = re.compile("[*?[\ud800-\udfff]")
 
 
 def root_of(source: Source) -> str:
@@ -48,7 +49,7 @@ def facts_of(files: Iterable[str | os.PathLike[str]], root: str) -> list[tuple[s
 def folder_of(source: Source) -> Iterator[Path]:
     """Yields the folder `.rlds` of the data, unless that is one file, or in a store."""
     root = _local_root(source)
-    if os.path.isdir(root) and not _PATTERN & set(root):
+    if os.path.isdir(root) and not _UNREADABLE.search(root):
         yield Path(root, FOLDER)
 
 

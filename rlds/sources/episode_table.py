@@ -30,6 +30,7 @@ from rlds.sources.selected import SelectedSource
 from rlds.sources.source import RandomAccessSource, Source
 from rlds.sources.wrapped import WrappedSource
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.processes import default_jobs
 from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.replacing import FOLDER
@@ -57,11 +58,13 @@ class TablePart(NamedTuple):
 
     Attributes:
       file: The table.
+      key: What the file says that it is of, see `key_of`.
       rows: The numbers of the episodes in the split: consecutive ones, or any.
       labels: The folders of labels, which are read anew with each query.
     """
 
     file: Path
+    key: str
     rows: range | np.ndarray
     labels: Sequence[Path] = ()
 
@@ -74,10 +77,17 @@ class EpisodeTable:
     """
 
     def __init__(self, parts: Sequence[TablePart]) -> None:
-        self._parts = list(parts)
+        self._given = list(parts)
+
+    @property
+    def _parts(self) -> list[TablePart]:
+        for part in self._given:
+            if _stored_key(part.file) != part.key:
+                raise StorageError(f"{part.file} is of other data by now: open the data again")
+        return self._given
 
     def __len__(self) -> int:
-        return sum(len(part.rows) for part in self._parts)
+        return sum(len(part.rows) for part in self._given)
 
     def __repr__(self) -> str:
         return f"EpisodeTable({len(self)} episodes: {', '.join(self.columns)})"
@@ -95,6 +105,9 @@ class EpisodeTable:
 
         Args:
           columns: The names of the columns; all if None.
+
+        Raises:
+          StorageError: The data was changed meanwhile, or opened in another way.
         """
         arrow = import_extra("pyarrow")
         found = [
@@ -112,6 +125,7 @@ class EpisodeTable:
             the statistics: `reward.max > 1`, `"observation/state".mean < 0`.
 
         Raises:
+          StorageError: The data was changed meanwhile, or opened in another way.
           ValueError: It is no such expression, or there is no such column.
         """
         chosen, begin = [], 0
@@ -153,8 +167,9 @@ def table_part(
         return table_part(source.source, split, rows, progress=progress, jobs=jobs)
     if isinstance(source, WrappedSource) and source.shares_table:
         return table_part(source.source, split, rows, progress=progress, jobs=jobs)
-    file = _table_file(source, split, progress, jobs)
-    return TablePart(file, rows, label_rows.folders_of(source))
+    key = key_of(source)
+    file = _table_file(source, split, key, progress, jobs)
+    return TablePart(file, key, rows, label_rows.folders_of(source))
 
 
 def table_row(source: Source, split: str, number: int) -> dict[str, Any]:
@@ -187,9 +202,9 @@ def _read(file: Path, columns: Sequence[str] | None = None) -> Any:
         return opened.read(columns)
 
 
-def _table_file(source: Source, split: str, progress: Progress, jobs: int | None) -> Path:
+def _table_file(source: Source, split: str, key: str, progress: Progress, jobs: int | None) -> Path:
     """Returns the table of a split; makes it if there is none that is of these files."""
-    key, name = key_of(source), f"episodes-{split}.parquet"
+    name = f"episodes-{split}.parquet"
     places = [folder / name for folder in (*folder_of(source), *cached(source, "episodes"))]
     for place in places:
         if _stored_key(place) == key:
@@ -198,6 +213,7 @@ def _table_file(source: Source, split: str, progress: Progress, jobs: int | None
         with contextlib.suppress(OSError):  # Of a folder that cannot be written.
             place.parent.mkdir(parents=place.parent.name != FOLDER, exist_ok=True)
             _Making(source, split, key, place).make(progress, jobs or default_jobs())
+        if _stored_key(place) == key:  # It may as well be made by another process.
             return place
     raise OSError(
         f"the table of episodes can be kept neither beside {places[0].parent.parent} nor in the "

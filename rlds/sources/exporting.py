@@ -566,6 +566,7 @@ def write_export(
     verify: bool = True,
     progress: bool | None = False,
     at: str | os.PathLike[str] | None = None,
+    described: Mapping[str, Any] | None = None,
 ) -> Exported:
     """Does what `export` does, with what `prepare` returns.
 
@@ -577,6 +578,7 @@ def write_export(
       verify: See there.
       progress: See there.
       at: Where it gets to be when it is written, if that is another place than `path`.
+      described: What is said anew of the data as a whole, by the names of facts and of metadata.
     """
     format = writer.format
     writer.check(path)
@@ -608,6 +610,8 @@ def write_export(
             first = "" if number == 1 else ", the first"
             warnings.warn(f"{what} damaged and left out{first}: {writer.left_out[0]}", stacklevel=2)
         again = open_episodes(draft, "all", format=format, **writer.read_options())
+        if not allow_loss:
+            _check_is_described(again, described or {})
         counts = _check(writer, again, inexact, bars) if is_checked else _count(writer, again)
         renumbers = any(place.how == "renumbered" for place in placements)
         pairs = enumerate(writer._digests)
@@ -701,6 +705,16 @@ def _count(writer: Export, episodes: Episodes) -> tuple[int, int | None]:
         return len(episodes), _num_steps(episodes)
     steps = [outline.num_steps for outline in episodes.outlines()]
     return len(steps), sum(steps)
+
+
+def _check_is_described(found: Episodes, described: Mapping[str, Any]) -> None:
+    for name, value in described.items():
+        said = getattr(found.source, name) if name in FACTS else found.metadata.get(name)
+        if said != value:
+            raise ValueError(
+                f"describe: {found.format} has no place for {name!r}: leave it out, or allow that "
+                "it is lost (allow_loss=True, --allow-loss on the command line)"
+            )
 
 
 def _check(

@@ -304,15 +304,24 @@ def current(folders: Iterable[Path]) -> list[Label]:
 
 
 def append(folders: Sequence[Path], new: Sequence[Label]) -> None:
-    """Adds rows to the files in the first folder that can be written, each wholly or not at all.
+    """Adds rows to the files in the first folder that can be written, all or none.
 
     Raises:
       OSError: None can.
     """
 
     def add(folder: Path) -> None:
-        for layer in dict.fromkeys(row.layer for row in new):
-            _add(folder / f"{layer}.jsonl", [row for row in new if row.layer == layer])
+        ends: dict[Path, int] = {}
+        try:
+            for layer in dict.fromkeys(row.layer for row in new):
+                file = folder / f"{layer}.jsonl"
+                ends[file] = file.stat().st_size if file.exists() else 0
+                _add(file, [row for row in new if row.layer == layer])
+        except OSError:  # The disk is full, say.
+            for file, end in ends.items():
+                if file.exists():
+                    os.truncate(file, min(end, file.stat().st_size))
+            raise
 
     _in_first(folders, add)
 
@@ -329,8 +338,8 @@ def _in_first(folders: Sequence[Path], write: Callable[[Path], None]) -> None:
         except OSError as error:
             failed = error
     raise OSError(
-        f"labels can be kept in none of {', '.join(map(str, folders))}; name a folder that can be "
-        "written in the variable RLDS_CACHE_DIR"
+        f"labels can be kept in none of {', '.join(map(str, folders))}: {failed}; name a folder "
+        "that can be written in the variable RLDS_CACHE_DIR"
     ) from failed
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -197,7 +198,7 @@ def as_json(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value.value
     if callable(value):
-        return f"{value.__module__}:{value.__qualname__}"
+        return f"{value.__module__}:{getattr(value, '__qualname__', type(value).__qualname__)}"
     return value
 
 
@@ -284,7 +285,8 @@ def write_beside(
     content |= {_EPISODES: episodes, **({_FILES: files} if files else {})}
     # A line for each entry: people read it.
     lines = [f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in content.items()]
-    write_at_once(file, ("{" + ",\n".join(lines) + "}\n").encode())
+    # Half a surrogate, of a name that is no UTF-8, becomes an escape of JSON.
+    write_at_once(file, ("{" + ",\n".join(lines) + "}\n").encode(errors="backslashreplace"))
 
 
 def without_episodes(lineage: Mapping[str, Any]) -> dict[str, Any]:
@@ -307,9 +309,6 @@ def lineage_of(
     """
     file = file_of(path)
     if not file.exists():  # A folder may have one file, which is the dataset.
-        others = [*file.parent.glob("*.lineage.json")] if file.parent.is_dir() else []
-        file = others[0] if len(others) == 1 else file
-    if not file.exists():
         episodes = episodes or open_episodes(path, "all")
         if root := root_of(episodes.source):
             file = file_of(root)
@@ -383,13 +382,10 @@ def _in_files(runs: Iterable[Sequence[Any]], index: int) -> Origin | None:
     return None
 
 
-def free_name(name: str, taken: Collection[str]) -> str:
+def free_name(name: str, taken: Collection[str], form: str = "{} ({})") -> str:
     """Returns a name, with a number after it if it is taken."""
-    number = 2
-    free = name
-    while free in taken:
-        free, number = f"{name} ({number})", number + 1
-    return free
+    others = (form.format(name, number) for number in itertools.count(2))
+    return next(free for free in itertools.chain([name], others) if free not in taken)
 
 
 def _short(name: str) -> str:

@@ -19,10 +19,11 @@ from rlds_ecosystem import import_extra
 __all__ = ["check_repeatable", "indices"]
 
 _SECONDS = 60.0
-# What has other values at another time.
+# What has other values at another time: functions, and words that are called without parentheses.
 _CHANGING = re.compile(
-    r"now|today|age|random|uuid\w*|gen_random_uuid|transaction_timestamp|txid_current|nextval|"
-    r"currval|localtime|localtimestamp|(get_)?current_(date|time|timestamp|localtime\w*|\w+_id)"
+    r'"function_name":"(now|today|age|random|uuid\w*|gen_random_uuid|transaction_timestamp|'
+    r'txid_current|nextval|currval|(?:get_)?current_\w+)"|'
+    r'"column_names":\["(current_(?:date|time|timestamp)|localtime|localtimestamp)"\]'
 )
 _LOCKS = (
     "enable_external_access",
@@ -78,14 +79,13 @@ def check_repeatable(condition: str) -> None:
     """
     duckdb = import_extra("duckdb")
     with duckdb.connect(":memory:", config={"enable_external_access": False}) as connection:
-        text = f"select 1 from e where ({condition})"
+        text = f"select 1 from e where ({condition}\n)"  # It may end with a comment.
         # It is parsed, and not run; what is wrong with it is said when it is.
         tree = connection.execute("select json_serialize_sql(?)", [text]).fetchone()[0]
-    names = re.findall(r'"(?:function_name|column_names)":\s*\[?"(\w+)"', tree)
-    if found := [name for name in names if _CHANGING.fullmatch(name)]:
+    if found := _CHANGING.search(tree):
         raise ValueError(
-            f"where: {condition!r}: {found[0]} gives something else each time, and an edit is to "
-            "be done again; say the date, or choose with a seed (Split)"
+            f"where: {condition!r}: {found[1] or found[2]} gives something else each time, and an "
+            "edit is to be done again; say the date, or choose with a seed (Split)"
         )
 
 

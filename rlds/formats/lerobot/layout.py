@@ -42,7 +42,6 @@ __all__ = [
     "LANGUAGE_INSTRUCTION",
     "METADATA_KEY",
     "NUMBERS",
-    "RUNNING",
     "SIDECAR",
     "STATS",
     "TASK",
@@ -69,8 +68,6 @@ EXTRAS = "extras/episode_{episode_index}"
 # The folder of the sidecar, and the place of the text of the task in it.
 SIDECAR, TASK = "meta/rlds", "task"
 
-# In the folder `.rlds`, the name of the log of a running episode begins so.
-RUNNING = "recording-"
 
 # Under this name, the metadata of a dataset holds what is in its tables.
 METADATA_KEY = "lerobot"

@@ -17,7 +17,6 @@ from rlds.formats.lerobot.layout import (
     EPISODES_JSONL,
     EPISODES_STATS,
     INFO,
-    RUNNING,
     SIDECAR,
     TASKS,
     TASKS_JSONL,
@@ -27,7 +26,7 @@ from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra, stores
-from rlds_ecosystem.replacing import FOLDER
+from rlds_ecosystem.replacing import FOLDER, RUNNING
 
 __all__ = [
     "decoded_schema",

@@ -1,9 +1,11 @@
 """Edits: what stays is what was there, what changes is what was asked for, or nothing changes."""
 
 import dataclasses
+import functools
 import json
 import os
 import shutil
+import sys
 
 import hostile_sources
 import numpy as np
@@ -91,6 +93,11 @@ def speed(episode):
     return np.arange(len(episode), dtype=np.float32)
 
 
+def halves(episode):
+    numbers = np.arange(len(episode))
+    return numbers if episode.key == "episode 0" else numbers / 2
+
+
 def opened(path):
     return list(rlds.sources.open(path, "all"))
 
@@ -173,17 +180,25 @@ def test_what_operations_do(robot, tmp_path):
         (Delete(where="stepz > 0"), "stepz"),
         (Delete(), "delete: expected a condition, or numbers of episodes"),
         (Delete(episodes=[5]), "delete: no episode 5, there are 5"),
+        (Delete(episodes=np.array([True, False])), "delete: got bool, expected the numbers"),
+        (Delete(episodes=[1.5]), "delete: got float64, expected the numbers"),
         (Trim(9, None), "episode 'episode 0' has 4 steps, of which 9:4 are none"),
         (Trim(3, 2), "expected some steps"),
         (Set("succes", True), "no field 'succes'; did you mean 'success'"),
         (Set("success", "yes"), "success: got 'yes', expected bool"),
         (Set("observation", 1), "has the fields .* set one of them"),
         (Set("steps/reward", [1, 2]), r"reward: got \[1, 2\], expected float32"),
+        (Set("steps/reward", 1e300), r"reward: got 1e\+300, expected float32 .*cannot hold it"),
         (Rename("reward", "action"), "there is a field 'steps/action' already"),
         (Add("steps/speed", lambda episode: np.zeros(2)), r"of shape \(2,\), expected \(4,\)"),
         (Add("steps/speed", "no_module:f"), "'no_module:f' is no module:function"),
+        (Add("steps/half", halves), r"episode 'episode 1': steps/half: .*, expected int64"),
+        (Merge("other"), "merge: got 'other', expected a list of datasets"),
         (Split({"a": 0.5, "b": 0.5}), r"say where to write it \(--to\)"),
         (Split({"a": 0.5, "b": 0.2}), "do not add up to 1"),
+        (Split({"a": 0.5, "b": "success"}), "split: got 'success' beside fractions"),
+        (Split({"a/b": 0.5, "b": None}), "split: 'a/b' is no name"),
+        (Split(by="reward"), "column 'reward' has several values"),
         (Split({"a": "success"}), "2 episodes are in no part"),
         (Split(by="colour"), "no column 'colour', only split, index"),
     ],
@@ -227,6 +242,107 @@ def test_splits(robot, tmp_path):
     assert tasks == [{"place"}, {"pick"}]
     plan = str(editing.prepare_edit(robot, [fractions]))
     assert plan.startswith("webdataset: 5 of 5 episodes stay\n  train: 2\n  test: 3\n5 stay")
+    rest = editing.prepare_edit(robot, [Split({"train": 0.6, "test": None, "more": 0})])
+    assert rest.num_episodes == {"train": 3, "test": 2}
+    assert "split: no episode is in 'more'" in rest.notes
+
+
+def test_values_that_are_written_alike_are_parts_of_their_own(tmp_path):
+    export(Robot(tasks=("pick it up", "Pick it up!", "-1", "1")), "webdataset", tmp_path / "tasks")
+    edit = editing.prepare_edit(tmp_path / "tasks", [Split(by="instruction")])
+    assert edit.num_episodes == {"1": 1, "1_2": 1, "pick_it_up": 2, "pick_it_up_2": 1}
+
+
+class Speaker(Robot):
+    """Episodes whose actions are words."""
+
+    def step_fields(self):
+        return {**super().step_fields(), "action": Field(str)}
+
+    def read(self, split, index, fields=None, rows=slice(None)):
+        episode = super().read(split, index)
+        words = [*map(str, range(len(episode) - 1)), ""]
+        steps = {**episode.steps, "action": np.array(words, object)}
+        return dataclasses.replace(episode, steps=steps)
+
+
+def test_the_steps_that_are_left_have_placeholders_of_their_kind(tmp_path):
+    export(Speaker(), "webdataset", tmp_path / "speaker")
+    rlds.edit(tmp_path / "speaker", Trim(begin=1), Trim(0, 3, where="steps > 3"))
+    after = opened(tmp_path / "speaker")
+    assert [len(episode) for episode in after] == [2, 2, 2, 2, 2]
+    assert after[0]["action"].tolist() == ["1", ""]
+
+
+def test_a_view_has_a_table_of_its_own(robot):
+    views = [editing.prepare_edit(robot, [Set("steps/reward", value)]).view for value in (1, 2)]
+    for view, expected in zip(views, (3, 6)):
+        table = rlds.sources.Episodes(view, "train").table()
+        assert table.arrow(["return"])["return"].to_pylist()[0] == expected
+    other = rlds.sources.open(robot, "all").table()
+    assert len(other.where("true")) == 5
+    with pytest.raises(StorageError, match="is of other data by now"):
+        table.where("true")
+
+
+def test_arguments_may_be_arrays_and_functions_of_any_kind(robot):
+    operations = [
+        Keep(episodes=np.array([0, 2])),
+        Set("observation/state", np.zeros(2, np.float32)),
+        Add("two", functools.partial(lambda number, episode: number, 2)),
+    ]
+    recipe = editing.as_recipe(operations)
+    assert recipe[0] == {"do": "keep", "episodes": [0, 2]}
+    assert recipe[1]["value"] == [0, 0]
+    view = editing.prepare_edit(robot, operations).view
+    assert view.read("train", 1).metadata["two"] == 2
+
+
+def test_what_is_said_of_the_whole_is_in_it_or_nothing_is_made(robot, tmp_path):
+    rlds.edit(robot, Describe("source", ("lab", 3)), Describe("homepage", 5), to=tmp_path / "said")
+    source = rlds.sources.open(tmp_path / "said", "all").source
+    assert (source.metadata()["source"], source.homepage) == (["lab", 3], "5")
+    with pytest.raises(ValueError, match="webdataset has no place for 'lineage'"):
+        rlds.edit(robot, Describe("lineage", "mine"), to=tmp_path / "lost")
+    assert not (tmp_path / "lost").exists()
+
+
+def test_what_others_keep_in_the_folder_stays(robot, tmp_path):
+    (tmp_path / "notes").mkdir()
+    (robot / "notes").symlink_to(tmp_path / "notes")
+    (robot / "gone").symlink_to("nowhere")
+    labels = robot / "other" / ".rlds" / "labels" / "good.jsonl"
+    labels.parent.mkdir(parents=True)
+    labels.write_text("{}")
+    rlds.edit(robot, Delete(episodes=[0]))
+    assert (robot / "notes").samefile(tmp_path / "notes")
+    assert (robot / "gone").is_symlink()
+    assert labels.exists()
+    # An episode that is not added yet would be lost.
+    (robot / ".rlds" / "recording-1").mkdir()
+    with pytest.raises(StorageError, match=r"recording-1 is an episode .*`rlds recover"):
+        rlds.edit(robot, Delete(episodes=[0]))
+    assert len(opened(robot)) == 4
+
+
+def test_the_lineage_of_a_file_is_not_that_of_its_neighbour(tmp_path):
+    export(Robot(), "robomimic", tmp_path / "raw.hdf5")
+    shutil.rmtree(tmp_path / ".rlds")
+    rlds.edit(tmp_path / "raw.hdf5", Delete(episodes=[0]), to=tmp_path / "made.hdf5")
+    operations = [
+        editing.lineage_of(tmp_path / name)["operations"][0]["do"]
+        for name in ("raw.hdf5", "made.hdf5")
+    ]
+    assert operations == ["convert", "delete"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are text elsewhere")
+def test_a_folder_whose_name_is_no_text(robot):
+    folder = robot.rename(robot.with_name(os.fsdecode(b"caf\xe9")))
+    rlds.edit(folder, Delete(where="steps < 4"))
+    rlds.edit(folder, Delete(episodes=[0]))
+    found = traced(editing.lineage_of(folder), "train", 0)
+    assert found[0][0] == (folder.name, "train", 1)
 
 
 def test_datasets_become_one(robot, tmp_path):
@@ -269,6 +385,17 @@ def test_datasets_become_one(robot, tmp_path):
     rlds.edit(tmp_path / "other", Drop("success"), Describe("fps", 20))
     with pytest.raises(ValueError, match=r"steps in a second differ: 10 in .*robot, 20 in"):
         editing.prepare_edit(robot, [merge])
+
+
+def test_no_two_episodes_of_what_is_merged_have_one_key(tmp_path):
+    paths = [tmp_path / name / "run" for name in "abc"]
+    for number, path in enumerate(paths):
+        path.parent.mkdir()
+        export(Robot(lengths=(number + 2, 9 - number)), "webdataset", path)
+    view = editing.prepare_edit(paths[0], [Merge([f"{paths[1]}/", paths[2]])]).view
+    keys = [view.key("train", index) for index in range(6)]
+    assert keys[2] == "run/episode 0"
+    assert len({*keys}) == 6
 
 
 def check_duplicates(robot, tmp_path):
@@ -327,7 +454,12 @@ def test_a_condition_says_if_it_chooses_others_than_before(robot, tmp_path):
     said = str(editing.prepare_edit(robot, editing.from_recipe(recipe)))
     assert "'steps > 5' chose 2 of 5, sha256:" in said
     assert " when the recipe was made, and 1 of 2, sha256:" in said
-    for condition in ("steps > random()", "make_date(2020, 1, 1) < today()", "current_date > 1"):
+    for condition in (
+        "steps > random()",
+        "make_date(2020, 1, 1) < today()",
+        "current_date > 1",
+        "random() > 1 --",
+    ):
         with pytest.raises(ValueError, match="gives something else each time"):
             editing.prepare_edit(robot, [Delete(where=condition)])
 

@@ -323,6 +323,25 @@ def test_a_torn_line_is_passed_over_and_a_damaged_one_is_named(dataset):
         list(labels)
 
 
+def test_a_full_disk_adds_no_label(dataset):
+    labels = labelled_dataset(dataset)
+    before = labels.rows()
+    add = (
+        "import resource, signal, sys, rlds.labels\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+        "labels = rlds.labels.open(sys.argv[1])\n"
+        "rows = [('score', 'number', 1.0), *[('quality', 'choice', 'good')] * 100]\n"
+        "names = {'episode': labels.digests[0], 'annotator': 'cy'}\n"
+        "new = [rlds.labels.Label(layer=l, type=t, value=v, **names) for l, t, v in rows]\n"
+        "labels.add_rows(new)"
+    )
+    made = subprocess.run([sys.executable, "-c", add, dataset], capture_output=True, text=True)
+    assert "labels can be kept in none of" in made.stderr
+    assert "File too large" in made.stderr
+    assert labels.rows() == before
+
+
 def test_several_processes_add_labels_at_the_same_time(dataset):
     rlds.sources.open(dataset).table()
     code = (

@@ -7,7 +7,7 @@ import pytest
 from hostile_sources import NAMES, OPENED, OPTIONS
 
 import rlds.sources
-from rlds.sources import episode_table, reading
+from rlds.sources import episode_table, queries, reading
 from rlds.sources.digests import digest_of
 from rlds.sources.episode_fields import as_converted
 from rlds_ecosystem.nests import leaves_at
@@ -174,6 +174,25 @@ def test_a_damaged_episode_has_an_error_and_no_values(dataset):
     assert "1.npz" in row["error"]
     assert row["steps"] is row["digest"] is row["reward"]["max"] is None
     assert table.where("error is null").tolist() == [0, 2, 3, 4, 5]
+
+
+def test_two_at_a_time_make_the_same_table(dataset, monkeypatch):
+    """Who is ready first removes the drafts of both."""
+    read, other = reading.read, []
+
+    def slow(source, split, index, *args):
+        if not other:
+            other.append(None)
+            other[0] = rlds.sources.open(dataset).table()
+        return read(source, split, index, *args)
+
+    monkeypatch.setattr(reading, "read", slow)
+    assert rlds.sources.open(dataset).table().arrow() == other[0].arrow()
+    assert [path.name for path in (dataset / ".rlds").iterdir()] == ["episodes-train.parquet"]
+
+
+def test_a_field_may_be_called_as_a_function(dataset):
+    queries.check_repeatable("age > 30 and today")
 
 
 def test_processes_and_parts_give_the_same_table(dataset, monkeypatch):
