@@ -18,7 +18,7 @@ from typing_extensions import override
 import rlds
 from rlds.sources.episode_fields import COMPLETE, IMAGE_FILE, TRUNCATED
 from rlds.sources.source import OF_TRANSITIONS, SourceEpisode
-from rlds.sources.texts import is_instruction
+from rlds.sources.texts import as_text, is_instruction
 from rlds.video import VIDEO
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.names import what_there_is
@@ -156,6 +156,9 @@ class Filled(Change):
       value: The value.
       chosen: Which episodes: one flag each.
 
+    Attributes:
+      column: What the table of episodes calls the field.
+
     Raises:
       ValueError: There is no such field, or the value is none for it.
     """
@@ -173,6 +176,12 @@ class Filled(Change):
         self._value = as_field(value, known[self._path], self._path)
         self._chosen = chosen
         self.fields = fields
+        self.column = INSTRUCTION if is_instruction(self._path) else self._path
+
+    def column_values(self, before: Sequence[Any]) -> list[Any]:
+        """Returns what is in that column after it."""
+        value = as_text(self._value) if isinstance(self._value, bytes) else self._value
+        return [value if chosen else old for old, chosen in zip(before, self._chosen)]
 
     @override
     def values(self, values: dict[str, Any], row: int, episode: SourceEpisode) -> dict[str, Any]:

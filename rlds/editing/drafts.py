@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds.editing.changes import Change, Renamed
+from rlds.editing.changes import Change, Filled, Renamed
 from rlds.editing.edited import EditedSource, Part, Rows, fields_of, source_of
 from rlds.editing.unifying import unify
 from rlds.sources.episodes import Episodes
@@ -134,7 +134,7 @@ class Draft:
         return chosen
 
     def column(self, name: str) -> list[Any]:
-        """Returns a column of the table of episodes.
+        """Returns a column of the table of episodes, with the values that were set since.
 
         Raises:
           ValueError: There is none; says which there are.
@@ -148,6 +148,9 @@ class Draft:
             values += table.arrow([name])[name].to_pylist()
         if values and isinstance(values[0], dict | list):
             raise ValueError(f"the column {name!r} has several values for an episode")
+        for change in self._changes:
+            if isinstance(change, Filled) and change.column == name:
+                values = change.column_values(values)
         return values
 
     def settle_duplicates(self) -> None:

@@ -229,6 +229,9 @@ def test_splits(robot, tmp_path):
     assert keys == ["episode 1", "episode 3"]
     lineage = editing.lineage_of(tmp_path / "tasks" / "place")
     assert editing.origin_of(lineage, "train", 1) == [("robot", "train", 3), ("Robot", "train", 3)]
+    mended = Set("instruction", "Put it there!", where="instruction = 'place'")
+    rlds.edit(robot, mended, Split(by="instruction"), to=tmp_path / "mended")
+    assert sorted(os.listdir(tmp_path / "mended")) == ["pick", "put_it_there"]
     rlds.edit(
         robot, Split({"good": "success and steps < 5", "other": None}), to=tmp_path / "quality"
     )
