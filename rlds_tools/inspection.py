@@ -564,6 +564,7 @@ _MARKS = {
     "dataset_info.json": "tfds",
     "metadata.riegeli": "envlogger",
     "data/metadata.json": "minari",
+    "meta/info.json": "lerobot",
 }
 
 

@@ -64,7 +64,7 @@ class Listing(Result):
     @override
     def blocks(self) -> Iterator[Block]:
         if not self.datasets:
-            yield f"{self.path}: no datasets of TFDS, logs of EnvLogger or datasets of Minari"
+            yield f"{self.path}: no datasets of TFDS, LeRobot or Minari, and no logs of EnvLogger"
             return
         yield f"{self.path}: {count(len(self.datasets), 'dataset')}"
         columns = {
@@ -122,7 +122,7 @@ class Formats(Result):
 def list_datasets(
     directory: str | os.PathLike[str] = ".", *, depth: int = 6, where: str | None = None
 ) -> Listing:
-    """Finds the datasets below a folder of this machine: of TFDS, of Minari, and logs.
+    """Finds the datasets below a folder of this machine: of TFDS, LeRobot and Minari, and logs.
 
     Args:
       directory: The folder. Links are not followed.

@@ -23,8 +23,8 @@ Examples:
 def command(directory: str, depth: int, formats: bool, where: str | None) -> Result:
     """List the datasets below a folder.
 
-    Finds datasets of TFDS, of Minari, and logs of EnvLogger. With --where, it counts the episodes
-    of each for which the condition holds.
+    Finds datasets of TFDS, LeRobot and Minari, and logs of EnvLogger. With --where, it counts the
+    episodes of each for which the condition holds.
     """
     from rlds_tools import listing
 

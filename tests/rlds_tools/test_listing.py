@@ -2,6 +2,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import raw_lerobot
 
 import rlds_tools
 
@@ -9,6 +10,7 @@ import rlds_tools
 def test_the_datasets_below_a_folder(dataset, log, tmp_path):
     shutil.copytree(dataset, tmp_path / "data" / "tiny" / "1.0.0")
     shutil.copytree(log, tmp_path / "logs" / "catch")
+    raw_lerobot.write_v3(tmp_path / "logs" / "robot")
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "dataset_info.json").write_text("{")
     (tmp_path / "loop").symlink_to(tmp_path)
@@ -17,6 +19,7 @@ def test_the_datasets_below_a_folder(dataset, log, tmp_path):
         ("damaged", "tfds", None),
         ("1.0.0", "tfds", 3),
         ("catch", "envlogger", 3),
+        ("robot", "lerobot", 3),
     ]
     assert "dataset_info.json" in found.datasets[0].error
     assert "data/tiny/1.0.0" in str(found)
