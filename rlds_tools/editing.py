@@ -115,12 +115,12 @@ def inspect_lineage(path: str, split: str | None = None, episode: int | None = N
         return Lineage(path, found)
     traces = (found or {}).get("episodes", {})
     opened = sources.open(path, split or next(iter(traces), None))
+    read = opened.peek(episode)
     place, origin = opened.place(range(len(opened))[episode]), None
     before: list[tuple[str, str, int]] = []
     if found is not None and place[0] in traces:
         before, origin = lineages.traced(found, *place)
     if origin is None:  # Datasets of TFDS say it of each episode, and so do copies of these.
-        read = opened.peek(episode)
         origin = as_converted(read).origin if not before or ORIGIN in read.metadata else None
     return Lineage(path, found, before, origin)
 
@@ -147,18 +147,19 @@ def read_recipe(path: str | os.PathLike[str]) -> list[editing.Operation]:
     """
     with open(path, encoding="utf-8") as file:
         text = file.read()
-    if os.fspath(path).endswith(".json"):
-        said = json.loads(text)
-    else:
-        yaml = import_extra("yaml")
-        try:
-            said = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ValueError(f"{os.fspath(path)!r}: {error}") from None
+    parse = json.loads if os.fspath(path).endswith(".json") else _from_yaml
     try:
-        return editing.from_recipe(said)
+        return editing.from_recipe(parse(text))
     except ValueError as error:
         raise ValueError(f"{os.fspath(path)!r}: {error}") from None
+
+
+def _from_yaml(text: str) -> Any:
+    yaml = import_extra("yaml")
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
 
 
 def operations_of(given: Mapping[str, Any]) -> list[editing.Operation]:
@@ -171,7 +172,7 @@ def operations_of(given: Mapping[str, Any]) -> list[editing.Operation]:
     found: list[editing.Operation] = []
     if given["merge"]:
         fields = dict(_pair(text, "map") for text in given["map_fields"])
-        fills = {name: _value(text) for name, text in map(_filled, given["fill"])}
+        fills = {name: _value(text) for name, text in (_pair(one, "fill") for one in given["fill"])}
         missing: Literal["error", "drop"] = "drop" if given["drop_missing"] else "error"
         duplicates: Literal["error", "keep", "drop"] = given["duplicates"] or "error"
         found.append(editing.Merge(given["merge"], fields, fills, missing, duplicates))
@@ -206,10 +207,6 @@ def _pair(text: str, option: str) -> tuple[str, str]:
     if not sign or not name:
         raise ValueError(f"--{option}: got {text!r}, expected NAME=VALUE")
     return name, value
-
-
-def _filled(text: str) -> tuple[str, str]:
-    return _pair(text, "fill")
 
 
 def _value(text: str) -> Any:

@@ -58,10 +58,10 @@ class Draft:
         self.inputs = state_of(episodes)
         self.fields: Mapping[str, Any] = fields_of(episodes)
         self._changes: list[Change] = []
-        number = len(episodes)
-        self.kept, self.fixed = np.ones(number, np.bool_), np.zeros(number, np.bool_)
-        self.begin, self.end = np.zeros(number, np.int64), np.full(number, -1, np.int64)
-        self.split = _splits_of(episodes)
+        self.kept, self.fixed = np.zeros(0, np.bool_), np.zeros(0, np.bool_)
+        self.begin, self.end = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self.split = np.zeros(0, object)
+        self._extend([episodes])
         self.names: list[str] = []
         self.metadata: dict[str, Any] = dict(episodes.metadata)
         self.facts: dict[str, str] = {}
@@ -209,17 +209,18 @@ class Draft:
             datasets[free_name(name, datasets)] = _with_files(open_episodes(path, "all"))
         _check_rates(datasets)
         _check_environments(datasets)
-        renamed = {name: self._renamed(name, names, datasets) for name in datasets}
-        fields = {
-            name: (renamed[name][-1].fields if renamed[name] else fields_of(episodes))
-            for name, episodes in datasets.items()
-        }
+        fields: dict[str, Mapping[str, Any]] = {}
+        renamed: dict[str, list[Change]] = {name: [] for name in datasets}
+        for name, episodes in datasets.items():
+            fields[name] = fields_of(episodes)
+            for old, new in names.items() if name != first else ():
+                renamed[name].append(Renamed(fields[name], old, new))
+                fields[name] = renamed[name][-1].fields
         unified = unify(fields, fills, drops_missing=drops_missing)
         prefixes = _prefixes(datasets)
         self.notes += [f"keys of {name} begin with {p!r}" for name, p in prefixes.items() if p]
         for (name, episodes), change in zip(datasets.items(), unified):
-            changes: list[Change] = [*renamed[name], change]
-            self.parts[name] = Part(episodes, changes, prefixes[name])
+            self.parts[name] = Part(episodes, [*renamed[name], change], prefixes[name])
             self.notes += [f"{name}: {note}" for note in change.notes]
         self.fields = unified[0].fields
         self._extend([episodes for name, episodes in datasets.items() if name != first])
@@ -228,18 +229,6 @@ class Draft:
     def is_split(self) -> bool:
         """Whether the splits are those of an operation."""
         return bool(self.names)
-
-    @staticmethod
-    def _renamed(
-        name: str, names: Mapping[str, str], datasets: Mapping[str, Episodes]
-    ) -> list[Renamed]:
-        """How fields of a dataset get the names that the first has; that one keeps its own."""
-        fields: Mapping[str, Any] = fields_of(datasets[name])
-        changes: list[Renamed] = []
-        for old, new in names.items() if name != next(iter(datasets)) else ():
-            changes.append(Renamed(fields, old, new))
-            fields = changes[-1].fields
-        return changes
 
     def _extend(self, others: Sequence[Episodes]) -> None:
         number = sum(map(len, others))
@@ -321,7 +310,8 @@ def _prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
     taken: set[str] = set()
     prefixes = {}
     for name, episodes in datasets.items():
-        keys = {*map(_key_in(episodes), range(len(episodes)))}
+        source = source_of(episodes)
+        keys = {source.key(*episodes.place(index)) for index in range(len(episodes))}
         last = os.path.basename(os.path.normpath(name))
         others = (f"{last} ({number})/" for number in itertools.count(2))
         for prefix in itertools.chain(["", f"{last}/"], others):
@@ -330,10 +320,3 @@ def _prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
         prefixes[name] = prefix
         taken |= found
     return prefixes
-
-
-def _key_in(episodes: Episodes) -> Any:
-    def key(index: int) -> str:
-        return source_of(episodes).key(*episodes.place(index))
-
-    return key

@@ -68,9 +68,8 @@ class Edit:
       target_options: Its options.
 
     Attributes:
-      source: That of the dataset; of the first one, if several are merged.
-      format_before: Its format.
-      episodes: Its episodes.
+      episodes: Those of the dataset; of the first one, if several are merged.
+      source: Their source.
       inputs: The state of its files when it was opened.
       view: The episodes as they become.
       described: What is said anew of the dataset as a whole.
@@ -83,7 +82,6 @@ class Edit:
       placements: What becomes of each field.
       stale: Files of others in the folder that are wrong for what becomes of it; they are left out.
       notes: What is done that nobody asked for in so many words.
-      licenses: Under which terms the datasets are that it is made of, by their names.
       lineage: What is said of the new dataset, see `rlds.sources.lineage`.
     """
 
@@ -96,11 +94,11 @@ class Edit:
     ) -> None:
         self.format, self._options = format, target_options
         first = next(iter(draft.parts.values()))
-        self.source, self.format_before = source_of(first.episodes), first.episodes.format
         self.episodes, self.inputs = first.episodes, draft.inputs
+        self.source = source_of(self.episodes)
         draft.settle_duplicates()
         self._recipe = _with_rows(as_recipe(operations), draft.asked)
-        if draft.target is None and format != self.format_before:
+        if draft.target is None and format != self.episodes.format:
             options = {"options": lineage.as_json(target_options)} if target_options else {}
             self._recipe.append({"do": lineage.CONVERT, "format": format, **options})
         self.of = len(draft.kept)
@@ -119,18 +117,16 @@ class Edit:
         draft.metadata = _without_layout(draft, format)
         self.view = draft.view()
         self.num_episodes = {name: self.view.num_episodes(name) for name in self.view.splits}
-        self.licenses = {
-            name: source_of(part.episodes).license for name, part in draft.parts.items()
-        }
+        licenses = {name: source_of(part.episodes).license for name, part in draft.parts.items()}
         rows = np.flatnonzero(draft.kept)
         own = np.array([part.episodes.format == format for part in draft.parts.values()])
         self.copied = int((own[self.view.parts_of(rows)] & ~self.view.touched(rows)).sum())
         self.stale: list[str] = []
-        if self.format == self.format_before and (self.copied < self.of or len(draft.parts) > 1):
+        if format == self.episodes.format and (self.copied < self.of or len(draft.parts) > 1):
             folder = Path(_place_of(self.source, next(iter(draft.parts))))
             found = (folder.glob(name) for name in export_class(format).statistics)
             self.stale = sorted(str(file) for files in found for file in files)
-        self.notes = [*draft.notes, *self._notes_on_licenses()]
+        self.notes = [*draft.notes, *self._notes_on(licenses)]
         self.notes += [
             f"{file} is left out: it is of the episodes as they were" for file in self.stale
         ]
@@ -143,13 +139,11 @@ class Edit:
         self.placements = tuple(whole.placements())
         self.keeps_splits, self.is_split = whole.keeps_splits, draft.is_split
 
-    def _notes_on_licenses(self) -> Iterator[str]:
+    def _notes_on(self, licenses: Mapping[str, str]) -> Iterator[str]:
         yield from (f"license: {what}" for what in self.lineage.get("conflicts", ()))
-        known = set(self.licenses.values())
-        if len(self.licenses) > 1 and known != {""}:
-            said = ", ".join(
-                f"{name}: {terms or 'unknown'}" for name, terms in self.licenses.items()
-            )
+        known = set(licenses.values())
+        if len(licenses) > 1 and known != {""}:
+            said = ", ".join(f"{name}: {terms or 'unknown'}" for name, terms in licenses.items())
             yield f"licenses{' differ' if len(known) > 1 else ''}: {said}"
 
     def _export(self, split: str) -> Export:
@@ -327,8 +321,8 @@ def _target_of(made: Edit, path: str | os.PathLike[str]) -> Path:
         what = f"{os.fspath(path)!r} is no file or folder here"
     elif made.is_split and not made.keeps_splits:
         what = "a split makes several datasets"
-    elif made.format != made.format_before:
-        what = f"{target} is {made.format_before}, and to be {made.format}"
+    elif made.format != made.episodes.format:
+        what = f"{target} is {made.episodes.format}, and to be {made.format}"
     elif suffixes and target.is_dir():
         files = [Path(file) for file in source.inputs()]
         if len(files) == 1:

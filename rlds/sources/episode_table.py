@@ -162,11 +162,7 @@ def table_part(
     Raises:
       OSError: The table can be kept nowhere.
     """
-    if isinstance(source, SelectedSource):
-        rows = source.chosen[split][np.asarray(rows, np.int64)]
-        return table_part(source.source, split, rows, progress=progress, jobs=jobs)
-    if isinstance(source, WrappedSource) and source.shares_table:
-        return table_part(source.source, split, rows, progress=progress, jobs=jobs)
+    source, rows = _with_table(source, split, rows)
     key = key_of(source)
     file = _table_file(source, split, key, progress, jobs)
     return TablePart(file, key, rows, label_rows.folders_of(source))
@@ -174,12 +170,23 @@ def table_part(
 
 def table_row(source: Source, split: str, number: int) -> dict[str, Any]:
     """Returns the row of an episode, made without those of the others."""
-    if isinstance(source, SelectedSource):
-        return table_row(source.source, split, int(source.chosen[split][number]))
-    if isinstance(source, WrappedSource) and source.shares_table:
-        return table_row(source.source, split, number)
+    source, rows = _with_table(source, split, np.array([number]))
+    number = int(rows[0])
     row: dict[str, Any] = RowMaker(source).rows(split, range(number, number + 1)).to_pylist()[0]
     return row
+
+
+def _with_table(
+    source: Source, split: str, rows: range | np.ndarray
+) -> tuple[Source, range | np.ndarray]:
+    """Returns the source that has the table of a source, and the numbers of episodes there."""
+    while isinstance(source, WrappedSource):
+        if isinstance(source, SelectedSource):
+            rows = source.chosen[split][np.asarray(rows, np.int64)]
+        elif not source.shares_table:
+            break
+        source = source.source
+    return source, rows
 
 
 def _with_labels(part: TablePart, columns: Sequence[str] | None) -> Any:

@@ -75,10 +75,8 @@ class RecordedLabels(EpisodeLabels):
             tag = self._store.add_tag(id, said.layer, said.first, said.last, by=by)
             self._recordings.annotate(id)
             return self._tag(tag)
-        if (said.layer, said.first, said.value) == ("success", None, "yes"):
-            self._store.judge_episode(id, success=True, by=by)
-        elif (said.layer, said.first, said.value) == ("success", None, "no"):
-            self._store.judge_episode(id, success=False, by=by)
+        if (said.layer, said.first) == ("success", None) and said.value in ("yes", "no"):
+            self._store.judge_episode(id, success=said.value == "yes", by=by)
         elif (said.layer, said.first) == ("verdict", None) and said.value in tuple(JUDGED):
             self._store.judge_episode(id, EpisodeState(said.value), by=by)
         else:

@@ -14,6 +14,7 @@ from typing_extensions import override
 import rlds
 from envlogger.reader import Reader
 from envlogger.step_data import StepData
+from rlds.sources.source import OF_TRANSITIONS
 from rlds_creator.recorded import TIME
 from rlds_creator.viewing import steps
 from rlds_creator.viewing.cache import Cache
@@ -39,7 +40,6 @@ class _Place(NamedTuple):
 
 # In how many records fields are looked for.
 _MOST_TRIED = 20
-_ARRIVES = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 
 
 class LogSteps(Steps):
@@ -209,7 +209,7 @@ class LogSteps(Steps):
 def _leaves_of(record: StepData) -> Iterator[tuple[_Place, Any]]:
     timestep = record.timestep
     arrived = record.action, timestep.reward, timestep.discount
-    for name, value in zip(_ARRIVES, arrived):
+    for name, value in zip(OF_TRANSITIONS, arrived):
         yield from ((_Place(keys, 1), leaf) for keys, leaf in _walked(value, (name,)))
     for name, value in (
         (rlds.OBSERVATION, timestep.observation),

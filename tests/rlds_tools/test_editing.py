@@ -104,3 +104,12 @@ def test_conversions_have_a_lineage(demos, tmp_path, capsys):
 def test_what_is_wrong(demos, capsys, words, code, message):
     assert run("edit", demos, *words) == code
     assert message in capsys.readouterr().err
+
+
+def test_errors_name_the_recipe_and_the_episode(demos, tmp_path, capsys):
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text("[{do")
+    assert run("edit", demos, "--recipe", recipe) == 1
+    assert f"{str(recipe)!r}: " in capsys.readouterr().err
+    assert run("inspect", demos, "--lineage", "--episode", "99") == 1
+    assert "99" in capsys.readouterr().err
