@@ -63,7 +63,7 @@ class Draft:
         self.split = np.zeros(0, object)
         self._extend([episodes])
         self.names: list[str] = []
-        self.metadata: dict[str, Any] = dict(episodes.metadata)
+        self.metadata: dict[str, Any] = _without_counts(episodes.metadata)
         self.facts: dict[str, str] = {}
         self.notes: list[str] = []
         self.uses_tables = False
@@ -264,6 +264,14 @@ def state_of(episodes: Episodes) -> object:
     """Returns what changes if somebody writes to the files of episodes, or adds others to them."""
     files = map(stores.as_path, episodes.source.inputs())
     return [(file.name, (stat := file.stat()).length, stat.mtime) for file in files]
+
+
+def _without_counts(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of the data; what a conversion has counted is so of the original only."""
+    conversion = metadata.get("conversion")
+    if not isinstance(conversion, Mapping) or not conversion.get("splits"):
+        return dict(metadata)
+    return {**metadata, "conversion": {**conversion, "splits": {}, "original": conversion}}
 
 
 def _with_files(episodes: Episodes) -> Episodes:

@@ -310,6 +310,15 @@ def test_what_is_said_of_the_whole_is_in_it_or_nothing_is_made(robot, tmp_path):
     assert not (tmp_path / "lost").exists()
 
 
+def test_what_a_conversion_has_counted_is_of_the_original(robot, tmp_path):
+    counts = {"inputs": "0f", "splits": {"train": {"episodes": 4, "steps": 18}}}
+    rlds.edit(robot, Describe("conversion", counts), to=tmp_path / "made", to_format="tfds")
+    for _ in range(2):
+        rlds.edit(tmp_path / "made", Delete(episodes=[0]))
+    said = rlds.sources.open(tmp_path / "made").metadata["conversion"]
+    assert said == {"inputs": "0f", "splits": {}, "original": counts}
+
+
 def test_what_others_keep_in_the_folder_stays(robot, tmp_path):
     (tmp_path / "notes").mkdir()
     (robot / "notes").symlink_to(tmp_path / "notes")
