@@ -17,6 +17,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.sources.episode_fields import COMPLETE, IMAGE_FILE, TRUNCATED
+from rlds.sources.episode_rows import column_of
 from rlds.sources.source import OF_TRANSITIONS, SourceEpisode
 from rlds.sources.texts import as_text, is_instruction
 from rlds.video import VIDEO
@@ -156,9 +157,6 @@ class Filled(Change):
       value: The value.
       chosen: Which episodes: one flag each.
 
-    Attributes:
-      column: What the table of episodes calls the field.
-
     Raises:
       ValueError: There is no such field, or the value is none for it.
     """
@@ -176,10 +174,16 @@ class Filled(Change):
         self._value = as_field(value, known[self._path], self._path)
         self._chosen = chosen
         self.fields = fields
-        self.column = INSTRUCTION if is_instruction(self._path) else self._path
+        self._is_fact = self._path not in fields
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns of the table of episodes that have its values."""
+        own = self._path if self._is_fact else column_of(self._path)
+        return {own, INSTRUCTION} if is_instruction(self._path) else {own}
 
     def column_values(self, before: Sequence[Any]) -> list[Any]:
-        """Returns what is in that column after it."""
+        """Returns what is in such a column after it."""
         value = as_text(self._value) if isinstance(self._value, bytes) else self._value
         return [value if chosen else old for old, chosen in zip(before, self._chosen)]
 

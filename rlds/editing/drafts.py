@@ -149,7 +149,7 @@ class Draft:
         if values and isinstance(values[0], dict | list):
             raise ValueError(f"the column {name!r} has several values for an episode")
         for change in self._changes:
-            if isinstance(change, Filled) and change.column == name:
+            if isinstance(change, Filled) and name in change.columns:
                 values = change.column_values(values)
         return values
 

@@ -29,7 +29,7 @@ from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field, as_fields
 from rlds_ecosystem.nests import leaves_at, root_of
 
-__all__ = ["RowMaker"]
+__all__ = ["RowMaker", "column_of"]
 
 # Longer texts are no names of tasks: they are left out, so that the table stays small.
 _LONGEST_TEXT = 500
@@ -242,6 +242,11 @@ def _fixed_columns(arrow: Any) -> dict[str, Any]:
         "digest": arrow.binary(),
         "error": arrow.string(),
     }
+
+
+def column_of(path: str) -> str:
+    """Returns what the column of a field of episodes is called."""
+    return _free_name(path, "episode", _fixed_columns(import_extra("pyarrow")))
 
 
 def _free_name(path: str, prefix: str, columns: Mapping[str, Any]) -> str:

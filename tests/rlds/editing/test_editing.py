@@ -250,6 +250,36 @@ def test_splits(robot, tmp_path):
     assert "split: no episode is in 'more'" in rest.notes
 
 
+class Named(Robot):
+    """Episodes with fields that the table of episodes calls otherwise, or by two names."""
+
+    def episode_fields(self):
+        return {"language_instruction": Field(str), "return": np.int64, "digest": np.int64}
+
+    def read(self, split, index, fields=None, rows=slice(None)):
+        about = {"language_instruction": self.tasks[index % 2]}
+        about |= dict.fromkeys(("return", "digest"), np.int64(index))
+        return dataclasses.replace(super().read(split, index), metadata=about)
+
+
+def test_values_that_are_set_are_in_the_columns_of_their_field_alone(tmp_path):
+    def parts(name, column, value):
+        operations = [Set(name, value), Split(by=column)]
+        return [*editing.prepare_edit(tmp_path / "named", operations).num_episodes]
+
+    export(Named(), "webdataset", tmp_path / "named")
+    assert parts("return", "return", 7) == ["2_0", "3_0", "4_0", "5_0", "7_0"]
+    assert parts("return", "episode/return", 7) == ["7"]
+    assert parts("language_instruction", "language_instruction", "push") == ["push"]
+    assert parts("language_instruction", "instruction", "push") == ["push"]
+    assert parts("truncated", "truncated", True) == ["true"]
+    # What is set is no digest: nothing is taken for a duplicate.
+    export(Named(lengths=(9, 2)), "webdataset", tmp_path / "other")
+    merge = Merge([tmp_path / "other"], duplicates="drop")
+    edit = editing.prepare_edit(tmp_path / "named", [merge, Set("digest", 1)])
+    assert edit.num_episodes == {"train": 7}
+
+
 def test_values_that_are_written_alike_are_parts_of_their_own(tmp_path):
     export(Robot(tasks=("pick it up", "Pick it up!", "-1", "1")), "webdataset", tmp_path / "tasks")
     edit = editing.prepare_edit(tmp_path / "tasks", [Split(by="instruction")])
