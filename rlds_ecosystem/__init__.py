@@ -86,11 +86,9 @@ def import_extra(module: str) -> Any:
     Raises:
       ImportError: It is not installed; says how to install it.
     """
-    loaded = sys.modules.get(module)
-    if loaded is not None:  # Some ask for every array of a file.
-        return loaded
     library = module.partition(".")[0]
     try:
+        # It knows what is loaded already, and waits for what another thread is loading.
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name != library:

@@ -12,6 +12,7 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,16 @@ def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(ImportError, match=r"pip install 'rlds-ecosystem\[hdf5\]'") as raised:
         rlds_ecosystem.import_extra("h5py")
     assert raised.value.name == "h5py"
+
+
+def test_a_thread_waits_for_a_library_that_another_one_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow_library.py").write_text("import time\ntime.sleep(0.2)\nvalue = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with ThreadPoolExecutor(2) as threads:
+        found = threads.map(lambda _: rlds_ecosystem.import_extra("slow_library").value, range(2))
+        assert list(found) == [1, 1]
 
 
 def test_each_library_that_may_be_missing_has_an_extra() -> None:

@@ -100,7 +100,6 @@ class ClipsSource(WrappedSource):
 
     def __init__(self, source: RandomAccessSource, video: Video, cameras: Sequence[str]) -> None:
         super().__init__(source)
-        import_extra("av")  # Threads would import it at the same time.
         self.reads_rows = False
         self.cameras, self._how = cameras, video
         steps = dict(leaves_at(as_fields(source.step_fields()), None))
