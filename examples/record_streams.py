@@ -17,18 +17,22 @@ import numpy as np
 import envlogger
 import rlds.sources
 
+TABLE = np.random.default_rng(0).integers(30, 60, (480, 640, 3), np.uint8)
+
 
 def frame(at: float) -> np.ndarray:
     """The picture of a bar that swings with the arm."""
-    image = np.full((96, 128, 3), 40, np.uint8)
-    column = int(64 + 50 * np.sin(at))
-    image[20:80, max(column - 4, 0) : column + 4] = (220, 180, 60)
+    image = TABLE.copy()
+    column = int(320 + 250 * np.sin(at))
+    image[100:400, column - 20 : column + 20] = (220, 180, 60)
     return image
 
 
+CAMERAS = ("top", "wrist")
 DEVICES: dict[str, tuple[float, Callable[[float], object]]] = {
-    "camera": (30, frame),
-    "joints": (500, lambda at: np.sin(at + np.arange(7)).astype(np.float32)),
+    "top": (30, frame),
+    "wrist": (30, lambda at: frame(2 * at)),
+    "state": (500, lambda at: np.sin(at + np.arange(7)).astype(np.float32)),
     "force": (1000, lambda at: np.float32(9.81 + 0.1 * np.sin(40 * at))),
     "action/target": (20, lambda at: np.sin(at + 0.05 + np.arange(7)).astype(np.float32)),
 }
@@ -53,9 +57,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("out/streams"))
     arguments = parser.parse_args()
     done = threading.Event()
-    with envlogger.StreamRecorder(
-        arguments.output, video={"camera": envlogger.Video()}
-    ) as recorder:
+    video = dict.fromkeys(CAMERAS, envlogger.Video())
+    with envlogger.StreamRecorder(arguments.output, video=video) as recorder:
         threads = [threading.Thread(target=run, args=(recorder, name, done)) for name in DEVICES]
         for thread in threads:
             thread.start()
@@ -66,9 +69,9 @@ def main() -> None:
             thread.join()
     episodes = rlds.sources.open(arguments.output, rate=20, policy="linear", max_age=0.1)
     for episode in episodes:
-        joints = episode.steps["observation"]["joints"]
-        print(f"{episode.key}: {episode.num_steps} steps at 20 Hz, joints {joints.shape}")
-    print(f"next: rlds convert {arguments.output} steps --to tfrecord -O rate=20")
+        state = episode.steps["observation"]["state"]
+        print(f"{episode.key}: {episode.num_steps} steps at 20 Hz, state {state.shape}")
+    print(f"next: rlds convert {arguments.output} robot --to lerobot -O rate=30 -T codec=h264")
 
 
 if __name__ == "__main__":

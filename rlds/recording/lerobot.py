@@ -344,7 +344,7 @@ def add_recording(root: Path, log: Path, copy: Path, fps: float | None) -> tuple
     Returns:
       How many rows it has, and why none if so.
     """
-    if not recover(log, copy).num_steps:
+    if not any(log.rglob("*.riegeli")) or not recover(log, copy).num_steps:
         return 0, "it has no step"
     with Reader(copy) as reader:
         said = reader.metadata().get(_ARGUMENTS, {})

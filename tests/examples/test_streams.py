@@ -26,6 +26,6 @@ def test_record_and_play_back(tmp_path, monkeypatch, capsys):
     episodes = rlds.sources.open(folder, rate=20)
     assert len(episodes) == 1
     assert 10 <= episodes[0].num_steps <= 21
-    assert "steps at 20 Hz, joints" in said
+    assert "steps at 20 Hz, state" in said
     run(monkeypatch, "play_back.py", folder, "--speed", 10, "--option", "rate=20")
     assert f"{episodes[0].num_steps} actions" in capsys.readouterr().out

@@ -258,6 +258,10 @@ class BagSource(RandomAccessSource):
                     index = make_index(recording, self.config, {})
                     records = recording.metadata()
                     found = spans_of(index, self.config.episodes, records)
+                    # A recorder may have been killed as soon as the last one had begun.
+                    if len(found) > 1 and not found[-1].has_end:
+                        *_, kept = self._steps_in(number, found[-1])
+                        found = found if len(kept) else found[:-1]
                 spans += [(number, span) for span in found]
             self._spans = spans
         return self._spans
@@ -287,15 +291,9 @@ class BagSource(RandomAccessSource):
         number, span = self._all_spans()[index]
         recording, found = self._recordings[number], self._index_of(number)
         is_complete = self._is_complete(recording, found, span)
-        tracks = {path: track.within(span.begin, span.end) for path, track in found.fields.items()}
-        # The keyframe may be before the episode.
-        tracks |= {path: found.fields[path].within(0, 2**63 - 1) for path in self._videos}
-        all_times = step_times(found, span, self.config, tracks)
-        messages = {
-            path: rows_of(track, self.config.field(path), all_times)
-            for path, track in tracks.items()
-        }
-        kept = self._kept_steps(recording, all_times, tracks, messages)
+        tracks, messages, all_times, kept = self._steps_in(number, span)
+        if not len(kept):
+            raise SourceError(_why_empty(all_times, tracks), file=recording.files[0])
         times = all_times[kept]
         messages = {path: of_steps[kept] for path, of_steps in messages.items()}
         columns = self._columns(tracks, messages, times)
@@ -326,6 +324,20 @@ class BagSource(RandomAccessSource):
             metadata=about,
         )
 
+    def _steps_in(
+        self, number: int, span: Span
+    ) -> tuple[dict[str, Track], dict[str, Any], Any, Any]:
+        """Returns tracks, which messages of them steps have, times of steps, and which are kept."""
+        recording, found = self._recordings[number], self._index_of(number)
+        tracks = {path: track.within(span.begin, span.end) for path, track in found.fields.items()}
+        # The keyframe may be before the episode.
+        tracks |= {path: found.fields[path].within(0, 2**63 - 1) for path in self._videos}
+        times = step_times(found, span, self.config, tracks)
+        messages = {
+            path: rows_of(track, self.config.field(path), times) for path, track in tracks.items()
+        }
+        return tracks, messages, times, self._kept_steps(recording, times, messages)
+
     def _index_of(self, number: int) -> Index:
         if self._indexed is None or self._indexed[0] != number:
             recording = self._recordings[number]
@@ -345,17 +357,11 @@ class BagSource(RandomAccessSource):
         is_cut = bool(flaws.cut) and span.end > found.last
         return not is_cut and not damages and span.has_end
 
-    def _kept_steps(
-        self,
-        recording: Recording,
-        times: Any,
-        tracks: Mapping[str, Track],
-        messages: Mapping[str, Any],
-    ) -> Any:
+    def _kept_steps(self, recording: Recording, times: Any, messages: Mapping[str, Any]) -> Any:
         """Returns the steps that have the values that they need.
 
         Raises:
-          SourceError: There are none, or a field makes steps without a value an error.
+          SourceError: A field makes steps without a value an error.
         """
         is_kept = np.ones(len(times), bool)
         for path, of_steps in messages.items():
@@ -366,8 +372,6 @@ class BagSource(RandomAccessSource):
                 raise SourceError(what, file=recording.files[0], row=row, field=path)
             if config.missing == "drop":
                 is_kept &= is_there
-        if not is_kept.any():
-            raise SourceError(_why_empty(times, tracks), file=recording.files[0])
         return np.flatnonzero(is_kept)
 
     def _columns(

@@ -582,6 +582,14 @@ def test_the_running_episode_of_our_recorder_is_added(tmp_path, finished, steps)
     assert not recover(tmp_path / "mended", dry_run=True).is_changed
 
 
+def test_a_log_of_which_nothing_was_written_is_no_episode(tmp_path):
+    path = tmp_path / "robot"
+    record_and_die(path, 1, 0)
+    (path / ".rlds/recording-1").mkdir(exist_ok=True, parents=True)
+    done = recover(path, tmp_path / "mended")
+    assert (done.num_episodes, done.lost) == (1, ("recording-1: it has no step",))
+
+
 # --- LeRobot itself, killed
 
 _READ = """

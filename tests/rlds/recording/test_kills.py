@@ -1,0 +1,63 @@
+"""Recordings of cameras that are killed at random moments: what had to survive is there, whole."""
+
+import random
+import subprocess
+import sys
+import time
+
+import killed_cameras
+import numpy as np
+import pytest
+from killed_lerobot import NUM_FRAMES, number_in, state_of
+
+import envlogger
+import rlds.sources
+from rlds.recording import recover
+
+pytest.importorskip("av")
+
+_SEEDS = 3
+
+
+def killed(kind, path, seconds):
+    """Returns the last episode that has to be there."""
+    command = [sys.executable, killed_cameras.__file__, kind, path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        said = process.stdout.readline()
+        time.sleep(seconds)
+        process.kill()
+        return int((said + process.stdout.read()).split()[-1])
+
+
+def mended(kind, path):
+    """What is left, as a source; a running episode included."""
+    if kind == "streams":
+        return rlds.sources.open(path, video="frames", max_age=0.001)
+    if kind == "lerobot":
+        recover(path, path.with_name("mended"))
+        return rlds.sources.open(path.with_name("mended"), video="frames")
+    envlogger.recover(path, in_place=True)
+    return rlds.sources.open(path, video="frames")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(_SEEDS))
+@pytest.mark.parametrize("kind", ["log", "lerobot", "streams"])
+def test_what_had_to_survive_is_there(kind, seed, tmp_path):
+    check(kind, random.Random(seed).uniform(0, 2), tmp_path / "robot")
+
+
+def check(kind, seconds, path):
+    last = killed(kind, path, seconds)
+    episodes = mended(kind, path)
+    assert len(episodes) > last
+    for index in range(len(episodes)):
+        steps = episodes.columns(index)
+        observation = steps["observation"]
+        number = len(observation["state"])
+        if index <= last:
+            assert number in (NUM_FRAMES, NUM_FRAMES + 1)  # With the final observation.
+        for row in range(number):
+            np.testing.assert_array_equal(observation["state"][row], state_of(index, row))
+            for camera, name in enumerate(("top", "wrist")):
+                assert number_in(observation["images"][name][row]) == (camera, index, row)

@@ -1,0 +1,90 @@
+"""Records two cameras without end, to be killed: `killed_cameras.py log|lerobot|streams FOLDER`.
+
+Each row and each frame says which it is, see `killed_lerobot`. An episode is written on the
+standard output once it has to survive.
+"""
+
+import sys
+import time
+
+import dm_env
+import numpy as np
+from dm_env import specs
+from killed_lerobot import NUM_FRAMES, SHAPE, frame_of, state_of
+
+import envlogger
+from rlds.recording import LeRobotBackendWriter
+
+_CAMERAS = ("top", "wrist")
+_VIDEO = envlogger.Video(fps=50, gop=5)
+NUM_EPISODES = 120  # There are no more numbers.
+_SECONDS = 0.005
+# Streams are in the file after a twentieth of a second, once they are encoded.
+_LATE = 5
+
+
+class Robot(dm_env.Environment):
+    def __init__(self):
+        self.episode = -1
+
+    def observation_spec(self):
+        cameras = dict.fromkeys(_CAMERAS, specs.Array(SHAPE, np.uint8))
+        return {"images": cameras, "state": specs.Array((3,), np.float32)}
+
+    def action_spec(self):
+        return specs.Array((3,), np.float32)
+
+    def _observation(self):
+        frames = {name: frame_of(n, self.episode, self.row) for n, name in enumerate(_CAMERAS)}
+        return {"images": frames, "state": state_of(self.episode, self.row)}
+
+    def reset(self):
+        self.episode, self.row = self.episode + 1, 0
+        return dm_env.restart(self._observation())
+
+    def step(self, action):
+        self.row += 1
+        make = dm_env.termination if self.row == NUM_FRAMES else dm_env.transition
+        return make(1.0, self._observation())
+
+
+def record(path, **arguments):
+    video = {f"images/{name}": _VIDEO for name in _CAMERAS}
+    with envlogger.EnvLogger(Robot(), data_directory=path, video=video, **arguments) as env:
+        for episode in range(NUM_EPISODES):
+            timestep = env.reset()
+            while not timestep.last():
+                time.sleep(_SECONDS)
+                timestep = env.step(-timestep.observation["state"])
+            if episode % 3 == 2:
+                env.flush()
+                print(episode, flush=True)
+
+
+def record_streams(path):
+    with envlogger.StreamRecorder(path, video=dict.fromkeys(_CAMERAS, _VIDEO)) as recorder:
+        for episode in range(NUM_EPISODES):
+            with recorder.episode():
+                for row in range(NUM_FRAMES):
+                    at = time.time_ns()
+                    for number, name in enumerate(_CAMERAS):
+                        recorder.push(name, at, frame_of(number, episode, row))
+                    recorder.push("state", at, state_of(episode, row))
+                    recorder.push("action", at, -state_of(episode, row))
+                    time.sleep(_SECONDS)
+            if episode >= _LATE:
+                print(episode - _LATE, flush=True)
+
+
+def main(kind, path):
+    if kind == "streams":
+        record_streams(path)
+    elif kind == "lerobot":
+        record(path, backend=LeRobotBackendWriter, fps=50)
+    else:
+        record(path, flush_interval=0.1)
+    time.sleep(60)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
