@@ -66,56 +66,6 @@ def convert_to_lerobot(data: Path, size: int) -> Work:
     return work
 
 
-def add_to_lerobot(data: Path, size: int) -> Work:
-    """Makes one with lerobot, which encodes each frame as it comes: its fastest way."""
-    from lerobot.datasets.lerobot_dataset import LeRobotDataset
-
-    axes = ["height", "width", "channels"]
-    camera = {"dtype": "video", "shape": (240, 320, 3), "names": axes}
-    features = {f"observation.{name}": camera for name in ("side", "top")}
-    features["action"] = {"dtype": "float32", "shape": (7,), "names": None}
-    options = {"streaming_encoding": True, "encoder_queue_maxsize": EPISODE}  # None is dropped.
-
-    def work(folder: Path) -> int:
-        made = LeRobotDataset.create("a/b", 30, features, root=folder / "made", **options)
-        for file in sorted(data.glob("*.npz")):
-            columns = {name.replace("/", "."): value for name, value in np.load(file).items()}
-            for row in range(EPISODE):
-                made.add_frame({n: values[row] for n, values in columns.items()} | {"task": ""})
-            made.save_episode()
-        made.finalize()
-        return made.num_frames
-
-    return work
-
-
-def record_by_lerobot(data: Path, size: int) -> Work:
-    """Records them as lerobot's own loop does, which encodes each frame as it comes."""
-    from lerobot.datasets.lerobot_dataset import LeRobotDataset
-
-    axes = ["height", "width", "channels"]
-    camera = {"dtype": "video", "shape": (480, 640, 3), "names": axes}
-    features: dict[str, object] = {f"observation.images.{name}": camera for name in ("top", "side")}
-    for name, width in (("action", 6), ("observation.state", 7)):
-        features[name] = {"dtype": "float32", "shape": (width,), "names": None}
-    options = {"streaming_encoding": True, "encoder_queue_maxsize": 2 * EPISODE}
-    seen = dict(np.load(data / "cameras.npz"))
-
-    def work(folder: Path) -> int:
-        made = LeRobotDataset.create("a/b", 30, features, root=folder / "made", **options)
-        for number in range(size):
-            step = {name: values[number % len(values)] for name, values in seen.items()}
-            frame = {f"observation.images.{name}": step[name] for name in ("top", "side")}
-            joints = {"observation.state": step["joints"], "action": step["joints"][:6]}
-            made.add_frame({**frame, **joints, "task": "turn"})
-            if number % EPISODE == EPISODE - 1:
-                made.save_episode()
-        made.finalize()
-        return size
-
-    return work
-
-
 def delete_from_lerobot(data: Path, size: int) -> Work:
     """Deletes with `rlds.edit`, which copies packets and rows, and compares them."""
     import rlds

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import camera_jobs
 import command_jobs
 import dataset_jobs
 import editing_jobs
@@ -311,22 +312,25 @@ EDITS = [
         "Record two cameras, 480 x 640, as video in a log",
         "step",
         300,
-        ours=by(recording_jobs.record_video, lerobot=False),
-        peers={ENVLOGGER: by(_record, kind="cameras")},
+        ours=by(camera_jobs.record_video, lerobot=False),
+        peers={
+            "here, lossless": by(camera_jobs.record_video, lerobot=False, lossless=True),
+            ENVLOGGER: by(_record, kind="cameras"),
+        },
     ),
     Job(
         "Record two cameras, 480 x 640, to a LeRobot dataset",
         "step",
         300,
-        ours=by(recording_jobs.record_video, recording_jobs.write_cameras, lerobot=True),
-        peers={LEROBOT: by(editing_jobs.record_by_lerobot, recording_jobs.write_cameras)},
+        ours=by(camera_jobs.record_video, lerobot=True),
+        peers={LEROBOT: by(camera_jobs.record_by_lerobot, camera_jobs.write_cameras)},
     ),
     Job(
         "Pictures to a LeRobot dataset with video",
         "step",
         400,
         ours=by(editing_jobs.convert_to_lerobot, editing_jobs.write_pictures),
-        peers={LEROBOT: by(editing_jobs.add_to_lerobot, editing_jobs.write_pictures)},
+        peers={LEROBOT: by(camera_jobs.record_by_lerobot, editing_jobs.write_pictures, rate=1e9)},
     ),
 ]
 

@@ -15,7 +15,6 @@ from worker import Work
 
 EPISODE_LENGTH = 1000
 RANDOM_STEPS = 200
-CAMERA_EPISODE = 100  # As in `editing_jobs`.
 
 
 class Environment(dm_env.Environment):
@@ -79,32 +78,6 @@ def record(data: Path, size: int, *, kind: str) -> Work:
         return size
 
     return work
-
-
-def record_video(data: Path, size: int, *, lerobot: bool) -> Work:
-    """Records two cameras as video: to a log, or to a LeRobot dataset."""
-    import envlogger
-    from rlds.recording import LeRobotBackendWriter
-
-    video = dict.fromkeys(("top", "side"), envlogger.Video())
-    seen = observations("cameras")
-    said = {"backend": LeRobotBackendWriter, "fps": 30, "task": "turn"} if lerobot else {}
-
-    def work(folder: Path) -> int:
-        env = Environment(seen, CAMERA_EPISODE - 1)
-        with envlogger.EnvLogger(
-            env, data_directory=str(folder / "made"), video=video, **said
-        ) as env:
-            take_steps(env, size)
-        return size
-
-    return work
-
-
-def write_cameras(folder: Path, size: int) -> None:
-    """Writes what two cameras and the joints of an arm give, for those that cannot make it."""
-    seen = observations("cameras")
-    np.savez(folder / "cameras", **{name: np.stack([s[name] for s in seen]) for name in seen[0]})
 
 
 def write_logs(folder: Path, size: int) -> None:

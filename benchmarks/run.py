@@ -25,6 +25,7 @@ import json
 import os
 import platform
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -147,7 +148,7 @@ class Measurement:
             name: {
                 **_per_unit([of_all[name] for of_all in rounds]),
                 "start": _shortened(process.start),
-                "megabytes": _shortened(rounds[-1][name]["megabytes"]),
+                **_facts([of_all[name] for of_all in rounds]),
             }
             for name, process in processes.items()
         }
@@ -189,6 +190,11 @@ def _per_unit(rounds: Sequence[dict[str, float]]) -> dict[str, list[float]]:
         kind: [_shortened(found[kind] / found["units"]) for found in rounds]
         for kind in ("cpu", "wall")
     }
+
+
+def _facts(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
+    names = [name for name in rounds[0] if name not in ("units", "cpu", "wall")]
+    return {name: _shortened(statistics.median(one[name] for one in rounds)) for name in names}
 
 
 def _shortened(number: float) -> float:
@@ -271,8 +277,10 @@ def main() -> None:
     for found in results["jobs"] if options.only != [""] else ():
         ours, *others = (min(one["wall"]) for one in found["contenders"].values())
         ratios = ", ".join(f"{other / ours:.1f}" for other in others)
-        memory = ", ".join(f"{one['megabytes']:g}" for one in found["contenders"].values())
-        print(f"{found['job']}: elapsed times are {ratios} times ours; {memory} MB")
+        print(f"{found['job']}: elapsed times are {ratios} times ours")
+        for name, one in found["contenders"].items():
+            facts = [f"{x:g} {fact}" for fact, x in one.items() if isinstance(x, float)]
+            print(f"  {name}: {', '.join(facts)}")
     if not options.quick and options.only == [""]:
         page.save(results)
         page.render()

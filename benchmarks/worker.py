@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# Does the work of a round in an empty folder; returns how many units that were. If another process
-# did it, so does how much memory that had, in MB.
-Work = Callable[[Path], int | tuple[int, float]]
+# Does the work of a round in an empty folder; returns how many units that were, and may say more:
+# numbers by their units, such as the memory of another process that did it.
+Work = Callable[[Path], int | tuple[int, dict[str, float]]]
 
 
 def cpu_time() -> float:
@@ -46,13 +46,13 @@ def peak_memory() -> float:
 
 
 def measure(work: Work) -> dict[str, float]:
-    """Returns the units of a round, its processor time and elapsed time in seconds, and memory."""
+    """Returns the units of a round, its processor time and elapsed time in seconds, and facts."""
     with tempfile.TemporaryDirectory() as folder:
         wall, cpu = time.perf_counter(), cpu_time()
         done = work(Path(folder))
         cpu, wall = cpu_time() - cpu, time.perf_counter() - wall
-    units, megabytes = done if isinstance(done, tuple) else (done, peak_memory())
-    return {"units": units, "cpu": cpu, "wall": wall, "megabytes": megabytes}
+    units, facts = done if isinstance(done, tuple) else (done, {})
+    return {"units": units, "cpu": cpu, "wall": wall, "megabytes": peak_memory(), **facts}
 
 
 def main() -> None:

@@ -28,6 +28,7 @@ from envlogger.converters.video_fields import (
 )
 from envlogger.errors import StorageError, UnsupportedValueError
 from envlogger.step_data import StepData
+from rlds_ecosystem.columns import map_columns
 from rlds_ecosystem.video_codec import Video
 
 __all__ = ["VideoBackendWriter", "cameras_in"]
@@ -111,7 +112,7 @@ class VideoBackendWriter(BackendWriter):
         for camera in self._cameras:
             step = camera.put(step, (b"", 0))
         self._check(step)  # What cannot be stored is refused here.
-        step = copy.deepcopy(step)
+        step = map_columns(copy.copy, step)  # Half of the time of a deep copy.
         packets = [
             camera.encode(frame, begins=is_new_episode)
             for camera, frame in zip(self._cameras, frames)

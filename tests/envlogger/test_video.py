@@ -2,13 +2,8 @@
 
 import os
 import pickle
-import signal
-import subprocess
-import sys
-import textwrap
 import threading
 
-import camera_arm
 import dm_env
 import numpy as np
 import pytest
@@ -183,41 +178,3 @@ def test_av1_keeps_what_changes_at_once():
         encoder.close()
         for frame, found in zip(frames, FrameDecoder("av1").decode(packets), strict=True):
             assert np.abs(found.astype(int) - frame).max() < 12
-
-
-SCRIPT = """
-    import sys, time
-    import numpy as np
-    import envlogger
-    sys.path.insert(0, {folder!r})
-    from camera_arm import VIDEO, Arm
-    arguments = dict(data_directory={log!r}, video=VIDEO, flush_interval=0.05)
-    with envlogger.EnvLogger(Arm(), **arguments) as env:
-        number = 0
-        while True:
-            timestep = env.reset()
-            while not timestep.last():
-                timestep = env.step(np.full(2, number, np.float32))
-                number += 1
-                if number % 10 == 0:
-                    print(number, flush=True)
-                time.sleep(0.002)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("wait", [3, 17, 42])
-def test_what_was_recorded_survives_a_kill(tmp_path, wait):
-    log = os.fspath(tmp_path / "log")
-    script = textwrap.dedent(SCRIPT.format(folder=os.path.dirname(camera_arm.__file__), log=log))
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
-        for _ in range(wait):
-            process.stdout.readline()
-        os.kill(process.pid, signal.SIGKILL)
-    envlogger.recover(log, in_place=True)
-    with envlogger.Reader(log) as reader:
-        assert len(reader.steps) >= max(10 * wait - 150, 1)
-        for number in range(len(reader.episodes)):
-            frames = reader.columns(number)["observation"]["top"]
-            for row, frame in enumerate(frames):
-                np.testing.assert_array_equal(frame, Arm().frames(row)[0])
