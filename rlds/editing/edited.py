@@ -30,9 +30,10 @@ from rlds.sources.source import (
     files_of,
 )
 from rlds.video import FIRST, FRAMES, VIDEO
-from rlds_ecosystem.columns import with_placeholder
+from rlds_ecosystem.columns import zeros_like
 from rlds_ecosystem.fields import as_fields
 from rlds_ecosystem.nests import leaves_at, nest, root_of
+from tfds_files.columns import stack
 
 __all__ = ["EditedSource", "Part", "Rows", "fields_of", "source_of"]
 
@@ -287,12 +288,13 @@ def _trimmed(episode: SourceEpisode, begin: int, end: int, flags: Collection[str
         raise ValueError(
             f"trim: episode {episode.key!r} has {number} steps, of which {begin}:{end} are none"
         )
-    steps = {path: column[begin:end] for path, column in leaves_at(episode.steps, None)}
+    steps = {path: _stacked(column[begin:end]) for path, column in leaves_at(episode.steps, None)}
     is_cut = end < number
     if is_cut and episode.final_observation_known:
         for path in steps:
             if root_of(path) in OF_TRANSITIONS:
-                steps[path] = with_placeholder(as_array(steps[path])[:-1])
+                steps[path] = as_array(steps[path]).copy()
+                steps[path][-1:] = zeros_like(steps[path][-1:])
     values = dict(leaves_at(episode.metadata, None))
     for path in [path for path in values if root_of(path) == VIDEO and path.endswith(f"/{FIRST}")]:
         frames = path.removesuffix(FIRST) + FRAMES
@@ -313,6 +315,13 @@ def _trimmed(episode: SourceEpisode, begin: int, end: int, flags: Collection[str
         truncated=episode.truncated or is_cut,
     )
     return _with_flags(changed, flags)
+
+
+def _stacked(column: Any) -> Any:
+    """A column of arrays as one array, if what is left of it has one shape."""
+    is_of_arrays = isinstance(column, np.ndarray) and column.dtype == object
+    is_of_arrays = is_of_arrays and isinstance(column.flat[0], np.ndarray)
+    return stack(list(column)) if is_of_arrays else column
 
 
 def _with_flags(episode: SourceEpisode, names: Collection[str]) -> SourceEpisode:

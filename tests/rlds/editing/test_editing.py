@@ -287,15 +287,19 @@ def test_values_that_are_written_alike_are_parts_of_their_own(tmp_path):
 
 
 class Speaker(Robot):
-    """Episodes whose actions are words."""
+    """Episodes whose actions are words, and numbers of which there are more and less."""
 
     def step_fields(self):
-        return {**super().step_fields(), "action": Field(str)}
+        action = {"say": Field(str), "aim": Field(np.float32, (None,))}
+        return {**super().step_fields(), "action": action}
 
     def read(self, split, index, fields=None, rows=slice(None)):
         episode = super().read(split, index)
-        words = [*map(str, range(len(episode) - 1)), ""]
-        steps = {**episode.steps, "action": np.array(words, object)}
+        words = np.array([*map(str, range(len(episode) - 1)), ""], object)
+        aims = np.empty(len(words), object)
+        for row in range(len(words)):
+            aims[row] = np.full(row % 3 + 1, row + 1 < len(words), np.float32)
+        steps = {**episode.steps, "action": {"say": words, "aim": aims}}
         return dataclasses.replace(episode, steps=steps)
 
 
@@ -304,7 +308,10 @@ def test_the_steps_that_are_left_have_placeholders_of_their_kind(tmp_path):
     rlds.edit(tmp_path / "speaker", Trim(begin=1), Trim(0, 3, where="steps > 3"))
     after = opened(tmp_path / "speaker")
     assert [len(episode) for episode in after] == [2, 2, 2, 2, 2]
-    assert after[0]["action"].tolist() == ["1", ""]
+    assert after[0]["action"]["say"].tolist() == ["1", ""]
+    assert [aim.tolist() for aim in after[0]["action"]["aim"]] == [[1, 1], [0, 0, 0]]
+    rlds.edit(tmp_path / "speaker", Trim(0, 1))
+    assert [aim.tolist() for aim in opened(tmp_path / "speaker")[0]["action"]["aim"]] == [[0, 0]]
 
 
 def test_a_view_has_a_table_of_its_own(robot):

@@ -176,8 +176,9 @@ def test_a_damaged_episode_has_an_error_and_no_values(dataset):
     assert table.where("error is null").tolist() == [0, 2, 3, 4, 5]
 
 
-def test_two_at_a_time_make_the_same_table(dataset, monkeypatch):
-    """Who is ready first removes the drafts of both."""
+def test_two_at_a_time_make_the_same_table(dataset, tmp_path, monkeypatch):
+    """Who is ready first removes the drafts of both; the other one does not begin again."""
+    monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
     read, other = reading.read, []
 
     def slow(source, split, index, *args):
@@ -189,6 +190,7 @@ def test_two_at_a_time_make_the_same_table(dataset, monkeypatch):
     monkeypatch.setattr(reading, "read", slow)
     assert rlds.sources.open(dataset).table().arrow() == other[0].arrow()
     assert [path.name for path in (dataset / ".rlds").iterdir()] == ["episodes-train.parquet"]
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_field_may_be_called_as_a_function(dataset):
