@@ -110,15 +110,21 @@ class MappedFiles:
     ) -> list[np.ndarray]:
         """Returns bytes from anywhere in the files, as arrays of uint8; `check` afterwards."""
         sizes = ends - begins
-        afters = np.cumsum(sizes)
-        memory, copies = arrays.empty([int(sizes.sum())], np.uint8), []
-        for size, after in zip(sizes.tolist(), afters.tolist()):
-            copies.append(memory[after - size : after])
+        widths, counts = np.unique(sizes, return_counts=True)
+        memory = arrays.empty([int(sizes.sum())], np.uint8)
+        copies: list[np.ndarray] = [memory] * len(sizes)
+        # Those of a size are copied at once.
+        rows_of_each = np.split(np.argsort(sizes, kind="stable"), np.cumsum(counts)[:-1])
+        parts = np.split(memory, np.cumsum(counts * widths)[:-1])
+        groups = []
+        for rows, part, width in zip(rows_of_each, parts, widths.tolist()):
+            groups.append((rows, part.reshape(len(rows), width)))
+            for row, copy in zip(rows.tolist(), groups[-1][1]):
+                copies[row] = copy
 
         def gather() -> None:
-            for row, copy in enumerate(copies):
-                place = slice(row, row + 1)
-                self._buffers.gather(numbers[place], begins[place], len(copy), copy[np.newaxis])
+            for rows, group in groups:
+                self._buffers.gather(numbers[rows], begins[rows], group.shape[1], group)
 
         if self.copies is None:
             self._read(gather)
