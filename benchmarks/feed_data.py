@@ -191,26 +191,6 @@ def write_rows(folder: Path, size: int, *, kind: str) -> None:
     shutil.rmtree(cache)
 
 
-def write_films(folder: Path, size: int, *, kind: str) -> None:
-    """Writes a film of H.264 for each camera and episode, and the numbers as `write_npy` does."""
-    import av
-
-    data = Data(folder, kind, size)
-    write_npy(folder, size, kind=kind)
-    for name in IMAGES:
-        frames = np.load(folder / f"{name}.npy", "r").reshape(-1, data.length, *IMAGE_SHAPE)
-        for number, episode in enumerate(frames):
-            with av.open(str(folder / f"{number}-{name}.mp4"), "w") as file:
-                # Every second image stands for itself, as in the films of LeRobot.
-                stream = file.add_stream("libx264", rate=10, options={"g": "2", "crf": "23"})
-                stream.height, stream.width = IMAGE_SHAPE[:2]
-                stream.pix_fmt = "yuv420p"
-                for image in episode:
-                    file.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
-                file.mux(stream.encode())
-        (folder / f"{name}.npy").unlink()
-
-
 # --- What belongs in a batch ---------------------------------------------------------------------
 
 
@@ -247,13 +227,12 @@ def samples_at(data: Data, columns: Columns, at: np.ndarray) -> Columns:
     }
 
 
-def check(data: Data, batch: Any, *, exact: bool = True) -> None:
+def check(data: Data, batch: Any) -> None:
     """Compares the first samples of a batch with what belongs in them.
 
     Args:
       data: What the batch was made of.
       batch: Its fields by name; those of `observation` may be in a dict of their own.
-      exact: Whether pixels differ only as those of JPEG decoders do, and not as those of films.
 
     Raises:
       AssertionError: A value differs.
@@ -269,6 +248,6 @@ def check(data: Data, batch: Any, *, exact: bool = True) -> None:
             assert (found.dtype, found.shape) == (expected.dtype, expected.shape), name
             if name in IMAGES:
                 difference = np.abs(found.astype(np.int16) - expected)
-                assert difference.mean() < (2 if exact else 20), f"{name}: pixels differ"
+                assert difference.mean() < 2, f"{name}: pixels differ"  # As those of decoders do.
             else:
                 assert np.array_equal(found, expected), f"{name} differs"

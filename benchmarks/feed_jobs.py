@@ -7,7 +7,7 @@ order unless it says something else. `feed_data.samples_at` has their names and 
 import functools
 import itertools
 import os
-import sys
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,16 +25,42 @@ FIELDS = ("observation", "action", "reward")
 Batches = Iterator[Any]
 
 
+def rounds(
+    stream: Batches,
+    check: Callable[[Any], None] | None = None,
+    least: int = 0,
+    name: str = "reward",
+) -> Work:
+    """Makes rounds of batches; a unit is a sample. The first batch is part of the preparation.
+
+    Args:
+      stream: The batches.
+      check: Checks that one, in the first round, which does not count.
+      least: How many samples a round has at least.
+      name: The field that says how many a batch has.
+    """
+    unchecked = [next(stream)]
+
+    def work(_: Path) -> int:
+        if check and unchecked:
+            check(unchecked.pop())
+        count, end = 0, time.perf_counter() + SECONDS
+        while count < least or time.perf_counter() < end:
+            count += len(next(stream)[name])
+        return count
+
+    return work
+
+
 def contender(
-    *, checked: str = "exactly", by_epoch: bool = False
+    *, is_checked: bool = True, by_epoch: bool = False
 ) -> Callable[[Callable[[Data], Batches]], Any]:
     """Makes a contender of a function that returns batches; a unit of its work is a sample.
 
     The first batch is part of the preparation: a feed has started when it is there.
 
     Args:
-      checked: How it is compared with what belongs in it: "exactly", "roughly" because its pixels
-        come from films, or "" because it has a whole episode.
+      is_checked: Whether it is compared with what belongs in it, which a whole episode is not.
       by_epoch: Whether a round takes an epoch at least, because that is prepared at once.
     """
 
@@ -42,19 +68,8 @@ def contender(
         @functools.wraps(batches)
         def prepare(data: Path, size: int, *, kind: str) -> Work:
             of_kind = Data(data, kind, size)
-            stream = batches(of_kind)
-            unchecked = [next(stream)]
-            least = len(of_kind.starts) if by_epoch else 0
-
-            def work(_: Path) -> int:
-                if checked and unchecked:  # The first round does not count.
-                    feed_data.check(of_kind, unchecked.pop(), exact=checked == "exactly")
-                count, end = 0, time.perf_counter() + SECONDS
-                while count < least or time.perf_counter() < end:
-                    count += len(next(stream)["reward"])
-                return count
-
-            return work
+            check = functools.partial(feed_data.check, of_kind) if is_checked else None
+            return rounds(batches(of_kind), check, len(of_kind.starts) if by_epoch else 0)
 
         return prepare
 
@@ -64,11 +79,11 @@ def contender(
 # --- rlds.feeds ----------------------------------------------------------------------------------
 
 
-def _feed(data: Data, folder: str = "", **options: Any) -> Any:
+def _feed(data: Data, episodes: Any = None, **options: Any) -> Any:
     import rlds.feeds
 
     fields = FIELDS if data.has_images else (*FIELDS, "discount")
-    table = rlds.feeds.open(folder or data.folder, "train", fields=fields)
+    table = rlds.feeds.open(episodes or data.folder, None if episodes else "train", fields=fields)
     if data.has_images:
         samples = table.windows(history=HISTORY, horizon=HORIZON, only_real=True)
     else:
@@ -94,24 +109,47 @@ def ours_with_workers(data: Data) -> Batches:
     return iter(_feed(data, shuffle="global").torch(num_workers=2))
 
 
-@contender()
-def ours_remote(data: Data) -> Batches:
-    """A feed of a store on this machine, whose answers take 20 ms; nothing is kept of before."""
-    sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+def _from_store(data: Data, *, is_kept: bool) -> Batches:
+    """A feed of a store on this machine, whose answers take 20 ms, epoch by epoch.
+
+    Raises:
+      AssertionError: More was fetched than 1.3 times what there is.
+    """
     import stores_of_tests
 
+    import rlds.sources
     from rlds_ecosystem import stores
 
+    files = [file for file in data.folder.rglob("*") if file.is_file()]
+    size = sum(file.stat().st_size for file in files)
     with tempfile.TemporaryDirectory() as here, stores_of_tests.running("gcsfs", here) as store:
         os.environ["RLDS_CACHE_DIR"], url = here, store.directory()
-        for file in data.folder.rglob("*"):
-            if file.is_file():
-                stores.copy_file(file, f"{url}/{file.relative_to(data.folder)}")
+        for file in files:
+            stores.copy_file(file, f"{url}/{file.relative_to(data.folder)}")
         store.control.set(latency=0.02)
-        yield from _feed(data, url)
+        episodes = rlds.sources.open(url, "train")
+        for epoch in itertools.count():
+            if not is_kept:
+                os.environ["RLDS_CACHE_DIR"] = f"{here}/{epoch}"
+            store.control.requests()
+            yield from _feed(data, episodes, epochs=1, remainder="drop")
+            assert sum(sent for *_, sent in store.control.requests()) < 1.3 * size
+            shutil.rmtree(f"{here}/{epoch}", ignore_errors=True)
 
 
-@contender(checked="")
+@contender(by_epoch=True)
+def ours_from_store(data: Data) -> Batches:
+    """All of it is fetched in each epoch."""
+    return _from_store(data, is_kept=False)
+
+
+@contender(by_epoch=True)
+def ours_kept(data: Data) -> Batches:
+    """What was fetched in the first epoch is on the disk in the others."""
+    return _from_store(data, is_kept=True)
+
+
+@contender(is_checked=False)
 def ours_in_order(data: Data) -> Batches:
     """Whole episodes in their order, all fields."""
     import rlds.feeds
@@ -205,7 +243,7 @@ def mapped_in_grain(data: Data) -> Batches:
     return iter(batches.to_iter_dataset(options))
 
 
-# --- Hugging Face, and films ---------------------------------------------------------------------
+# --- Hugging Face --------------------------------------------------------------------------------
 
 
 class _Rows:
@@ -272,49 +310,6 @@ def rows_in_loader(data: Data) -> Batches:
     return _loader(_Rows(data), data)
 
 
-def _frames(container: Any, first: int, last: int) -> list[np.ndarray]:
-    """Returns some images of an open film."""
-    stream = container.streams.video[0]
-    times = [
-        int(place / stream.average_rate / stream.time_base) for place in range(first, last + 1)
-    ]
-    container.seek(times[0], stream=stream)
-    found: list[np.ndarray] = []
-    for frame in container.decode(stream):
-        if frame.pts >= times[0]:
-            found.append(frame.to_ndarray(format="rgb24"))
-        if len(found) == len(times):
-            break
-    return found
-
-
-@contender(checked="roughly")
-def films(data: Data) -> Batches:
-    """Windows whose frames are in a film for each camera and episode; all are kept open."""
-    import av
-
-    @functools.cache
-    def open_film(name: str) -> Any:
-        film = av.open(str(data.folder / name))
-        film.streams.video[0].thread_type = "NONE"
-        return film
-
-    columns, rng = _columns(data), np.random.default_rng(0)
-    while True:
-        order = rng.permutation(data.starts)
-        for first in range(0, len(order) - data.batch_size + 1, data.batch_size):
-            samples = []
-            for at in order[first : first + data.batch_size].tolist():
-                episode, place = divmod(at, data.length)
-                sample = _window(columns, ("state",), at, data.length)
-                for name in IMAGES:
-                    film = open_film(f"{episode}-{name}.mp4")
-                    frames = _frames(film, max(place - HISTORY + 1, 0), place)
-                    sample[name] = np.stack([frames[0]] * (HISTORY - len(frames)) + frames)
-                samples.append(sample)
-            yield {name: np.stack([sample[name] for sample in samples]) for name in samples[0]}
-
-
 # --- TFDS and tf.data ----------------------------------------------------------------------------
 
 
@@ -367,74 +362,6 @@ def data_source_in_loader(data: Data) -> Batches:
     return _loader(_Episodes(data), data)
 
 
-def _openvla(data: Data) -> Any:
-    """The pipeline of OpenVLA and Octo: samples of episodes go to a buffer, then are decoded."""
-    import tensorflow as tf
-    import tensorflow_datasets as tfds
-
-    def transitions(steps: Any) -> Any:
-        after = tf.where(steps["is_terminal"][1:], 0.0, steps["discount"][:-1] * GAMMA)
-        now = {name: steps[name][:-1] for name in FIELDS}
-        return {**now, "discount": after, "next_observation": steps["observation"][1:]}
-
-    def windows(steps: Any) -> Any:
-        places = tf.range(tf.shape(steps["action"])[0] - 1)[:, tf.newaxis]
-        past, future = places + tf.range(1 - HISTORY, 1), places + tf.range(HORIZON)
-        last = tf.shape(steps["action"])[0] - 2
-        observation = {
-            name: tf.gather(steps["observation"][name], tf.maximum(past, 0))
-            for name in (*IMAGES, "state")
-        }
-        return {
-            **observation,
-            "action": tf.gather(steps["action"], tf.minimum(future, last)),
-            "reward": steps["reward"][:-1],
-            "timestep_pad_mask": past >= 0,
-            "action_pad_mask": future <= last,
-        }
-
-    def decode(sample: Any) -> Any:
-        frames = {
-            name: tf.map_fn(
-                lambda file: tf.io.decode_image(file, expand_animations=False),
-                sample[name],
-                fn_output_signature=tf.TensorSpec(feed_data.IMAGE_SHAPE, tf.uint8),
-            )
-            for name in IMAGES
-        }
-        return {**sample, **frames}
-
-    episodes = tfds.builder_from_directory(str(data.folder)).as_dataset(
-        split="train",
-        decoders={"steps": tfds.decode.SkipDecoding()},
-        shuffle_files=True,
-        read_config=tfds.ReadConfig(try_autocache=False),
-    )
-    cut = windows if data.has_images else transitions
-    chunks = episodes.map(lambda e: cut(e["steps"]), num_parallel_calls=tf.data.AUTOTUNE)
-    samples = chunks.repeat().flat_map(tf.data.Dataset.from_tensor_slices)
-    samples = samples.shuffle(4_000 if data.has_images else 50_000)
-    return samples.map(decode, num_parallel_calls=tf.data.AUTOTUNE) if data.has_images else samples
-
-
-@contender()
-def openvla_in_loader(data: Data) -> Batches:
-    """That pipeline, and its samples into a DataLoader one by one, as in OpenVLA."""
-    from torch.utils.data import IterableDataset
-
-    class Wrapped(IterableDataset[Any]):
-        def __iter__(self) -> Iterator[Any]:
-            return _openvla(data).prefetch(1).as_numpy_iterator()
-
-    return _loader(Wrapped(), data)
-
-
-@contender()
-def openvla_batched(data: Data) -> Batches:
-    """That pipeline, batched by tf.data."""
-    return _openvla(data).batch(data.batch_size).prefetch(1).as_numpy_iterator()
-
-
 @contender(by_epoch=True)
 def tf_data(data: Data) -> Batches:
     """This project on TensorFlow: `rlds.tfds.load` and `rlds.transformations`."""
@@ -460,7 +387,7 @@ def _without_last(episode: Any) -> Any:
     return {**episode, "steps": steps}
 
 
-@contender(checked="")
+@contender(is_checked=False)
 def load_in_order(data: Data) -> Batches:
     """`rlds.tfds.load`, whole episodes in their order."""
     from rlds.tfds import load
@@ -470,7 +397,7 @@ def load_in_order(data: Data) -> Batches:
             yield episode["steps"]
 
 
-@contender(checked="")
+@contender(is_checked=False)
 def nested_in_order(data: Data) -> Batches:
     """Nested steps of TFDS, one by one."""
     import tensorflow_datasets as tfds

@@ -15,11 +15,12 @@ import dataset_jobs
 import editing_jobs
 import feed_data
 import feed_jobs
+import loader_jobs
 import many_jobs
 import recording_jobs
 import riegeli_jobs
 import transformation_jobs
-from peers import ENVLOGGER, LEROBOT, RLDS
+from peers import ENVLOGGER, LEROBOT, OCTO, OPENPI, OPENVLA, RLDS
 
 OURS, TFDS, MINARI, ARRAY_RECORD = "here", "TFDS", "Minari", "ArrayRecord"
 
@@ -263,7 +264,7 @@ TRANSFORMATIONS = [
     ),
 ]
 
-# --- Edits, and very many episodes: these run if they are asked for, and are not on the page -----
+# --- Edits, and very many episodes ---------------------------------------------------------------
 
 
 def _deletion(title: str, kind: str, size: int, quick: int = 0) -> Job:
@@ -386,21 +387,16 @@ def _feeds(kind: str, title: str, size: int, quick: int) -> list[Job]:
     ours = _tfds(feed_jobs.ours, kind)
     in_memory = _feed(feed_jobs.numpy_in_memory, kind, feed_data.write_npy)
     peers = {
-        "here, from a store": _tfds(feed_jobs.ours_remote, kind),
         "NumPy, all in memory": in_memory,
-        "OpenVLA's pipeline": _tfds(feed_jobs.openvla_batched, kind),
         "rlds.tfds.load": _tfds(feed_jobs.tf_data, kind),
     }
-    if kind == "cameras":
-        peers["films of H.264, PyAV"] = _feed(feed_jobs.films, kind, feed_data.write_films)
-    else:
+    if kind == "numbers":
         peers["mapped files, Grain"] = _feed(feed_jobs.mapped_in_grain, kind, feed_data.write_npy)
     array_record = {"file_format": "array_record"}
     in_loader = {
         "here, 2 workers": _tfds(feed_jobs.ours_with_workers, kind),
         "mapped files": _feed(feed_jobs.mapped_in_loader, kind, feed_data.write_npy),
         "rows of Hugging Face": _feed(feed_jobs.rows_in_loader, kind, feed_data.write_rows),
-        "OpenVLA's pipeline": _tfds(feed_jobs.openvla_in_loader, kind),
         "tfds.as_data_source": _feed(
             feed_jobs.data_source_in_loader, kind, feed_data.write_tfds, **array_record
         ),
@@ -420,9 +416,47 @@ def _whole_episodes(kind: str, title: str, size: int, quick: int) -> Job:
     return Job(title, "sample", size, _tfds(feed_jobs.ours_in_order, kind), peers, quick)
 
 
+def _from_store(kind: str, title: str, size: int) -> Job:
+    peers = {
+        "here, from a store": _tfds(feed_jobs.ours_from_store, kind),
+        "here, fetched before": _tfds(feed_jobs.ours_kept, kind),
+    }
+    return Job(f"{title} from a store", "sample", size, _tfds(feed_jobs.ours, kind), peers)
+
+
+def _drop_in(project: str, load: Function, data: Function, theirs: str, **options: Any) -> Job:
+    """The script of a project with our loader, and with its own."""
+    ours = f"rlds.feeds.compat.{load.__name__}"
+    peers = {project: by(load, data, module=theirs, **options)}
+    title = f"{project}'s loader" + (", numbers" if options else "")
+    return Job(title, "sample", 3_000, by(load, data, module=ours, **options), peers)
+
+
+_octo = partial(
+    _drop_in, OCTO, loader_jobs.octo, loader_jobs.write_bridge, theirs="octo.data.dataset"
+)
 FEEDS = [
     *_feeds("numbers", "Transitions", 200_000, 10_000),
     *_feeds("cameras", "Windows", 12_000, 0),
     _whole_episodes("numbers", "Episodes in order", 200_000, 10_000),
     _whole_episodes("cameras", "Images in order", 12_000, 0),
+]
+
+# --- What runs if it is asked for, and is not on the page ----------------------------------------
+
+ON_DEMAND = [
+    *EDITS,
+    _from_store("numbers", "Transitions", 2_000_000),
+    _from_store("cameras", "Windows", 12_000),
+    _drop_in(
+        OPENVLA, loader_jobs.openvla, loader_jobs.write_bridge, "prismatic.vla.datasets.datasets"
+    ),
+    _octo(),
+    _octo(has_images=False),
+    _drop_in(
+        OPENPI, loader_jobs.openpi, loader_jobs.write_droid, "openpi.training.droid_rlds_dataset"
+    ),
+    _drop_in(
+        LEROBOT, loader_jobs.lerobot, loader_jobs.write_lerobot, "lerobot.datasets.lerobot_dataset"
+    ),
 ]

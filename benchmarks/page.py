@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.sax.saxutils import escape
 
-from jobs import FEEDS, OURS
+from jobs import OURS
 from peers import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -52,11 +52,10 @@ class Row:
 
 def rows_of(results: Results, *, feeds: bool) -> list[Row]:
     """Returns the rows of batches for training, or those of all other jobs."""
-    titles = {job.title for job in FEEDS}
     return [
         Row(found["job"], found["unit"], peer, found["contenders"][OURS]["cpu"], theirs["cpu"])
         for found in results["jobs"]
-        if (found["job"] in titles) == feeds
+        if (found["unit"] == "sample") == feeds
         for peer, theirs in found["contenders"].items()
         if peer != OURS
     ]
@@ -101,9 +100,8 @@ def table_of_feeds(results: Results) -> str:
         "|---|---|--:|--:|--:|--:|",
     ]
     ratios = {(row.job, row.peer): in_words(row.median) for row in rows_of(results, feeds=True)}
-    titles = {job.title for job in FEEDS}
-    for found in results["jobs"]:
-        for name, one in found["contenders"].items() if found["job"] in titles else ():
+    for found in (job for job in results["jobs"] if job["unit"] == "sample"):
+        for name, one in found["contenders"].items():
             ours = name == OURS
             cells = [found["job"] if ours else "", "**rlds.feeds**" if ours else name]
             cells += [in_time(statistics.median(one["cpu"])), in_time(one["start"])]

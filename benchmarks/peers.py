@@ -1,4 +1,4 @@
-"""Where the peers are that cannot live beside this project: EnvLogger, rlds and LeRobot."""
+"""Where the peers are that cannot live beside this project."""
 
 import os
 import shutil
@@ -10,6 +10,12 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "peers"
 
 ENVLOGGER, RLDS, LEROBOT = "EnvLogger 1.2", "rlds 0.1.8", "LeRobot 0.6.1"
+OPENVLA, OCTO, OPENPI = "OpenVLA", "Octo", "openpi"
+# Which environment variable names a Python that has them.
+PYTHONS = {
+    LEROBOT: "ROBOTICS_PYTHON",
+    **dict.fromkeys((OPENVLA, OCTO, OPENPI), "LOADERS_PYTHON"),
+}
 # The last Python that EnvLogger has wheels for, and a protobuf that is fast.
 ENVLOGGER_PYTHON = "python3.11"
 ENVLOGGER_PACKAGES = ["envlogger==1.2", "protobuf==4.25.8", "numpy==1.26.4", "dm-env", "absl-py"]
@@ -69,10 +75,11 @@ def surroundings(peer: str) -> tuple[str, list[Path]]:
     """
     if peer == ENVLOGGER:
         return envlogger_python(), []
-    if peer == LEROBOT:
-        if not os.environ.get("ROBOTICS_PYTHON"):
-            raise RuntimeError("ROBOTICS_PYTHON names no Python with lerobot")
-        return os.environ["ROBOTICS_PYTHON"], []
+    if peer in PYTHONS:
+        python = os.environ.get(PYTHONS[peer], "")
+        if not python:
+            raise RuntimeError(f"{PYTHONS[peer]} names no Python with {peer}")
+        return python, []
     if peer == RLDS:
         return sys.executable, [rlds_folder()]
     return sys.executable, [ROOT, ROOT / "tests" / "support"]

@@ -7,6 +7,7 @@ and for batches PyTorch's DataLoader, Grain, Hugging Face. The first two cannot 
 project, so they get a place of their own in `build/peers`, once. To use others, set
 ENVLOGGER_PYTHON, a Python that has EnvLogger 1.2, and RLDS_PEER_PYTHON, one that has rlds 0.1.8.
 What is not installed is left out, and named: pip install torch grain datasets
+LOADERS_PYTHON and ROBOTICS_PYTHON name Pythons that have OpenVLA, Octo and openpi, and LeRobot.
 
 `jobs.py` has the table of jobs. Each contender runs in a process of its own, which first loads and
 prepares what it needs and does its work once. Only then rounds begin, in which the contenders of a
@@ -35,7 +36,7 @@ from typing import Any
 
 import page
 import peers
-from jobs import EDITS, FEEDS, JOBS, OURS, Contender, Function, Job
+from jobs import FEEDS, JOBS, ON_DEMAND, OURS, Contender, Function, Job
 
 WORKER = Path(__file__).resolve().with_name("worker.py")
 # Packages that the results name the versions of, if they are installed.
@@ -264,7 +265,7 @@ def main() -> None:
         return
     jobs = [
         job
-        for job in (*JOBS, *FEEDS, *(() if options.only == [""] else EDITS))
+        for job in (*JOBS, *FEEDS, *(() if options.only == [""] else ON_DEMAND))
         if any(text in job.title for text in options.only) and (job.quick or not options.quick)
     ]
     if options.list:

@@ -64,10 +64,10 @@ def write(directory, name, step, episodes, episode=None, **options):
     return str(directory)
 
 
-def bridge_dataset(directory, name="bridge_dataset", lengths=EPISODES, **options):
+def bridge_dataset(directory, name="bridge_dataset", lengths=EPISODES, size=(12, 16), **options):
     """Flat actions of which the first is zero, and one episode without an instruction."""
     step = {
-        "observation": {"image_0": picture(), "state": tensor(np.float32, 7)},
+        "observation": {"image_0": picture(*size), "state": tensor(np.float32, 7)},
         "action": tensor(np.float32, 7),
         "language_instruction": tensor(object),
     }
@@ -81,7 +81,7 @@ def bridge_dataset(directory, name="bridge_dataset", lengths=EPISODES, **options
             yield {
                 "steps": {
                     "observation": {
-                        "image_0": jpegs(rng, length),
+                        "image_0": jpegs(rng, length, *size),
                         "state": rng.normal(size=(length, 7)).astype(np.float32),
                     },
                     "action": action,
