@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import importlib.util
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -32,7 +33,7 @@ from rlds_ecosystem.fields import Field
 from rlds_ecosystem.forking import begin_anew_in_forks
 from rlds_ecosystem.nests import at, is_in, leaves_at, nest
 
-__all__ = ["FramesSource", "with_frames", "with_video"]
+__all__ = ["FramesSource", "frames_of", "with_frames", "with_video"]
 
 _READER_BYTES, _INDEX_BYTES = 256 << 20, 64 << 20
 # How many frames a decoder keeps, about: with 4:2:0, one takes half of the bytes of RGB.
@@ -61,6 +62,13 @@ def with_frames(episodes: Episodes, cameras: Iterable[str] | None = None) -> Epi
     if not isinstance(source, RandomAccessSource):
         raise TypeError(f"{files_of(source)}: episodes are read in their order; convert them first")
     return Episodes(FramesSource(source, cameras), episodes.split, format=episodes.format)
+
+
+def frames_of(source: Source) -> FramesSource | None:
+    """Returns a source whose steps have pixels, to look at; None if no video can be decoded."""
+    if not isinstance(source, RandomAccessSource) or importlib.util.find_spec("av") is None:
+        return None
+    return FramesSource(source) if cameras_of(source.episode_fields()) else None
 
 
 def with_video(source: Source) -> Source:

@@ -25,6 +25,7 @@ from rlds.formats.logs.recorded_logs import find_logs
 from rlds.labels import Labels
 from rlds.sources import reading
 from rlds.sources.episode_table import EpisodeTable, key_of
+from rlds.sources.video_frames import frames_of
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.episode_view import EpisodeView
 from rlds_creator.viewing.labels import DatasetLabels
@@ -462,6 +463,7 @@ class _Source(_Dataset):
         self._episodes = {
             split: sources.Episodes(source, split, format=self.format) for split in self.splits
         }
+        self._with_pictures = frames_of(source) or source
         self._tables = Tables.of(source)
         self._looked, self._key = -math.inf, ""
 
@@ -473,7 +475,8 @@ class _Source(_Dataset):
         return self._episodes[split]
 
     def steps(self, split: str, index: int) -> Steps:
-        episodes, name = self._episodes[split], f"{self.id}/{split}"
+        episodes = sources.Episodes(self._with_pictures, split, format=self.format)
+        name = f"{self.id}/{split}"
         if self._tables is not None:
             table, row = self._tables.find(split, index)
             return TableSteps(table, row, episodes, index, self.cache, name)
@@ -482,7 +485,7 @@ class _Source(_Dataset):
     def state(self, split: str, index: int) -> str:
         with self._lock:
             if time.monotonic() > self._looked + _STATE_SECONDS:
-                self._looked, self._key = time.monotonic(), key_of(self._source)
+                self._looked, self._key = time.monotonic(), key_of(self._with_pictures)
         return f"{os.path.realpath(self.path)} {split} {index} {self._key}"
 
     def summary(self, split: str, index: int) -> dict[str, Any]:

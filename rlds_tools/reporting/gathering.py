@@ -10,16 +10,15 @@ import numpy as np
 
 import rlds
 from rlds.sources import Episodes
-from rlds.sources.source import RandomAccessSource, SourceEpisode, SourceError
+from rlds.sources.source import SourceEpisode, SourceError
 from rlds.sources.texts import is_instruction
-from rlds.sources.video_frames import FramesSource
+from rlds.sources.video_frames import FramesSource, frames_of
 from rlds_ecosystem import stores
 from rlds_ecosystem.nests import named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_tools import inspection
 from rlds_tools.cameras import Frames, VideoFrames, evenly
 from rlds_tools.findings import Finding
-from rlds_tools.reporting.video import can_seek
 from rlds_tools.results import text_of
 from rlds_tools.survey import Survey, open_splits
 
@@ -140,7 +139,7 @@ def gather(
         raise ValueError(f"{path} has no episodes")
     (opened,) = splits
     survey = Survey(opened, with_motion=True)
-    video = _video_of(opened)
+    video = frames_of(opened.source)
     known = [*survey.cameras, *(video.cameras if video else ())]
     for camera in cameras or ():
         if camera not in known:
@@ -173,11 +172,6 @@ def gather(
         cameras=tuple(known if cameras is None else cameras),
         video=video,
     )
-
-
-def _video_of(episodes: Episodes) -> FramesSource | None:
-    source = episodes.source
-    return FramesSource(source) if can_seek() and isinstance(source, RandomAccessSource) else None
 
 
 def _to_read(

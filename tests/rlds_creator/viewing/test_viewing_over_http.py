@@ -10,6 +10,7 @@ import sys
 import threading
 import urllib.parse
 
+import camera_arm
 import creator_server
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from PIL import Image
 
 import rlds
 from rlds.sources import episode_table, label_rows, reading
+from rlds.sources.exporting import export
 from rlds_creator.server.view_app import view_app
 from rlds_creator.viewing import Shelf, shelf
 from rlds_creator.viewing.thumbnails import Thumbnails
@@ -209,6 +211,19 @@ def test_thumbnails_and_videos(client, datasets):
     assert ratio == pytest.approx(width / height + other / high, rel=0.02)
     assert np.abs(np.diff(np.stack(frames).astype(int), axis=0)).max() > 20  # It moves.
     assert client.json(f"{base}/video?path=observation/state")[0] == 404
+
+
+def test_cameras_that_are_video_are_shown(tmp_path):
+    pytest.importorskip("av")
+    camera_arm.record(tmp_path / "log", episodes=1)
+    export(tmp_path / "log", "lerobot", tmp_path / "robot", fps=30)
+    with serving(view_app(Shelf([tmp_path / "robot"]))) as client:
+        [found] = client.json("/api/datasets")[1]["datasets"]
+        base = f"/api/datasets/{found['id']}/train/0/view"
+        picture = client.get(f"{base}/pictures/7/observation/top")[2]
+        assert client.get(f"{base}/thumbnail")[0] == 200
+    expected, _ = camera_arm.Arm().frames(7)
+    assert (np.asarray(Image.open(io.BytesIO(picture))) == expected).all()
 
 
 def test_thumbnails_are_kept_until_the_files_change(tmp_path, monkeypatch):
