@@ -408,14 +408,24 @@ def from_recipe(recipe: Any) -> list[Operation]:
     return [_operation(number, each) for number, each in enumerate(recipe)]
 
 
+# The types of arguments that a text may get wrong, by how they are annotated.
+_PLAIN: Mapping[str, type] = {"str": str, "int": int}
+
+
 def _operation(number: int, said: Any) -> Operation:
     if not isinstance(said, Mapping) or said.get("do") not in _OPERATIONS:
         name = str(said.get("do")) if isinstance(said, Mapping) else repr(said)
         known = what_there_is(name, _OPERATIONS)
         raise ValueError(f"recipe: operation {number}: no operation {name}; {known}")
     arguments = {name: value for name, value in said.items() if name != "do"}
+    kind = _OPERATIONS[said["do"]]
     try:
-        return _OPERATIONS[said["do"]](**arguments)
+        for field in dataclasses.fields(kind):
+            value = arguments.get(field.name)
+            expected = _PLAIN.get(str(field.type).removesuffix(" | None"), object)
+            if value is not None and not isinstance(value, expected):
+                raise TypeError(f"{field.name}: got {value!r}, expected {expected.__name__}")
+        return kind(**arguments)
     except TypeError as error:
         raise ValueError(f"recipe: operation {number}, {said['do']}: {error}") from None
 

@@ -628,6 +628,20 @@ REPRODUCED = {
 }
 
 
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"do": "cut"}, "no operation cut"),
+        ({"do": "trim", "begin": "a"}, "trim: begin: got 'a', expected int"),
+        ({"do": "delete", "where": 5}, "delete: where: got 5, expected str"),
+        ({"do": "rename", "field": "a"}, "rename: .* unexpected keyword argument 'field'"),
+    ],
+)
+def test_a_recipe_with_a_mistake_says_in_which_operation(said, why):
+    with pytest.raises(ValueError, match=f"operation 1.*{why}"):
+        editing.from_recipe([{"do": "keep"}, said])
+
+
 @pytest.mark.parametrize("name", REPRODUCED)
 def test_a_recipe_makes_the_same_bytes(name, robot, tmp_path):
     options = {"task": "instruction"} if name == "lerobot" else {}
