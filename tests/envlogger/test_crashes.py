@@ -314,13 +314,14 @@ def test_two_processes_record_to_one_directory(tmp_path):
 
 
 def read_while_recording(tmp_path, num_opened):
-    stop = threading.Event()
+    stop, turns = threading.Event(), threading.Semaphore(100)
 
     def go():
         with RiegeliBackendWriter(
             tmp_path, max_episodes_per_file=20, flush_interval=0.01
         ) as writer:
             for episode in range(10**9):
+                turns.acquire()  # If it were far ahead, to open what it recorded would take long.
                 record(writer, *[10 * episode + i for i in range(2 + episode % 5)])
                 if episode % 7 == 3:
                     writer.discard_episode()
@@ -336,6 +337,7 @@ def read_while_recording(tmp_path, num_opened):
     try:
         while num_read < num_opened or (not seen and time.monotonic() < deadline):
             num_read += 1
+            turns.release(10)
             with envlogger.Reader(tmp_path) as reader:
                 assert len(reader.episodes) >= seen
                 for k in {0, seen // 2, seen, len(reader.episodes) - 1}:
@@ -348,6 +350,7 @@ def read_while_recording(tmp_path, num_opened):
                 assert all(str(damage) for damage in reader.damage())
     finally:
         stop.set()
+        turns.release()
         thread.join()
     assert seen > 0
 
