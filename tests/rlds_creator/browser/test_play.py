@@ -108,7 +108,12 @@ class Game:
 
 
 def episodes_of(served, study):
-    found = served.good("GET", f"/api/episodes?study={study['id']}&sort=started")["episodes"]
+    """The episodes by their numbers. A page may know that they are over before the store does."""
+    address = f"/api/episodes?study={study['id']}&sort=started"
+    found = poll(
+        lambda: served.good("GET", address)["episodes"],
+        lambda rows: not {"playing", "ended"} & {row["state"] for row in rows},
+    )
     return {row["number"]: row for row in found}
 
 
@@ -367,11 +372,7 @@ def test_a_game_that_waits_steps_once_for_each_press(served, visit):
     page.wait_for_function("() => window.hasMashed")
     game.judge("Enter")
 
-    # The page may know of it before the database does.
-    rows = poll(
-        lambda: episodes_of(served, study),
-        lambda rows: "ended" not in [row["state"] for row in rows.values()],
-    )
+    rows = episodes_of(served, study)
     assert [(row["state"], row["reason"], row["success"]) for row in rows.values()] == [
         ("rejected", "", None),
         ("cancelled", "user", False),
