@@ -3,7 +3,7 @@ import { queryOf, useResource } from "../api.js";
 import { COLORS, Chart, useZoom } from "../chart.js";
 import { Button, Chip, Dialog, Failed, Icon, IconButton, Loading, StateChip, Time, toast, toastError, useTitle } from "../components.js";
 import { formatCount, formatDuration, formatNumber, keyName } from "../format.js";
-import { Fragment, html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { Fragment, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
 import { address, navigate, setQuery } from "../router.js";
 import { useMe } from "../session.js";
 import { EpisodeData } from "../view/episode.js";
@@ -185,7 +185,8 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
     if (scope === "range" && !whole) setRange(null);
   };
 
-  useEffect(() => {
+  // A key that comes as soon as an episode is shown is for that one.
+  useLayoutEffect(() => {
     /** @param {KeyboardEvent} event */
     const press = (event) => {
       if (canLabel && (event.ctrlKey || event.metaKey) && event.code === "KeyZ" && !(document.activeElement instanceof HTMLTextAreaElement || document.activeElement instanceof HTMLInputElement)) {
