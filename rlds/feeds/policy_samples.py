@@ -17,6 +17,7 @@ from rlds.feeds.samples import Columns, Samples
 from rlds.feeds.statistics_files import PROPRIO
 from rlds.feeds.storage import hash_of
 from rlds.feeds.table import Table
+from rlds.sources.texts import as_utf8
 from rlds.statistics import Statistics
 
 __all__ = ["NormalizedPolicySamples", "PolicySamples", "Size", "padded"]
@@ -100,9 +101,10 @@ class PolicySamples(Samples):
     def _instructions(
         self, episodes: np.ndarray, steps: np.ndarray, epoch: int
     ) -> Iterator[np.ndarray]:
-        """Yields the instructions, if the dataset has a field of them."""
+        """Yields the instructions in UTF-8, if the dataset has a field of them."""
         if self.roles.language is not None:
-            yield from self._drawn_fields(episodes, steps, [self.roles.language], epoch).values()
+            found = self._drawn_fields(episodes, steps, [self.roles.language], epoch)
+            yield from map(as_utf8, found.values())
 
     def _drawn_fields(
         self, episodes: np.ndarray, steps: np.ndarray, fields: Sequence[Any], epoch: int

@@ -21,6 +21,7 @@ from rlds.feeds.storage import (
 )
 from rlds.feeds.table import Table
 from rlds.sources.source import SourceError, files_of
+from rlds.sources.texts import as_utf8
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import named_leaves, nest
 
@@ -162,7 +163,7 @@ class _TrajectoryStorage(CachedStorage):
         length = int(self._base.outlines.num_steps[number])
         for path in self._moved:
             marks = [_MARK + f"{step} {path}".encode() for step in range(length)]
-            columns[path] = _objects(marks)
+            columns[path] = as_utf8(marks)
         try:
             returned = self.function(nest(columns))
             leaves = {
@@ -266,13 +267,5 @@ def _plain(value: Any) -> np.ndarray:
     if not column.ndim:
         raise ValueError(f"{value!r} has no axis for the steps")
     if column.dtype.kind in "SUO":
-        texts: dict[Any, bytes] = {}  # Those that are the same are kept once.
-        made = [texts.setdefault(t, t.encode() if isinstance(t, str) else bytes(t)) for t in column]
-        return _objects(made)
+        return as_utf8(column)
     return np.ascontiguousarray(column)
-
-
-def _objects(values: list[bytes]) -> np.ndarray:
-    column = np.empty(len(values), object)
-    column[:] = values
-    return column

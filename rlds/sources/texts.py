@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-__all__ = ["as_text", "as_texts", "is_instruction", "json_in"]
+__all__ = ["as_text", "as_texts", "as_utf8", "is_instruction", "json_in"]
 
 # What fields with an instruction are called.
 _INSTRUCTIONS = (
@@ -30,6 +31,19 @@ def as_texts(values: np.ndarray) -> np.ndarray:
     """Returns an array of strings, of which some are UTF-8, as one of `str`."""
     texts = [item.decode() if isinstance(item, bytes) else item for item in values.flat]
     return np.array([*texts, None], object)[:-1].reshape(values.shape)
+
+
+def as_utf8(values: Iterable[Any]) -> np.ndarray:
+    """Returns strings, of which some are UTF-8, as a column of `bytes`.
+
+    >>> as_utf8(["pick up", b"put down"])
+    array([b'pick up', b'put down'], dtype=object)
+    """
+    texts: dict[Any, bytes] = {}  # Those that are the same are kept once.
+    made = [texts.setdefault(t, t.encode() if isinstance(t, str) else bytes(t)) for t in values]
+    column = np.empty(len(made), object)
+    column[:] = made
+    return column
 
 
 def json_in(text: Any, field: str) -> dict[str, Any]:

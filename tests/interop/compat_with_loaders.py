@@ -1,22 +1,49 @@
-"""Runs the code of Octo and OpenVLA beside `rlds.feeds.compat`, and with it; see `test_compat.py`.
+"""Runs the code of Octo, OpenVLA and openpi beside `rlds.feeds.compat`, or with it.
 
-Usage: compat_with_loaders.py DATA_DIR . Prints what was found to be equal, or to run.
+Usage: compat_with_loaders.py DATA_DIR . Prints what was found to be equal, or to run; see
+`test_compat.py`, and for the data `arm_datasets.py`: it has a folder of RLDS, one of LeRobot, and a
+log of EnvLogger. Of each script all is as published, but for the modules that it imports.
 """
 
+import functools
 import importlib.util
+import itertools
 import os
 import pathlib
+import runpy
 import sys
 import types
+from unittest import mock
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
+import arm_datasets
 import numpy as np
 
-from rlds.feeds.compat import octo, openvla
-from rlds_ecosystem.nests import named_leaves
+from rlds.feeds.compat import octo, openpi, openvla
+from rlds_ecosystem.nests import named_leaves, nest
 
 SIZE = (8, 9)
+NAMES = {form: fields[0] for form, fields in arm_datasets.FIELDS.items()}
+
+
+def described(form, directory):
+    """What OpenVLA and Octo are told of a dataset; what was recorded gets an instruction."""
+    given = arm_datasets.kwargs_of(form, directory)
+    if form == "log":
+        given |= {"standardize_fn": with_instruction, "language_key": "language_instruction"}
+    return given
+
+
+def with_instruction(trajectory):
+    text = np.full(len(trajectory["action"]), b"pick it up", object)
+    return {**trajectory, "language_instruction": text}
+
+
+def module_of(name, **content):
+    module = types.ModuleType(name)
+    vars(module).update(content)
+    return module
 
 
 def joined(episodes):
@@ -101,6 +128,88 @@ def run_openvla(directory):
     check_statistics(ours.dataset_statistics["bridge_orig"], statistics)
 
 
+def run_octo_script(directory):
+    """Octo's example for PyTorch, which trains on a mixture of Open X in a bucket."""
+    from octo.data import dataset
+
+    script = pathlib.Path(dataset.__file__).parents[2] / "examples" / "06_pytorch_oxe_dataloader.py"
+    for form in NAMES:
+        batches = []
+
+        def few(numbered, batches=batches):
+            batches += itertools.islice(numbered, 2)
+            return []
+
+        def given(mix, path, *, load_camera_views, form=form):
+            return [described(form, directory)], [1.0]
+
+        replaced = {
+            "octo.data.dataset": octo,
+            "octo.data.oxe": module_of("oxe", make_oxe_dataset_kwargs_and_weights=given),
+            "tqdm": module_of("tqdm", tqdm=few),
+        }
+        with mock.patch.dict(sys.modules, replaced):
+            runpy.run_path(str(script))
+        for _, batch in batches:
+            assert batch["observation"]["image_primary"].shape == (16, 2, 256, 256, 3), form
+            assert batch["action"].shape[:3] == (16, 2, 4), form
+
+
+def run_openpi(directory):
+    """openpi's `create_rlds_data_loader`, without its models and their transforms."""
+    models = [f"openpi.{name}" for name in ("models", "models.model", "models.tokenizer")]
+    parts = ["lerobot", "common", "datasets", "lerobot_dataset"]
+    absent = [".".join(parts[:count]) for count in range(1, 5)]
+    absent += [*models, "openpi.shared.array_typing", "openpi.training.config"]
+    sys.modules |= {name: mock.MagicMock() for name in ("flax", *absent)}
+    sys.modules["flax.traverse_util"] = sys.modules["flax"].traverse_util = module_of(
+        "traverse_util",
+        flatten_dict=lambda tree, sep: dict(named_leaves(tree)),
+        unflatten_dict=lambda leaves, sep: nest(leaves),
+    )
+
+    def as_droid(trajectory):
+        if "action_dict" in trajectory:
+            return trajectory
+        action, observation = trajectory["action"], trajectory["observation"]
+        image = observation["images"]["wrist"] if "images" in observation else observation["image"]
+        state = observation["state"].astype(np.float32)
+        cameras = ("exterior_image_1_left", "exterior_image_2_left", "wrist_image_left")
+        return {
+            "action_dict": {"joint_position": action[:, :2], "gripper_position": action[:, 2:]},
+            "observation": {
+                **dict.fromkeys(cameras, image),
+                "joint_position": state[:, :2],
+                "gripper_position": state[:, 2:],
+            },
+            "language_instruction": with_instruction(trajectory)["language_instruction"],
+        }
+
+    dataset = functools.partial(openpi.DroidRldsDataset, standardize_fn=as_droid)
+    sys.modules["openpi.training.droid_rlds_dataset"] = module_of("ours", DroidRldsDataset=dataset)
+    from openpi.training import data_loader
+
+    nothing = types.SimpleNamespace(inputs=[])
+    numbers = types.SimpleNamespace(inputs=[lambda row: {"actions": row["actions"]}])
+    for form, name in NAMES.items():
+        version = "1.0.0" if form == "rlds" else ""
+        config = types.SimpleNamespace(
+            rlds_data_dir=directory,
+            action_space=openpi.DroidActionSpace.JOINT_POSITION,
+            datasets=[openpi.RLDSDataset(name, version, 1.0)],
+            repo_id="droid",
+            repack_transforms=nothing,
+            data_transforms=nothing,
+            model_transforms=numbers,
+            use_quantile_norm=False,
+        )
+        loader = data_loader.create_rlds_data_loader(
+            config, 4, 6, shuffle=True, num_batches=3, skip_norm_stats=True
+        )
+        batches = [actions for _, actions in loader]
+        assert [batch.shape[:2] for batch in batches] == [(6, 4)] * 3, form
+
+
 def run_script(directory):
     """OpenVLA's `get_vla_dataset_and_collator`, with one import that is another."""
     import torch
@@ -112,7 +221,10 @@ def run_script(directory):
     vision = types.ModuleType("prismatic.models.backbones.vision")
     vision.ImageTransform = object
     sys.modules[vision.__name__] = vision
-    sys.modules["prismatic.vla.datasets"] = openvla
+    given = {name: described(form, directory) for form, name in NAMES.items()}
+    dataset = functools.partial(openvla.RLDSDataset, dataset_kwargs=given)
+    ours = {name: getattr(openvla, name) for name in openvla.__all__}
+    sys.modules["prismatic.vla.datasets"] = module_of("ours", **ours | {"RLDSDataset": dataset})
     from prismatic.models.backbones.llm.prompting import PurePromptBuilder
     from prismatic.vla.materialize import get_vla_dataset_and_collator
 
@@ -121,31 +233,36 @@ def run_script(directory):
     tokenizer = Tokenizer(words)
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokens = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
-    dataset, _, collator = get_vla_dataset_and_collator(
-        directory,
-        "fractal20220817_data",
-        lambda image: torch.tensor(np.asarray(image)).permute(2, 0, 1).float(),
-        PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **tokens),
-        PurePromptBuilder,
-        (3, 16, 16),
-        image_aug=True,
-    )
-    loader = torch.utils.data.DataLoader(dataset, batch_size=4, num_workers=2, collate_fn=collator)
-    batch = next(iter(loader))
-    assert batch["pixel_values"].shape == (4, 3, 16, 16)
-    assert batch["labels"].shape == batch["input_ids"].shape
+    for name in ("fractal20220817_data", *NAMES.values()):
+        dataset, _, collator = get_vla_dataset_and_collator(
+            directory,
+            name,
+            lambda image: torch.tensor(np.asarray(image)).permute(2, 0, 1).float(),
+            PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **tokens),
+            PurePromptBuilder,
+            (3, 16, 16),
+            image_aug=True,
+        )
+        loader = torch.utils.data.DataLoader(
+            dataset, batch_size=4, num_workers=2, collate_fn=collator
+        )
+        batch = next(iter(loader))
+        assert batch["pixel_values"].shape == (4, 3, 16, 16), name
+        assert batch["labels"].shape == batch["input_ids"].shape, name
 
 
 def main(directory):
-    packages = {
-        "octo": run_octo,
-        "prismatic": run_openvla,
-        "transformers": run_script,
+    needed = {
+        run_octo: ["octo"],
+        run_octo_script: ["octo", "torch"],
+        run_openvla: ["prismatic"],
+        run_script: ["prismatic", "torch", "transformers"],
+        run_openpi: ["openpi", "torch"],
     }
-    for package, run in packages.items():
-        if importlib.util.find_spec(package):
+    for run, packages in needed.items():
+        if all(map(importlib.util.find_spec, packages)):
             run(pathlib.Path(directory))
-            print(f"checked: {package}", flush=True)
+            print(f"checked: {run.__name__}", flush=True)
 
 
 if __name__ == "__main__":

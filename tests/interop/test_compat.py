@@ -1,4 +1,4 @@
-"""The code of Octo, OpenVLA and LeRobot, as published, beside `rlds.feeds.compat`, and with it.
+"""The code of Octo, OpenVLA, openpi and LeRobot beside `rlds.feeds.compat`, and with it.
 
 Runs where LOADERS_PYTHON and ROBOTICS_PYTHON name a Python that has some of them.
 """
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import arm_datasets
 import numpy as np
 import pytest
 import raw_lerobot
@@ -23,8 +24,9 @@ LOADERS, ROBOTICS = (os.environ.get(name, "") for name in ("LOADERS_PYTHON", "RO
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.skipif(not LOADERS, reason="LOADERS_PYTHON names no Python with Octo or OpenVLA")
-def test_octo_and_openvla(tmp_path):
+@pytest.mark.skipif(not LOADERS, reason="LOADERS_PYTHON names no Python with them")
+def test_octo_openvla_and_openpi(tmp_path):
+    tmp_path = arm_datasets.write_all(tmp_path / "data")
     raw_oxe.fractal(tmp_path / "fractal20220817_data" / "0.1.0")
     raw_oxe.bridge_dataset(tmp_path / "bridge_dataset" / "1.0.0")
     # OpenVLA has another name for it.
@@ -33,9 +35,10 @@ def test_octo_and_openvla(tmp_path):
     info.write_text(info.read_text().replace("bridge_dataset", "bridge_orig"))
     for file in copy.glob("bridge_dataset*"):
         file.rename(copy / file.name.replace("bridge_dataset", "bridge_orig"))
+    paths = [HERE.parents[1], HERE.parent / "support"]
     result = subprocess.run(
         [LOADERS, HERE / "compat_with_loaders.py", tmp_path],
-        env={**os.environ, "PYTHONPATH": str(HERE.parents[1])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
         capture_output=True,
         text=True,
         check=False,

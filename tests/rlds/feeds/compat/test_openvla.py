@@ -82,7 +82,10 @@ def test_datasets_in_any_format(directory, form):
         kind="bounds_q99",
         image_size=SIZE,
     )
-    same(taken(dataset, len(samples)), list(rows_of(samples.batch(range(len(samples))))))
+    rows = taken(dataset, len(samples))
+    same(rows, list(rows_of(samples.batch(range(len(samples))))))
+    # As OpenVLA's scripts decode them, whatever the format has.
+    assert {type(row["task"]["language_instruction"]) for row in rows} == {bytes}
     assert len(dataset) == dataset.dataset_length == statistics.num_transitions
     found = dataset.dataset_statistics[name]
     np.testing.assert_allclose(found["action"]["q99"], statistics["action"].quantiles[0.99])
