@@ -16,6 +16,7 @@ import json
 import mmap
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -805,13 +806,32 @@ def read_all(source: Source) -> Counter[str]:
     return found
 
 
+def _keeps_hdf5_busy(content: bytes) -> bool:
+    """Whether a heap in a file has an object of no size, which HDF5 1.14 and 2.0 read for ever."""
+    for heap in re.finditer(b"GCOL", content):
+        place = heap.start() + 16
+        end = heap.start() + int.from_bytes(content[place - 8 : place], "little")
+        while place + 16 <= min(end, len(content)):
+            number, size = struct.unpack_from("<H6xQ", content, place)
+            step = (16 + (size + 7 & ~7) if number else size) & 2**64 - 1
+            if not step:
+                return True
+            place += step
+    return False
+
+
 def outcome(name: str, files: Files) -> str:
     """Returns what a source makes of an input: "read", "damaged", "refused", or "missing".
+
+    One that HDF5 would read for ever is not given to it: then, "endless". The guide to datasets
+    warns of these.
 
     Raises:
       AssertionError: It read a file that is none of its own.
       Exception: Any other error is a finding.
     """
+    if any(map(_keeps_hdf5_busy, files.values())):
+        return "endless"
     directory = Path(tempfile.mkdtemp(dir=scratch()))
     watch, opened = Watch(canary()), _opened()
     try:
