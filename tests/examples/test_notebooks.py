@@ -72,6 +72,7 @@ def test_source_runs_as_a_script(source, tmp_path):
 @pytest.mark.parametrize("name", ["00_tour", "03_imitation"])
 def test_notebook_shows_its_figures_and_no_messages(name, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # Examples that were imported here set it.
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     ran = nbclient.NotebookClient(
         notebook, timeout=300, resources={"metadata": {"path": tmp_path}}

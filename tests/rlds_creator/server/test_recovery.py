@@ -38,7 +38,7 @@ def left(tmp_path):
             player.say("control", do="end")
             player.say("control", do="confirm", value="completed")
             completed = player.until("episode", episode__state="completed")["episode"]
-            player.until("state", state="ready")
+            player.until_step(0)
             player.walk("Space")
             playing = player.until("episode", episode__state="playing")["episode"]
     return tmp_path, completed["id"], playing["id"]
