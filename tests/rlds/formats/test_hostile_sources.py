@@ -24,7 +24,7 @@ def test_spoilt_raw_data(name):
     results = [
         hostile_sources.outcome(name, hostile_sources.mutated(name, seed)) for seed in range(FEW)
     ]
-    assert set(results) - {"read"}, "the mutations do not reach what is read"
+    assert set(results) - {"read", "endless"}, "the mutations do not reach what is read"
 
 
 @pytest.mark.parametrize("archive", FOUND, ids=lambda archive: archive.stem)
