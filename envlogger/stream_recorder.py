@@ -326,7 +326,8 @@ class StreamRecorder:
             self._add(found, int(at), now, value)
             return
         self._check()
-        packet = self._cameras[stream].encode(value, begins=stream not in self._counts)
+        camera = self._cameras[stream]
+        packet = camera.encode(camera.keep(value), begins=stream not in self._counts)
         self._counts.setdefault(stream, 0)
         packet.add_done_callback(lambda done: self._add_packet(found, int(at), now, done))
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import tempfile
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import BinaryIO, TypeAlias
 
 import numpy as np
 
+from envlogger.errors import UsageError
 from rlds_ecosystem.video_codec import FrameEncoder, Video
 
 __all__ = ["FrameThread", "Packet", "WaitingFrames"]
@@ -35,16 +37,40 @@ class FrameThread:
         self._video, self.shape, self._waiting = video, shape, waiting
         self._encoder = FrameEncoder(video, shape)
         self._since_key, self._is_worse = 0, False
-        self._thread = ThreadPoolExecutor(1, name)
+        self._frames: queue.SimpleQueue[tuple[Future[Packet], int | np.ndarray, bool] | None]
+        self._frames = queue.SimpleQueue()
+        self._putting, self._is_closed = threading.Lock(), False
+        # At the end of the process it has to live until the recorder is closed, as daemons do.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
 
-    def encode(self, frame: np.ndarray, *, begins: bool) -> Future[Packet]:
-        """Has a frame encoded, of which a copy is made.
+    def keep(self, frame: np.ndarray) -> int | np.ndarray:
+        """Copies a frame, for `encode`."""
+        return self._waiting.put(frame)
+
+    def encode(self, kept: int | np.ndarray, *, begins: bool) -> Future[Packet]:
+        """Has a frame encoded.
 
         Args:
-          frame: The frame.
+          kept: What `keep` returned.
           begins: Whether decoding has to begin with it.
+
+        Raises:
+          UsageError: The thread was ended.
         """
-        return self._thread.submit(self._encoded, self._waiting.put(frame), begins)
+        packet: Future[Packet] = Future()
+        with self._putting:
+            if self._is_closed:
+                raise UsageError("no frame can be recorded while the recorder is being closed")
+            self._frames.put((packet, kept, begins))
+        return packet
+
+    def _run(self) -> None:
+        for packet, kept, begins in iter(self._frames.get, None):
+            try:
+                packet.set_result(self._encoded(kept, begins))
+            except BaseException as error:
+                packet.set_exception(error)
 
     def _encoded(self, place: int | np.ndarray, begins: bool) -> Packet:
         frame = self._waiting.take(place, self.shape)
@@ -63,7 +89,10 @@ class FrameThread:
 
     def close(self) -> None:
         """Encodes what waits, and ends the thread."""
-        self._thread.shutdown()
+        with self._putting:
+            self._is_closed = True
+            self._frames.put(None)
+        self._thread.join()
         self._encoder.close()
 
 

@@ -8,8 +8,10 @@ signal ends it at once, as it does a forked process, which has nothing to close.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
+import sys
 import threading
 import weakref
 from types import FrameType
@@ -29,8 +31,7 @@ class Recorder(Protocol):
 
 
 # Destructors that run at the end of the process find modules that are torn down already.
-_recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
-
+_recorders: weakref.WeakKeyDictionary[Recorder, None] = weakref.WeakKeyDictionary()
 
 # The process whose recorders the handler of SIGTERM closes.
 _owner = 0
@@ -39,7 +40,7 @@ _owner = 0
 def watch(recorder: Recorder) -> None:
     """Has the recorder closed at the end of the process, if it still exists then."""
     global _owner
-    _recorders.add(recorder)
+    _recorders[recorder] = None
     if threading.current_thread() is threading.main_thread() and signal.getsignal(
         signal.SIGTERM
     ) in (signal.SIG_DFL, _exit):
@@ -53,13 +54,32 @@ def _exit(number: int, frame: FrameType | None) -> NoReturn:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
     # Not closed right here: the signal may have come while the recorder was in use.
-    raise SystemExit(128 + number)
+    leaving = SystemExit(128 + number)
+    _send_again_if_dropped(leaving, number)
+    raise leaving
+
+
+def _send_again_if_dropped(leaving: SystemExit, number: int) -> None:
+    """Python drops what is raised in a destructor, or in a callback of its garbage collector."""
+    usual = sys.unraisablehook
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        if unraisable.exc_value is not leaving:
+            usual(unraisable)
+            return
+        sys.unraisablehook = usual
+        threading.Timer(0.01, os.kill, (os.getpid(), number)).start()
+
+    sys.unraisablehook = hook
 
 
 @atexit.register
 def _close_all() -> None:
-    for recorder in list(_recorders):
-        recorder.close()
+    # The last one first: it may have something left for one that it was made with. All are closed,
+    # whatever one of them raises.
+    with contextlib.ExitStack() as closing:
+        for recorder in list(_recorders):
+            closing.callback(recorder.close)
 
 
 def _disown_all() -> None:

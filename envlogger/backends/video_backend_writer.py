@@ -8,7 +8,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import dm_env.specs
 import numpy as np
@@ -33,6 +33,8 @@ from rlds_ecosystem.video_codec import Video
 
 __all__ = ["VideoBackendWriter", "cameras_in"]
 
+_Job: TypeAlias = Callable[[], None]
+
 # Frames that wait for the encoder: a second of two cameras of 640 x 480 at 30 frames a second.
 _MAX_PENDING_BYTES = 64 << 20
 # A chunk of the log that has more than this ends before a group of pictures.
@@ -42,9 +44,10 @@ _CHUNK_BYTES = 256 << 10
 class VideoBackendWriter(BackendWriter):
     """Records fields of observations as video, in any backend.
 
-    `record_step` copies the frames and returns. A thread for each camera encodes them, and another
-    one hands the steps to the backend, in their order. A step is never left out: if the encoders
-    cannot keep up, frames wait, in memory and then as `when_behind` says.
+    `record_step` copies the frames and returns. One thread passes them to that of each camera,
+    which encodes them, and another one hands the steps to the backend, in their order. A step is
+    never left out: if the encoders cannot keep up, frames wait, in memory and then as `when_behind`
+    says.
 
     Args:
       make_backend: Makes the backend, of the argument `metadata`.
@@ -85,11 +88,11 @@ class VideoBackendWriter(BackendWriter):
         }
         metadata = {**(metadata or {}), KEY: said}
         waiting = WaitingFrames(max_pending_bytes, when_behind == "disk")
-        self._cameras = [
-            _Camera(path, way, shape, waiting) for path, (way, shape) in cameras.items()
-        ]
+        self._cameras: list[_Camera] = []
         self._waiting = waiting
         try:
+            for path, (way, shape) in cameras.items():
+                self._cameras.append(_Camera(path, way, shape, waiting))
             self._backend = make_backend(metadata=metadata)
         except BaseException:
             self._close_cameras()
@@ -99,8 +102,11 @@ class VideoBackendWriter(BackendWriter):
         self._bytes_of_chunk = 0
         self._failure: BaseException | None = None
         self._was_reported = False
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._arriving: queue.SimpleQueue[Callable[[], _Job] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._starter = threading.Thread(target=self._start, name="envlogger-starter", daemon=True)
         self._thread = threading.Thread(target=self._run, name="envlogger-video", daemon=True)
+        self._starter.start()
         self._thread.start()
         super().__init__(metadata=metadata, scheduler=scheduler)
 
@@ -110,21 +116,29 @@ class VideoBackendWriter(BackendWriter):
         frames = [camera.frame_of(data) for camera in self._cameras]
         step = data
         for camera in self._cameras:
-            step = camera.put(step, (b"", 0))
+            step = camera.put(step, b"")
         self._check(step)  # What cannot be stored is refused here.
         step = map_columns(copy.copy, step)  # Half of the time of a deep copy.
+        kept = [camera.keep(frame) for camera, frame in zip(self._cameras, frames)]
+        # The last act, and one thread to wake. The threads of two cameras, once they run, may leave
+        # no core for the rest of the step.
+        self._arriving.put(lambda: self._started(step, kept, is_new_episode))
+
+    def _started(
+        self, step: StepData, kept: Sequence[int | np.ndarray], is_new_episode: bool
+    ) -> _Job:
         packets = [
             camera.encode(frame, begins=is_new_episode)
-            for camera, frame in zip(self._cameras, frames)
+            for camera, frame in zip(self._cameras, kept)
         ]
-        self._jobs.put(lambda: self._hand_over(step, packets, is_new_episode))
+        return lambda: self._hand_over(step, packets, is_new_episode)
 
     def _hand_over(
         self, step: StepData, packets: Sequence[Future[Packet]], is_new_episode: bool
     ) -> None:
         found = [packet.result() for packet in packets]
         for camera, packet in zip(self._cameras, found):
-            step = camera.put(step, packet)
+            step = camera.put(step, {PACKET: packet[0], SINCE_KEY: packet[1]})
         # So what is damaged, or has to be read for a frame, is little more than a group.
         if self._bytes_of_chunk > _CHUNK_BYTES and any(not since for _, since in found):
             self._backend.push()
@@ -139,7 +153,7 @@ class VideoBackendWriter(BackendWriter):
 
     @override
     def _discard_episode(self) -> None:
-        self._jobs.put(self._backend.discard_episode)
+        self._arriving.put(lambda: self._backend.discard_episode)
 
     @override
     def flush(self) -> None:
@@ -173,7 +187,7 @@ class VideoBackendWriter(BackendWriter):
         self._closed = True
         if self._is_of_parent:
             return
-        self._jobs.put(None)
+        self._arriving.put(None)
         self._thread.join()
         self._close_cameras()
         try:
@@ -200,7 +214,7 @@ class VideoBackendWriter(BackendWriter):
                 raise
             done.set_result(None)
 
-        self._jobs.put(last)
+        self._arriving.put(lambda: last)
         while not done.done():
             if not self._thread.is_alive():
                 break
@@ -218,6 +232,11 @@ class VideoBackendWriter(BackendWriter):
             raise StorageError(
                 f"recording video stops here: {self._failure}; what was recorded before is readable"
             ) from self._failure
+
+    def _start(self) -> None:
+        for started in iter(self._arriving.get, None):
+            self._jobs.put(started())
+        self._jobs.put(None)
 
     def _run(self) -> None:
         for job in iter(self._jobs.get, None):
@@ -278,8 +297,7 @@ class _Camera(FrameThread):
             )
         return frame
 
-    def put(self, step: StepData, packet: Packet) -> StepData:
-        """Returns a step with a packet in the place of the frame."""
-        stored = {PACKET: packet[0], SINCE_KEY: packet[1]}
+    def put(self, step: StepData, stored: Any) -> StepData:
+        """Returns a step with what is stored in the place of the frame."""
         observation = replaced(step.timestep.observation, self._path, stored)
         return step._replace(timestep=step.timestep._replace(observation=observation))

@@ -68,12 +68,43 @@ def record(writer, *observations):
         ("logger = begin(); os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", 143),
         ("logger = begin(); logger.me = logger; del logger; gc.collect()", 0),
         ("class Holder: pass\nHolder.logger = begin()", 0),
+        # Python drops what is raised there: JAX collects garbage, and may get the signal then.
+        (
+            "logger = begin()\n"
+            "terminate = lambda phase, about: signal.raise_signal(signal.SIGTERM)\n"
+            "gc.callbacks.append(lambda *args: gc.callbacks.clear() or terminate(*args))\n"
+            "gc.collect(); time.sleep(60)",
+            143,
+        ),
     ],
 )
 def test_orderly_ends(tmp_path, code, status):
     ended = run(tmp_path, code)
     assert ended.returncode == status
     assert "Exception ignored" not in ended.stderr
+    assert lengths(tmp_path) == [10]
+
+
+def test_cameras_that_nobody_closes(tmp_path):
+    code = """
+        from camera_arm import VIDEO, Arm
+        logger = envlogger.EnvLogger(Arm(200), data_directory=sys.argv[1], video=VIDEO)
+        play(logger)
+    """
+    ended = run(tmp_path, code)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert lengths(tmp_path) == [200]
+
+
+def test_all_are_closed_though_one_cannot_be(tmp_path):
+    code = """
+        from envlogger.backends import lifetime
+        class Broken:
+            def close(self): raise ValueError("of the broken one")
+        logger, broken = begin(), Broken()
+        lifetime.watch(broken)
+    """
+    assert "of the broken one" in run(tmp_path, code).stderr
     assert lengths(tmp_path) == [10]
 
 
