@@ -38,8 +38,6 @@ _NUMBERS = ("sample_number", "episode_number", "step_number", "part_number")
 _BLOCK_ROWS, _BLOCK_ROWS_PER_FILE, _BLOCK_BYTES = 4096, 512, 8 << 20
 # To decode images takes so long that the first batch had better not wait for many.
 _BLOCK_IMAGES = 64
-# Of so many rows at most, no more is fetched from a store than they need.
-_EXACT_ROWS = 4096
 # Rows are counted in 64 bits.
 _MAX_ROWS = 1 << 62
 
@@ -278,18 +276,16 @@ class Feed:
         is_known = batch <= begun <= end
         if is_known and end - begun < self._batches_ahead // 4:
             return begun
-        # At the beginning, what is needed first is fetched first; later there is time for more at
-        # once.
+        # At the beginning, what is needed first is fetched first.
         first, count = (begun, end - begun) if is_known else (batch, 1)
         while first < end:
-            self._begin_to_fetch(first, min(count, end - first))
-            first, count = first + count, 2 * count
+            self._begin_to_fetch(first, min(count, end - first), is_exact=first == batch)
+            first, count = first + count, 4 * count
         return end
 
-    def _begin_to_fetch(self, first: int, count: int) -> None:
-        """Begins to fetch what some batches need; if these are many, also what is beside it."""
+    def _begin_to_fetch(self, first: int, count: int, *, is_exact: bool) -> None:
+        """Begins to fetch what some batches need, or all that is read with it."""
         epochs, places, _ = self._places_of_block(first, count)
-        is_exact = len(places) <= _EXACT_ROWS
         for part, epoch, _, there in self._places_of_parts(epochs, places):
             order = self._orders[part]
             runs = [order.numbers(epoch, there)] * 2 if is_exact else order.runs(epoch, there)

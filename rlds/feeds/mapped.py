@@ -51,6 +51,8 @@ __all__ = ["MappedStorage"]
 _SECONDS_OF_CHECK, _SHARE_OF_CHECKS = 0.001, 0.05
 # To look at so many takes no longer than to find out which of them rows were copied from.
 _FEW_FILES = 4
+# To look at so many blocks takes no longer than to find those of a row.
+_BLOCKS_OF_ROW = 16
 # What an index has for the last flag where it does not know it.
 _NO_FLAG = 255
 
@@ -148,7 +150,7 @@ class MappedFiles:
         self, gather: Callable[[], None], numbers: np.ndarray, begins: np.ndarray, ends: np.ndarray
     ) -> None:
         assert self.copies is not None
-        blocks = self.copies.all_blocks(len(numbers))
+        blocks = self.copies.all_blocks(_BLOCKS_OF_ROW * len(numbers))
         if blocks is None:
             blocks = self.copies.blocks_of(numbers, begins, ends)
         with _store_errors():

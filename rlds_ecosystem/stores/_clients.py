@@ -110,7 +110,9 @@ class Store(Protocol):
     def stat(self, url: str) -> Found: ...
     def entries(self, url: str) -> list[Entry]: ...
     def read(self, url: str) -> bytes: ...
-    def fetcher(self, url: str, version: Version = ()) -> Callable[[int, int], bytes]: ...
+    def fetcher(
+        self, url: str, version: Version = (), patience: float | None = None
+    ) -> Callable[[int, int], bytes]: ...  # Gives up after so many seconds.
     def upload(self, file: BinaryIO, url: str) -> None: ...
     def copy(self, source: str, target: str) -> bool: ...  # False if it cannot do that itself.
     def remove(self, url: str) -> None: ...
@@ -131,10 +133,23 @@ def within(seconds: float, action: Callable[[], T]) -> T:
     thread.start()
     thread.join(seconds)
     if thread.is_alive():
-        raise ConnectionError(f"there was no answer for {seconds:.0f} seconds")
+        raise _no_answer(seconds)
     if failures:
         raise failures[0]
     return results[0]
+
+
+def _no_answer(seconds: float | None) -> ConnectionError:
+    after = "" if seconds is None else f" for {seconds:.0f} seconds"
+    return ConnectionError(f"there was no answer{after}")
+
+
+def _limited(
+    fetch: Callable[[int, int], bytes], patience: float | None
+) -> Callable[[int, int], bytes]:
+    if patience is None:
+        return fetch
+    return lambda begin, end: within(patience, lambda: fetch(begin, end))
 
 
 def scheme_of(url: PathLike) -> str:
@@ -193,7 +208,9 @@ class _TensorFlowStore:
         with _named(url), self._gfile.GFile(url, "rb") as file:
             return bytes(file.read())
 
-    def fetcher(self, url: str, version: Version = ()) -> Callable[[int, int], bytes]:
+    def fetcher(
+        self, url: str, version: Version = (), patience: float | None = None
+    ) -> Callable[[int, int], bytes]:
         file = self._gfile.GFile(url, "rb")
         lock = threading.Lock()
 
@@ -202,7 +219,7 @@ class _TensorFlowStore:
                 file.seek(begin)
                 return bytes(file.read(end - begin))
 
-        return fetch
+        return _limited(fetch, patience)
 
     def upload(self, file: BinaryIO, url: str) -> None:
         def write() -> None:
@@ -272,13 +289,19 @@ class FsspecStore:
         with _named(url):
             return bytes(self._fs.cat_file(url))
 
-    def fetcher(self, url: str, version: Version = ()) -> Callable[[int, int], bytes]:
-        # It is what `stat` says first.
-        options = {"generation": version[1]} if version and self.keeps_versions else {}
+    def fetcher(
+        self, url: str, version: Version = (), patience: float | None = None
+    ) -> Callable[[int, int], bytes]:
+        options: dict[str, Any] = {"timeout": patience}
+        if version and self.keeps_versions:
+            options["generation"] = version[1]  # It is what `stat` says first.
 
         def fetch(begin: int, end: int) -> bytes:
             with _named(url):
-                return bytes(self._fs.cat_file(url, start=begin, end=end, **options))
+                try:
+                    return bytes(self._fs.cat_file(url, start=begin, end=end, **options))
+                except TimeoutError as error:
+                    raise _no_answer(patience) from error
 
         return fetch
 
@@ -383,7 +406,9 @@ class HubStore:
         size = self.stat(url).size
         return self.fetcher(url)(0, size) if size else b""
 
-    def fetcher(self, url: str, version: Version = ()) -> Callable[[int, int], bytes]:
+    def fetcher(
+        self, url: str, version: Version = (), patience: float | None = None
+    ) -> Callable[[int, int], bytes]:
         commit, path = self._at(url)
         address = self._hub.hf_hub_url(filename=path, **commit.repository)
 
@@ -396,7 +421,7 @@ class HubStore:
                 raise OSError(f"{url}: the Hub gives no part of it ({reply.status_code})")
             return bytes(reply.content)
 
-        return fetch
+        return _limited(fetch, patience)
 
     def upload(self, file: BinaryIO, url: str) -> None:
         raise read_only(url)

@@ -345,7 +345,9 @@ class CopiedObject:
         first, after = begin * _BLOCK, min(end * _BLOCK, self.size)
         client = _client_of(self.url)
         try:
-            data = self._tried(lambda: client.fetcher(self.url, self._version)(first, after))
+            data = self._tried(
+                lambda: client.fetcher(self.url, self._version, _patience())(first, after)
+            )
         except FileNotFoundError:
             self.check()  # Perhaps there is another version.
             raise
@@ -355,8 +357,15 @@ class CopiedObject:
             raise ConnectionError(
                 f"{self.url}: got {len(data)} of the {after - first} bytes from {first} on"
             )
-        with self._locked(), open(self.path, "r+b") as file:
-            os.pwrite(file.fileno(), data, first)
+        with self._locked(), _opened(self.path, os.O_RDWR) as file:
+            try:
+                if os.pwrite(file, data, first) < len(data):
+                    raise OSError("the disk is full")
+            except OSError as error:
+                what = f"its copy {self.path} cannot be written: {error}"
+                raise OSError(
+                    f"{self.url}: {what}; RLDS_CACHE_DIR may name another folder"
+                ) from error
             self.fetched[begin:end] = time.time_ns()
 
     def _check_since(self, fetched: float) -> None:
@@ -374,14 +383,15 @@ class CopiedObject:
           ChangedObjectError: It was written anew.
           OSError: The store does not answer.
         """
-        if self._tried(lambda: _found(self.url)).version != self._version:
+        found = self._tried(lambda: clients.within(_patience(), lambda: _found(self.url)))
+        if found.version != self._version:
             raise ChangedObjectError(f"{self.url}: it was replaced. Open the dataset again")
 
     def _tried(self, action: Callable[[], T]) -> T:
         """Does something that may fail at first."""
         for pause in (*_PAUSES, None):
             try:
-                return clients.within(_PATIENCE + _MOST_BYTES / _SLOWEST, action)
+                return action()
             except (FileNotFoundError, PermissionError):
                 raise
             except OSError as error:
@@ -395,26 +405,34 @@ class CopiedObject:
 
     def drop(self, begin: int, end: int) -> None:
         """Gives back the space of some blocks."""
-        with self._locked(), open(self.path, "r+b") as file:
+        with self._locked(), _opened(self.path, os.O_RDWR) as file:
             # First, so that whoever reads them sees it.
             self.fetched[begin:end] = self.begun[begin:end] = 0
             first, after = begin * _BLOCK, min(end * _BLOCK, self.size)
-            _punch(file.fileno(), first, after - first)
+            _punch(file, first, after - first)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Has the copy to itself: what is written is not dropped before it is said to be there."""
-        try:
-            file = open(self._blocks, "rb")  # noqa: SIM115 (closed below)
-        except FileNotFoundError as error:
-            what = (
-                "its copy here was removed, perhaps since it was replaced. Open the dataset again"
-            )
-            raise ChangedObjectError(f"{self.url}: {what}") from error
-        with file:
+        with contextlib.ExitStack() as stack:
+            try:
+                file = stack.enter_context(_opened(self._blocks, os.O_RDONLY))
+            except FileNotFoundError as error:
+                what = "its copy here was removed, perhaps since it was replaced"
+                raise ChangedObjectError(f"{self.url}: {what}. Open the dataset again") from error
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+
+@contextlib.contextmanager
+def _opened(path: str, flags: int) -> Iterator[int]:
+    """A descriptor: to make a file object of it takes as long as what is done with it."""
+    descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _make(path: str, size: int, *, reserve: bool = False) -> None:
@@ -447,6 +465,11 @@ def _punch(descriptor: int, begin: int, size: int) -> None:
         keep_size_and_punch = 3
         library.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
         library.fallocate(descriptor, keep_size_and_punch, begin, size)
+
+
+def _patience() -> float:
+    """How many seconds a request may take."""
+    return _PATIENCE + _MOST_BYTES / _SLOWEST
 
 
 def _found(url: str) -> clients.Found:

@@ -203,6 +203,17 @@ def test_errors_name_the_object_and_nothing_is_left_out(store, local, url, monke
         assert_equal(next(batches), wanted)
 
 
+def test_what_a_full_disk_did_not_take_is_not_read(store, local, url, monkeypatch):
+    feed = Feed(samples_of(url), 16, shuffle="global")
+    expected = Feed(samples_of(local), 16, shuffle="global")
+    with monkeypatch.context() as full:
+        write = os.pwrite
+        full.setattr(os, "pwrite", lambda file, data, at: write(file, data[: len(data) // 2], at))
+        with pytest.raises(SourceError, match=r"copies.* cannot be written: the disk is full"):
+            feed[0]
+    assert_equal(feed[0], expected[0])
+
+
 def test_an_object_that_is_gone_or_replaced_is_an_error(store, local, url, tmp_path):
     first = samples_of(url)
     name = f"{url}/random-train.tfrecord-00003"
