@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from rlds.feeds.compat.lerobot import LeRobotDatasetMetadata, statistics_of, text_of
+from rlds.feeds.compat.lerobot import LeRobotDatasetMetadata, statistics_of
+from rlds.sources.texts import as_text
 
 __all__ = ["ShardedSingleStepDataset", "StepData"]
 
@@ -191,7 +192,7 @@ class ShardedSingleStepDataset:
                 column = column.reshape(*places.shape, -1)[..., elements].astype(np.float32)
             elif kind == _LANGUAGE:
                 tasks = self._meta.tasks
-                texts = [text_of(tasks.get(row[0], row[0])) for row in column.tolist()]
+                texts = [as_text(tasks.get(row[0], row[0])) for row in column.tolist()]
             found[kind, key] = texts if kind == _LANGUAGE else column
         return found
 

@@ -26,10 +26,11 @@ import rlds
 from rlds.feeds.table import open as open_table
 from rlds.robotics.registry import find_meaning
 from rlds.sources.standardized import name_of
+from rlds.sources.texts import as_text
 from rlds.statistics import FieldStatistics
 from rlds_ecosystem import import_extra
 
-__all__ = ["LeRobotDataset", "LeRobotDatasetMetadata", "statistics_of", "text_of"]
+__all__ = ["LeRobotDataset", "LeRobotDatasetMetadata", "statistics_of"]
 
 _Dataset: Any = object
 with contextlib.suppress(ImportError):  # Without PyTorch, there is no DataLoader that asks for it.
@@ -186,7 +187,7 @@ class LeRobotDatasetMetadata:
         numbers = []
         for begin in range(0, len(steps), _BLOCK):
             batch = steps.batch(range(begin, min(begin + _BLOCK, len(steps))))
-            for row, text in enumerate(map(text_of, batch[_TASK])):
+            for row, text in enumerate(map(as_text, batch[_TASK])):
                 stored = int(batch[_TASK_INDEX][row]) if _TASK_INDEX in fields else len(texts)
                 numbers.append(texts.setdefault(text, stored))
         return {number: text for text, number in texts.items()}, np.array(numbers, np.int64)
@@ -356,13 +357,13 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         if times is None:
             times = steps / np.float32(self.meta._fps or 1)
         found[_TIMESTAMP] = torch.from_numpy(np.asarray(times, np.float32))
-        found["task"] = [text_of(text) for text in columns.get(_TASK, [b""] * len(numbers))]
+        found["task"] = [as_text(text) for text in columns.get(_TASK, [b""] * len(numbers))]
         return [{key: value[row] for key, value in found.items()} for row in range(len(numbers))]
 
     def _tensors(self, key: str, column: np.ndarray, is_video: bool) -> Any:
         torch = import_extra("torch")
         if column.dtype == object and self.meta.features[key]["dtype"] == "string":
-            return [text_of(text) for text in column]
+            return [as_text(text) for text in column]
         if key not in self.meta.camera_keys:
             kinds = {"f": np.float32, "i": np.int64, "u": np.int64}
             return torch.from_numpy(column.astype(kinds.get(column.dtype.kind, column.dtype)))
@@ -396,8 +397,3 @@ def statistics_of(field: FieldStatistics) -> dict[str, np.ndarray]:
     """Returns the statistics of a field, by the names that LeRobot and GR00T have for them."""
     found = {name: getattr(field, name) for name in _QUANTITIES}
     return found | {f"q{round(100 * q):02}": value for q, value in field.quantiles.items()}
-
-
-def text_of(text: Any) -> str:
-    """Returns a text, also where it is bytes."""
-    return text.decode() if isinstance(text, bytes) else str(text)

@@ -34,6 +34,7 @@ from rlds.feeds.table import Table
 from rlds.feeds.trajectories import Trajectory, map_episodes
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import RandomAccessSource
+from rlds.sources.texts import as_text
 from rlds_ecosystem.nests import at, leaves_at
 
 __all__ = ["DroidActionSpace", "DroidRldsDataset", "RLDSDataset"]
@@ -206,7 +207,7 @@ def _metadata(table: Table, path: str) -> list[str]:
     if column is None:
         episodes = map(table.episodes.peek, range(table.num_episodes))
         column = np.array([at(episode.metadata, path) for episode in episodes], object)
-    return [text.decode() if isinstance(text, bytes) else str(text) for text in column]
+    return [as_text(text) for text in column]
 
 
 def source_key(episodes: Episodes, number: int) -> str:

@@ -90,7 +90,9 @@ class BagSource(RandomAccessSource):
                 for name in FACTS:
                     setattr(self, name, str(sidecar.metadata.get(name, "")))
                 return
-        self.description = f"Steps of {len(self._recordings)} recordings of a robot."
+        count = len(self._recordings)
+        what = "a recording" if count == 1 else f"{count} recordings"
+        self.description = f"Steps of {what} of a robot."
         self._is_proposed = bag_config is None
         given = None if bag_config is None else BagConfig.of(bag_config)
         with source_errors(os.fspath(path)):
