@@ -9,10 +9,13 @@ metadata.json        what its author says about the whole, if anything
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from etils import epath
 
@@ -60,19 +63,29 @@ class DatasetFolder(Mapping[str, Split]):
     """
 
     def __init__(self, directory: epath.PathLike, *, decode_images: bool = True) -> None:
-        self.directory = find_folder(directory)
+        self.directory, self.info = _found(directory)
         self._decode_images = decode_images
-        self.info = read_json(self.directory / INFO_FILE)
         self.name = str(self.info.get("name", ""))
         self.config_name = str(self.info.get("configName", ""))
         self.version = str(self.info.get("version", ""))
         self.description = str(self.info.get("description", ""))
         self.citation = str(self.info.get("citation", ""))
         self.file_format = str(self.info.get("fileFormat") or "tfrecord")
-        has_metadata = (self.directory / METADATA_FILE).exists()
-        self.metadata = read_json(self.directory / METADATA_FILE) if has_metadata else {}
+        self.metadata: dict[str, Any] = {}
+        with contextlib.suppress(FileNotFoundError):
+            self.metadata = read_json(self.directory / METADATA_FILE)
+        self._make_splits()
+
+    def _make_splits(self) -> None:
         self._decoders: dict[tuple[str, ...] | None, ExampleDecoder] = {}
         self._splits = {split.name: split for split in _splits(self)}
+
+    def with_image_files(self) -> DatasetFolder:
+        """Returns the same, with the files of images in place of arrays; reads nothing again."""
+        folder = copy.copy(self)
+        folder._decode_images = False
+        folder._make_splits()
+        return folder
 
     @functools.cached_property
     def features(self) -> Features:
@@ -125,6 +138,16 @@ class DatasetFolder(Mapping[str, Split]):
 def open_folder(directory: epath.PathLike, *, decode_images: bool = True) -> DatasetFolder:
     """Opens a dataset that TFDS or this project has written; see `DatasetFolder`."""
     return DatasetFolder(directory, decode_images=decode_images)
+
+
+def _found(directory: epath.PathLike) -> tuple[epath.Path, dict[str, Any]]:
+    """The directory that has a dataset, and what its `INFO_FILE` says."""
+    here = stores.as_path(directory)
+    try:  # To look first whether it is there takes a request of a store.
+        return here, read_json(here / INFO_FILE)
+    except (FileNotFoundError, NotADirectoryError):
+        here = find_folder(here)
+        return here, read_json(here / INFO_FILE)
 
 
 def find_folder(directory: epath.PathLike) -> epath.Path:

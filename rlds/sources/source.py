@@ -583,10 +583,13 @@ def require_files(*paths: str | os.PathLike[str]) -> list[epath.Path]:
       FileNotFoundError: One does not.
     """
     files = [stores.as_path(path) for path in paths]
-    for file in files:
-        if not file.exists():
+    are_folders = stores.in_parallel(
+        lambda file: file.is_dir() if file.exists() else None, files, files[0] if files else ""
+    )
+    for file, is_folder in zip(files, are_folders):
+        if is_folder is None:
             raise FileNotFoundError(f"{os.fspath(file)!r} does not exist.")
-        if file.is_dir():
+        if is_folder:
             raise FileNotFoundError(f"{os.fspath(file)!r} is a directory, expected a file.")
         check_is_file(file)
     return files

@@ -8,6 +8,7 @@ of any kind are kept.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import os
@@ -106,7 +107,13 @@ class FolderSource(StoredSource, RandomAccessSource):
     def with_image_files(self) -> FolderSource:
         if not self._decode_images:
             return self
-        return FolderSource(self.directory, self._splits, decode_images=False)
+        source = copy.copy(self)
+        for name, value in vars(FolderSource).items():
+            if isinstance(value, functools.cached_property):
+                vars(source).pop(name, None)
+        source._folder, source._decode_images = self._folder.with_image_files(), False
+        source.video = "packets"
+        return source
 
     @classmethod
     @override
