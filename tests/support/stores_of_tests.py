@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import urllib.request
 
 import gcs_server
 import pytest
@@ -71,6 +72,10 @@ def running(client, folder):
             server = _MotoServer(moto.ThreadedMotoServer)
             stack.callback(server.set, down=True)
             set_state = server.set
+            # It may have what another one held before, in this process.
+            forget = f"http://127.0.0.1:{server.port}/moto-api/reset"
+            direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+            direct.open(urllib.request.Request(forget, method="POST"), timeout=10).close()
             environment = {
                 "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}",
                 "AWS_ACCESS_KEY_ID": "of tests",
