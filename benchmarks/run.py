@@ -274,6 +274,8 @@ def main() -> None:
         return
     num_rounds = options.rounds or (1 if options.quick else 5)
     results, num_failed = run(jobs, num_rounds, quick=options.quick)
+    if not any(found["contenders"] for found in results["jobs"]):
+        sys.exit("Nothing was measured.")
     print(page.tables(results))
     for found in results["jobs"] if options.only != [""] else ():
         ours, *others = (min(one["wall"]) for one in found["contenders"].values())
