@@ -85,6 +85,9 @@ def _close_all() -> None:
 def _disown_all() -> None:
     for recorder in list(_recorders):
         recorder.disown()
+    # A handler in Python may not get its turn: it waits for what the process waits for.
+    if signal.getsignal(signal.SIGTERM) is _exit:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 if hasattr(os, "register_at_fork"):  # Not on Windows, which does not fork.

@@ -140,6 +140,22 @@ def test_sigterm_in_the_middle_of_recording(tmp_path):
         assert reader.damage() == []
 
 
+def test_sigterm_ends_a_forked_process_whatever_it_waits_for(tmp_path):
+    code = """
+        logger = begin()
+        pid = os.fork()
+        if pid == 0:
+            os._exit(signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL)
+        assert os.waitpid(pid, 0)[1] == 0
+        play(logger)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+    """
+    ended = run(tmp_path, code)
+    assert (ended.returncode, ended.stderr) == (143, "")
+    assert lengths(tmp_path) == [10, 10]
+
+
 def test_sigterm_ends_a_process_while_it_is_forked(tmp_path):
     """An exception of a handler would be lost there, and the process would go on."""
     code = """
