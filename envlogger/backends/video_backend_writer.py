@@ -188,6 +188,7 @@ class VideoBackendWriter(BackendWriter):
         if self._is_of_parent:
             return
         self._arriving.put(None)
+        self._starter.join()
         self._thread.join()
         self._close_cameras()
         try:
