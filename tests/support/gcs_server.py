@@ -72,6 +72,13 @@ def make_certificates(folder):
     )
 
 
+def ask(url, data=None):
+    """What a server on this machine answers, to a POST if there are data."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, data, timeout=10) as answer:
+        return answer.read()
+
+
 class Control:
     """A server in another process.
 
@@ -106,9 +113,7 @@ class Control:
         return json.loads(self._ask())
 
     def _ask(self, data=None):
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"{self.url}/control", data, timeout=10) as answer:
-            return answer.read()
+        return ask(f"{self.url}/control", data)
 
     def close(self):
         """Ends the server."""

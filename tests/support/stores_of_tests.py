@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import urllib.request
 
 import gcs_server
 import pytest
@@ -73,9 +72,7 @@ def running(client, folder):
             stack.callback(server.set, down=True)
             set_state = server.set
             # It may have what another one held before, in this process.
-            forget = f"http://127.0.0.1:{server.port}/moto-api/reset"
-            direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-            direct.open(urllib.request.Request(forget, method="POST"), timeout=10).close()
+            gcs_server.ask(f"http://127.0.0.1:{server.port}/moto-api/reset", b"")
             environment = {
                 "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}",
                 "AWS_ACCESS_KEY_ID": "of tests",
