@@ -12,6 +12,10 @@ import numpy.typing as npt
 from rlds_ecosystem.columns import fits, known_field, missing
 
 __all__ = [
+    "BGR",
+    "KINDS",
+    "MEANING",
+    "DepthCodes",
     "Field",
     "Fields",
     "MismatchError",
@@ -22,6 +26,66 @@ __all__ = [
     "is_absent",
     "match_columns",
 ]
+
+
+BGR = ("blue", "green", "red")
+"""The `names` of images whose channels are in this order. Others are red, green, blue."""
+
+KINDS = ("absolute", "delta", "velocity", "scaled")
+"""The kinds of numbers: targets, changes, changes in a second, and a range mapped to [-1, 1]."""
+
+MEANING = ("unit", "names", "codes", "table", "kind")
+"""The attributes of a `Field` that give its values their meaning."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DepthCodes:
+    """The quantisation of depth as integers, as LeRobot stores depth in videos.
+
+    The codes 0 to `levels` stand for the depths `low` to `high`, in equal steps of the depth, or of
+    the logarithm of `depth + shift`.
+
+    Attributes:
+      low: The depth of code 0, in metres.
+      high: The depth of code `levels`, in metres.
+      shift: The offset under the logarithm, in metres.
+      is_log: Whether the steps are those of the logarithm.
+      levels: The largest code.
+    """
+
+    low: float
+    high: float
+    shift: float = 0.0
+    is_log: bool = False
+    levels: int = 4095
+
+    def __post_init__(self) -> None:
+        low, high = (bound + self.shift * self.is_log for bound in (self.low, self.high))
+        is_range = np.isfinite([low, high]).all() and low < high and self.levels > 0
+        if not is_range or (self.is_log and low <= 0):
+            raise ValueError(f"{self}: expected finite bounds, low < high and low + shift > 0")
+
+    def decode(self, codes: npt.ArrayLike) -> np.ndarray:
+        """Returns the depths in metres, float64, of the shape of the codes.
+
+        >>> DepthCodes(0.01, 10.0, 3.5, is_log=True).decode([0, 397, 4095]).round(2).tolist()
+        [0.01, 0.5, 10.0]
+        """
+        part = np.asarray(codes, np.float64) / self.levels
+        if not self.is_log:
+            return self.low + part * (self.high - self.low)
+        low, high = np.log(self.low + self.shift), np.log(self.high + self.shift)
+        return np.exp(low + part * (high - low)) - self.shift
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the attributes in the types of JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> DepthCodes:
+        """Reads what `to_json` returns; an error is one of the content."""
+        low, high, shift = (float(content[name]) for name in ("low", "high", "shift"))
+        return cls(low, high, shift, bool(content["is_log"]), int(content["levels"]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +99,11 @@ class Field:
         of a file, or the image itself. Empty for everything else.
       names: What the elements along the last dimension are, if that is known: the joints of a
         robot, say.
-      unit: The unit of the numbers, if it is known.
+      unit: The unit of the numbers, if it is known. Of codes, the unit of what they stand for.
       doc: What the field is, in a sentence.
+      codes: The quantisation, if the values are codes that stand for other numbers.
+      table: The name of the table of texts whose row numbers the values are, such as `"tasks"`.
+      kind: What numbers mean to the controller: one of `KINDS`, or empty if it is not known.
 
     >>> Field(np.float32, (3,), names=("x", "y", "z"), unit="m").dtype
     dtype('float32')
@@ -50,10 +117,30 @@ class Field:
     names: tuple[str, ...] | None = None
     unit: str | None = None
     doc: str = ""
+    codes: DepthCodes | None = None
+    table: str = ""
+    kind: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", np.dtype(self.dtype).newbyteorder("="))
         object.__setattr__(self, "shape", tuple(self.shape))
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """What gives the values their meaning, by attribute; only what is known."""
+        return {name: value for name in MEANING if (value := getattr(self, name))}
+
+    @property
+    def facts(self) -> list[str]:
+        """The meaning of the values, in words.
+
+        >>> Field(np.int64, table="tasks").facts
+        ['numbers of tasks']
+        """
+        codes = self.codes and f"codes of {self.codes.low:g} to {self.codes.high:g} m"
+        said = {"unit": f"in {self.unit}", "names": ", ".join(self.names or ()), "codes": codes}
+        said |= {"table": f"numbers of {self.table}", "kind": self.kind}
+        return [str(said[name]) for name in self.meaning]
 
     @property
     def is_text(self) -> bool:

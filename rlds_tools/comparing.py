@@ -16,7 +16,7 @@ from rlds.formats.tfds.source import FolderSource
 from rlds.sources.episode_fields import ORIGIN, fields_of
 from rlds.sources.episodes import as_values
 from rlds.sources.source import RandomAccessSource, SourceError, files_of
-from rlds_ecosystem.fields import Field, in_words
+from rlds_ecosystem.fields import MEANING, Field, in_words
 from rlds_ecosystem.nests import is_in, named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.texts import shorten
@@ -378,11 +378,11 @@ class _Comparison:
                 # A size that is declared in one alone may be that of all values in the other.
                 where = self.notes if _may_agree(*fields) else self.differences
                 where.append(Difference(f"field {path}", *words))
-        for about in ("names", "unit"):
+        for about in MEANING:
             self._look_at_words(about)
 
     def _look_at_words(self, about: str) -> None:
-        """Notes which fields have names of elements, or units, that the other dataset lacks."""
+        """Notes which fields have a meaning (names, units, codes) that the other dataset lacks."""
         said = [{p: getattr(field, about, None) for p, field in s.items()} for s in self._specs]
         changed = [path for path in said[0] if path in said[1] and said[0][path] != said[1][path]]
         if changed:

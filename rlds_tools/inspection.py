@@ -645,8 +645,7 @@ def _fields_of(fields: Mapping[str, Any]) -> Iterator[Field]:
             continue
         facts = [
             field.encoding.upper(),
-            f"in {field.unit}" if field.unit else "",
-            ", ".join(field.names or ()),
+            *field.facts,
             _first_sentence(field.doc, 60),
         ]
         dtype = "string" if field.is_text else field.column_dtype.name

@@ -13,7 +13,7 @@ from rlds.editing.changes import Change, as_field, for_steps
 from rlds.sources.episodes import as_values
 from rlds.sources.source import SourceEpisode
 from rlds.sources.texts import as_text, as_texts
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.fields import MEANING, Field
 
 __all__ = ["Unified", "unify"]
 
@@ -115,18 +115,19 @@ def _common(path: str, fields: Mapping[str, Any]) -> Any:
             if first != field:
                 raise ValueError(what)
             continue
-        for fact in ("unit", "names"):
+        for fact in MEANING:
             one, two = getattr(first, fact), getattr(field, fact)
             if one and two and one != two:
-                raise ValueError(f"{what}: the {fact} differ, {one} and {two}")
+                raise ValueError(f"{what}: {fact} differs, {one} and {two}")
+        if first.codes != field.codes:
+            raise ValueError(f"{what}: one holds codes, the other does not; decode the codes first")
         if first.shape != field.shape or first.is_text != field.is_text:
             raise ValueError(f"{what}: these cannot be one field; leave it out, or rename it")
         first = dataclasses.replace(
             first,
             dtype=_common_dtype(first, field, what),
             encoding=first.encoding if first.encoding == field.encoding else "",
-            names=first.names or field.names,
-            unit=first.unit or field.unit,
+            **{**field.meaning, **first.meaning},
         )
     return first
 

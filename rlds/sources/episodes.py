@@ -417,8 +417,7 @@ def _described(fields: Mapping[str, Any], indent: str) -> Iterator[str]:
         facts = [in_words(field)]
         if isinstance(field, Field):
             facts += [f"{field.encoding} files"] if field.encoding else []
-            facts += [f"in {field.unit}"] if field.unit else []
-            facts += [f"of {', '.join(field.names)}"] if field.names else []
+            facts += field.facts
             facts += [field.doc] if field.doc else []
         yield f"{indent}{name}: {'; '.join(facts)}"
 

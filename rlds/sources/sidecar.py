@@ -31,7 +31,7 @@ from rlds.sources.stored_features import as_features
 from rlds.sources.texts import as_texts
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import stack_values, step_flags
-from rlds_ecosystem.fields import Field, match_columns
+from rlds_ecosystem.fields import DepthCodes, Field, match_columns
 from rlds_ecosystem.nests import leaves_at, nest
 from tfds_files.columns import RaggedColumn
 from tfds_files.features import Dataset, Features, Image, images_as_bytes
@@ -566,14 +566,16 @@ def _decoded(column: np.ndarray, field: Field) -> np.ndarray:
 def field_json(field: Field) -> dict[str, Any]:
     """Returns a field in the types of JSON."""
     dtype = "str" if field.dtype == str else "bytes" if field.is_text else str(field.column_dtype)
-    said = {"encoding": field.encoding, "names": field.names, "unit": field.unit, "doc": field.doc}
+    said = {"encoding": field.encoding, **field.meaning, "doc": field.doc}
+    if field.codes is not None:
+        said["codes"] = field.codes.to_json()
     return {"dtype": dtype, "shape": field.shape, **{k: v for k, v in said.items() if v}}
 
 
 def field_from_json(content: Mapping[str, Any]) -> Field:
     """Reads what `field_json` returns; an error is one of the content."""
     kinds: Mapping[str, Any] = {"str": str, "bytes": bytes}
-    names = content.get("names")
+    names, codes = content.get("names"), content.get("codes")
     return Field(
         kinds.get(content["dtype"], content["dtype"]),
         tuple(None if size is None else int(size) for size in content["shape"]),
@@ -581,4 +583,7 @@ def field_from_json(content: Mapping[str, Any]) -> Field:
         names=None if names is None else tuple(map(str, names)),
         unit=content.get("unit"),
         doc=str(content.get("doc", "")),
+        codes=None if codes is None else DepthCodes.from_json(codes),
+        table=str(content.get("table", "")),
+        kind=str(content.get("kind", "")),
     )

@@ -107,7 +107,7 @@ class TfdsExport(Export):
         return {"decode_images": not any(encoding_of(field) for _, field in fields)}
 
     def _said_of_fields(self) -> dict[str, Any]:
-        """What features cannot say: names and units of elements, and which strings are texts."""
+        """What features cannot say: the meaning of values, and which strings are texts."""
         source = self.episodes.source
         fields = as_fields({rlds.STEPS: source.step_fields(), **source.episode_fields()})
         said = {
@@ -115,8 +115,7 @@ class TfdsExport(Export):
             for path, field in leaves_at(fields, None)
             if isinstance(field, Field)
             and (
-                field.names
-                or field.unit
+                field.meaning
                 or field.dtype == str
                 or (field.encoding and not path.startswith(f"{rlds.STEPS}/"))
             )

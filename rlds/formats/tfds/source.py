@@ -185,8 +185,7 @@ class FolderSource(StoredSource, RandomAccessSource):
         return dataclasses.replace(
             field,
             dtype=str if is_text else field.dtype,
-            names=names or field.names,
-            unit=said.unit or field.unit,
+            **{**said.meaning, "names": names or field.names, "unit": said.unit or field.unit},
         )
 
     def _as_texts(self, path: str, value: Any) -> Any:
