@@ -7,6 +7,8 @@ from unittest import mock
 
 import numpy as np
 
+_PACKAGE = "stable_baselines3.common.buffers"
+
 
 def buffer(steps=9, size=6, *, envs=2, done=(3,), timeout=(), dicts=False, optimize=False, seed=0):
     """The attributes of a buffer, and for each environment the transitions that were added.
@@ -73,14 +75,13 @@ def _named(module, name):
     return type(name, (), {"__module__": module, "__init__": lambda self, *arguments: None})
 
 
-def write(path, state=None, *, name="ReplayBuffer"):
+def write(path, state=None, *, name="ReplayBuffer", package=_PACKAGE):
     """Writes a pickle of the attributes of a buffer; returns its path."""
-    package = "stable_baselines3.common.buffers"
     made = _named(package, name)
     thing = made()
     vars(thing).update(buffer()[0] if state is None else state)
     members = {"torch": {"device": type(thing.device)}, package: {name: made}}
-    parents = {"stable_baselines3": {}, "stable_baselines3.common": {}}
+    parents = {package.split(".")[0]: {}, package.rpartition(".")[0]: {}}
     modules = {each: types.ModuleType(each) for each in (*parents, *members)}
     for each, found in members.items():
         vars(modules[each]).update(found)

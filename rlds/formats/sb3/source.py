@@ -5,8 +5,12 @@ is made. The buffer is a ring with a row for each time, for several environments
 
     observations, next_observations   the latter not with `optimize_memory_usage`
     actions, rewards                  of the transition from one to the other
-    dones, timeouts                   a done is a terminal state unless it is a timeout
+    dones, timeouts                   a done is a terminal state unless it is a timeout; without
+                                      `handle_timeout_termination`, no timeouts are stored
     pos, full                         the next row to be written, and whether the ring is full
+
+Its algorithms store actions of a `Box` scaled to [-1, 1]. Others, such as CleanRL's, store what the
+environment got in a buffer of the same class.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import functools
 import itertools
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -26,6 +30,7 @@ from rlds.alignment import append_row, from_sars
 from rlds.raw_files.input_files import changed
 from rlds.raw_files.restricted_pickle import Record, loads
 from rlds.raw_files.untrusted import source_errors
+from rlds.sources.conventions import warn_of_convention
 from rlds.sources.source import (
     ALL_ROWS,
     Origin,
@@ -41,8 +46,10 @@ from rlds_ecosystem.fields import Field
 __all__ = ["METADATA_KEY", "Sb3Source"]
 
 METADATA_KEY = "sb3"
-_BUFFERS = tuple(
-    f"stable_baselines3.common.buffers.{name}" for name in ("ReplayBuffer", "DictReplayBuffer")
+_COMMON, _HER = "stable_baselines3.common.buffers", "stable_baselines3.her"
+_BUFFERS = (
+    *(f"{_COMMON}.{name}ReplayBuffer" for name in ("", "Dict", "NStep")),
+    f"{_HER}.her_replay_buffer.HerReplayBuffer",
 )
 
 
@@ -55,8 +62,12 @@ _RECORDS = {
     name: functools.partial(_record_of, name)
     for name in (
         *_BUFFERS,
+        *(f"{_COMMON}.{name}" for name in ("RolloutBuffer", "DictRolloutBuffer")),
+        f"{_HER}.goal_selection_strategy.GoalSelectionStrategy",
+        "builtins.getattr",  # Of Python 3.11, for a strategy.
         *(
-            f"gymnasium.spaces.{place}"
+            f"{package}.spaces.{place}"
+            for package in ("gym", "gymnasium")
             for place in (
                 *("box.Box", "discrete.Discrete", "multi_discrete.MultiDiscrete"),
                 *("multi_binary.MultiBinary", "dict.Dict"),
@@ -69,6 +80,9 @@ _RECORDS = {
     )
 }
 _ARRAYS = ("actions", "rewards", "dones", "timeouts")
+_IS_AMBIGUOUS = "terminal_is_ambiguous"
+# How far rounding takes a scaled action out of [-1, 1].
+_ROUNDING = 1e-5
 
 
 class _Episode(NamedTuple):
@@ -95,20 +109,42 @@ class Sb3Source(RandomAccessSource):
     is said by `complete`. Beside the fields of RLDS, steps have `dones` and `timeouts`, and an
     episode the number of its `env`. Statistics of `VecNormalize` are in another file.
 
+    Where no timeouts are stored, each done is taken for a terminal state, and the episode has
+    `terminal_is_ambiguous`: whether it may have been a time limit.
+
     The buffer is in memory as a whole, as it is for Stable-Baselines3.
 
     Args:
       path: The file.
+      actions: "scaled": the actions are scaled to [-1, 1], as by the algorithms of
+        Stable-Baselines3; they become those that the environment got. "as_stored": they are not, as
+        by CleanRL. By default they are as stored, with a warning if they may be scaled.
+      time_limit: For buffers without timeouts, after how many transitions the environment cuts an
+        episode; 0 if it cuts none. By default this is not known, and there is a warning.
 
     Raises:
       FileNotFoundError: There is no such file.
       SourceError: It is no replay buffer, or damaged.
+      ValueError: The time limit is negative; or the actions are not scaled, as they are beyond
+        [-1, 1] or have no bounds.
     """
 
     description = "Episodes in a replay buffer of Stable-Baselines3."
     homepage = "https://stable-baselines3.readthedocs.io"
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        actions: Literal["scaled", "as_stored"] | None = None,
+        time_limit: int | None = None,
+    ) -> None:
+        if actions not in (None, "scaled", "as_stored"):
+            raise ValueError(f"actions: got {actions!r}, expected 'scaled' or 'as_stored'")
+        if time_limit is not None and time_limit < 0:
+            raise ValueError(f"time_limit: got {time_limit}, expected 0 or more")
+        self._options = {"actions": actions, "time_limit": time_limit}
+        self._time_limit = time_limit
         (self._file,) = require_files(path)
         self._version = stores.version_of(self._file)
         self._buffer: Mapping[str, Any] | None = None
@@ -116,6 +152,27 @@ class Sb3Source(RandomAccessSource):
             self._episodes = self._find_episodes()
             if not self._episodes:
                 raise self._error("there is no transition")
+            self._bounds = self._find_bounds()
+            may_be_scaled = self._may_be_scaled()
+        self._is_scaled = actions == "scaled"
+        if self._is_scaled and not may_be_scaled:
+            found = "are beyond [-1, 1]" if self._bounds else "have no bounds in the action space"
+            raise ValueError(f"actions: {self._file.name} has no scaled actions: they {found}")
+        if actions is None and may_be_scaled and not _are_unit(*self._bounds):
+            low, high = (bound.tolist() for bound in self._bounds)
+            warn_of_convention(
+                self._file,
+                f"all actions are in [-1, 1], but the action space is {low} to {high}. "
+                "Stable-Baselines3 stores scaled actions, others store them as they are. They are "
+                'read as stored: pass actions="scaled" or actions="as_stored"',
+            )
+        if time_limit is None and any(map(self._is_end_ambiguous, self._episodes)):
+            warn_of_convention(
+                self._file,
+                "no timeouts are stored (handle_timeout_termination=False), so that a done may be "
+                "a terminal state or a time limit. Each is taken for a terminal state: pass "
+                "time_limit=... in steps, or time_limit=0 if there is none",
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_buffer": None}
@@ -126,7 +183,8 @@ class Sb3Source(RandomAccessSource):
         if not os.fspath(path).endswith(".pkl"):
             return False
         with stores.open_binary(path) as file:
-            return b"stable_baselines3.common.buffers" in file.read(200)
+            begin = file.read(200)
+        return any(name.rpartition(".")[0].encode() in begin for name in _BUFFERS)
 
     def _error(self, what: str, field: str | None = None, row: int | None = None) -> SourceError:
         return SourceError(what, file=self._file, field=field, row=row)
@@ -138,7 +196,8 @@ class Sb3Source(RandomAccessSource):
                 raise changed(os.fspath(self._file))
             found = loads(self._file.read_bytes(), _RECORDS)
             if not isinstance(found, Record) or found.name not in _BUFFERS:
-                raise self._error("no replay buffer")
+                what = found.name if isinstance(found, Record) else type(found).__name__
+                raise self._error(f"a pickle of {what}, expected a replay buffer")
             self._buffer = self._checked(found.state)
         return self._buffer
 
@@ -185,6 +244,35 @@ class Sb3Source(RandomAccessSource):
                 begin = end
         return found
 
+    def _find_bounds(self) -> tuple[np.ndarray, ...]:
+        """Returns the lowest and the highest action of a bounded `Box`; nothing for others."""
+        state = self._read()
+        space = getattr(state.get("action_space"), "state", None)
+        bounds = [space.get(name) for name in ("low", "high")] if isinstance(space, dict) else []
+        flat = tuple(bound.reshape(-1) for bound in bounds if isinstance(bound, np.ndarray))
+        actions = state["actions"]
+        is_box = [bound.shape for bound in flat] == [actions.shape[2:]] * 2
+        is_box &= all(array.dtype.kind == "f" for array in (actions, *flat))
+        return flat if is_box and np.isfinite(flat).all() else ()
+
+    def _may_be_scaled(self) -> bool:
+        if not self._bounds:
+            return False
+        actions = self._read()["actions"]
+        parts = (actions[episode.rows, episode.env] for episode in self._episodes)
+        return all(bool(np.all(np.abs(part) <= 1 + _ROUNDING)) for part in parts)
+
+    @property
+    def _has_timeouts(self) -> bool:
+        return bool(self._read().get("handle_timeout_termination", True))
+
+    def _is_end_ambiguous(self, episode: _Episode) -> bool:
+        """Whether a time limit may have ended an episode, but is not stored."""
+        if self._has_timeouts or not episode.is_done or self._time_limit == 0:
+            return False
+        is_limit = self._time_limit in (None, len(episode.rows))
+        return is_limit or episode.is_cut
+
     @property
     def _knows_next(self) -> bool:
         return self._read().get("next_observations") is not None
@@ -216,18 +304,26 @@ class Sb3Source(RandomAccessSource):
         }
 
     def episode_fields(self) -> Mapping[str, Any]:
-        """Returns `env`, the number of the environment."""
-        return {"env": np.int64}
+        """Returns `env`, the number of the environment, and `terminal_is_ambiguous`."""
+        return {"env": np.int64, **({} if self._has_timeouts else {_IS_AMBIGUOUS: np.bool_})}
 
     def metadata(self) -> Mapping[str, Any]:
         """Returns what the buffer says of itself beside its rows."""
+        names = ("action_low", "action_high")
         return {
             METADATA_KEY: {
-                name: value
-                for name, value in self._read().items()
-                if isinstance(value, bool | int | float | str | None)
+                **{
+                    name: value
+                    for name, value in self._read().items()
+                    if isinstance(value, bool | int | float | str | None)
+                },
+                **{name: bound.tolist() for name, bound in zip(names, self._bounds)},
             }
         }
+
+    @override
+    def options(self) -> Mapping[str, Any]:
+        return self._options
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -272,8 +368,12 @@ class Sb3Source(RandomAccessSource):
         state, episode = self._read(), self._episodes[index]
         numbers, env = episode.rows, episode.env
         timeout = bool(state["timeouts"][numbers[-1], env])
+        is_ambiguous = self._is_end_ambiguous(episode)
+        timeout |= is_ambiguous and len(numbers) == self._time_limit
         terminal = episode.is_done and not timeout
         columns = {name: state[name][numbers, env] for name in _ARRAYS}
+        if self._is_scaled:
+            columns["actions"] = self._unscaled(columns["actions"])
         known = self._is_final_known(episode)
         parts = {name: part[numbers, env] for name, part in _parts(state["observations"]).items()}
         if known:
@@ -294,9 +394,17 @@ class Sb3Source(RandomAccessSource):
             truncated=not terminal,
             final_observation_known=known,
             complete=episode.is_done and not episode.is_cut,
-            metadata={"env": np.int64(env)},
+            metadata={
+                "env": np.int64(env),
+                **({} if self._has_timeouts else {_IS_AMBIGUOUS: np.bool_(is_ambiguous)}),
+            },
             counts={"transitions": len(numbers)},
         )
+
+    def _unscaled(self, actions: np.ndarray) -> np.ndarray:
+        """The actions that the environment got, computed as by Stable-Baselines3."""
+        low, high = self._bounds
+        return (low + 0.5 * (actions + 1.0) * (high - low)).astype(actions.dtype)
 
     def _final(self, episode: _Episode) -> dict[str, np.ndarray]:
         """The observation after the last transition."""
@@ -308,6 +416,10 @@ class Sb3Source(RandomAccessSource):
         following = (row + 1) % state["buffer_size"]
         parts = _parts(state["observations"])
         return {name: part[following, episode.env] for name, part in parts.items()}
+
+
+def _are_unit(low: np.ndarray, high: np.ndarray) -> bool:
+    return bool(np.all(low == -1) and np.all(high == 1))
 
 
 def _parts(observation: Any) -> dict[str, np.ndarray]:

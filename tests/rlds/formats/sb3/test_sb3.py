@@ -7,6 +7,7 @@ import foreign_readers
 import numpy as np
 import pytest
 import raw_sb3
+from gymnasium import spaces
 
 import rlds.sources
 import tfds_builders
@@ -72,6 +73,69 @@ def test_an_observation_that_does_not_follow_begins_an_episode(tmp_path):
     state["observations"][2] += 1
     lengths = [e.num_steps for e in rlds.sources.open(raw_sb3.write(tmp_path / "a.pkl", state))]
     assert lengths == [3, 4]
+
+
+def test_actions_that_may_be_scaled(tmp_path):
+    """SAC, TD3 and DDPG store `2 (a - low) / (high - low) - 1` for the action `a`."""
+    low, high = np.float32([-2, 0]), np.float32([2, 10])
+    taken = np.float32([[0.5, 2.5], [-1, 10], [-1.75, 7.5]])
+    state, _ = raw_sb3.buffer(3, envs=1, done=())
+    state |= {"actions": np.zeros((6, 1, 2), np.float32), "action_space": spaces.Box(low, high)}
+    state["actions"][:3, 0] = 2 * (taken - low) / (high - low) - 1
+    path = raw_sb3.write(tmp_path / "a.pkl", state)
+    read = Sb3Source(path, actions="scaled").read("train", 0).steps["action"]
+    np.testing.assert_allclose(read[:3], taken, atol=1e-6)
+    assert read.dtype == np.float32
+    with pytest.warns(
+        UserWarning, match=r"a\.pkl: all actions are in \[-1, 1\].*actions=\"scaled\""
+    ):
+        episodes = rlds.sources.open(path)
+    assert episodes.source.metadata()["sb3"]["action_high"] == [2, 10]
+    for stored in (episodes, rlds.sources.open(path, actions="as_stored")):
+        np.testing.assert_array_equal(stored[0].steps["action"][:3], state["actions"][:3, 0])
+    state["actions"][:3, 0] = taken  # As CleanRL stores them.
+    path = raw_sb3.write(tmp_path / "b.pkl", state)
+    np.testing.assert_array_equal(rlds.sources.open(path)[0].steps["action"][:3], taken)
+    with pytest.raises(
+        ValueError, match=r"b\.pkl has no scaled actions: they are beyond \[-1, 1\]"
+    ):
+        Sb3Source(path, actions="scaled")
+
+
+def test_ends_without_timeouts(tmp_path):
+    state, _ = raw_sb3.buffer(6, size=9, envs=1, done=(1, 5))
+    path = raw_sb3.write(tmp_path / "a.pkl", {**state, "handle_timeout_termination": False})
+    with pytest.warns(UserWarning, match=r"no timeouts are stored .*time_limit="):
+        assumed = rlds.sources.open(path)
+    for episodes, terminal, ambiguous in (
+        (assumed, [True, True], [True, True]),
+        (rlds.sources.open(path, time_limit=4), [True, False], [False, True]),
+        (rlds.sources.open(path, time_limit=0), [True, True], [False, False]),
+    ):
+        assert [bool(e.steps["is_terminal"][-1]) for e in episodes] == terminal
+        assert [not e.truncated for e in episodes] == terminal
+        assert [bool(e.metadata["terminal_is_ambiguous"]) for e in episodes] == ambiguous
+
+
+@pytest.mark.parametrize(
+    ("package", "name"),
+    [
+        ("stable_baselines3.common.buffers", "NStepReplayBuffer"),
+        ("stable_baselines3.her.her_replay_buffer", "HerReplayBuffer"),
+    ],
+)
+def test_buffers_of_other_classes(tmp_path, package, name):
+    """They store single transitions, as their base classes do."""
+    state, added = raw_sb3.buffer(5, done=(1,), dicts=name[0] == "H")
+    state["infos"] = np.array([[{} for _ in range(2)] for _ in range(6)])
+    path = raw_sb3.write(tmp_path / "a.pkl", state, name=name, package=package)
+    episodes = rlds.sources.open(path)
+    assert [episode.num_steps for episode in episodes] == [3, 4, 6]
+    for row, expected in zip(episodes[1].steps["reward"], added[0][2:]):
+        assert row == expected["rewards"]
+    path = raw_sb3.write(tmp_path / "b.pkl", state, name="RolloutBuffer")
+    with pytest.raises(SourceError, match="RolloutBuffer, expected a replay buffer"):
+        rlds.sources.open(path)
 
 
 def test_the_random_generator_of_a_space_is_passed_over(tmp_path):
