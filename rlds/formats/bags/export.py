@@ -22,7 +22,7 @@ from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip
 from rlds.video.encoding import stream_packets
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.fields import BGR, Field
 from rlds_ecosystem.nests import leaves_at, root_of
 from rlds_ecosystem.video_codec import Video
 
@@ -155,7 +155,8 @@ def _type_of(field: Any) -> str:
     if field.is_text:
         return "std_msgs/msg/String" if field.dtype == str and not field.shape else ""
     kind = _TYPES.get(field.column_dtype.name, "")
-    if field.column_dtype == np.uint8 and len(field.shape) == 3 and field.shape[2] in (1, 3, 4):
+    channels = {"uint8": (1, 3, 4), "uint16": (1,)}.get(field.column_dtype.name, ())
+    if len(field.shape) == 3 and field.shape[2] in channels:
         return "sensor_msgs/msg/Image"
     if not kind or (kind == _BOOL and field.shape):
         return ""
@@ -201,11 +202,11 @@ class _Topic:
             if isinstance(value, bytes):
                 data = np.frombuffer(value, np.uint8)
                 return types["sensor_msgs/msg/CompressedImage"](header, field.encoding, data)
-            name = {1: "mono8", 3: "rgb8", 4: "rgba8"}.get(value.shape[2], "")
-            if value.dtype == np.uint16 and value.shape[2] == 1:
-                name = "mono16"
-            if not name or value.dtype not in (np.uint8, np.uint16):
-                raise ValueError(f"{self._path}: an image of {value.dtype} {value.shape}")
+            name = {1: "mono8", 3: "rgb8", 4: "rgba8"}[value.shape[2]]
+            if value.dtype == np.uint16:  # REP 118 of ROS has an encoding for depth in millimetres.
+                name = "16UC1" if field.unit == "mm" else "mono16"
+            elif field.names == BGR:
+                name = "bgr8"
             height, width = value.shape[:2]
             data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
             return types["sensor_msgs/msg/Image"](

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import os
+import struct
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -17,7 +18,10 @@ __all__ = ["MAGIC", "attachment", "messages", "metadata"]
 MAGIC = b"\x89MCAP0\r\n"
 
 # The code of a record and its length come before its content.
-_HEAD_SIZE = 9
+_HEAD = struct.Struct("<BQ")
+_HEAD_SIZE = _HEAD.size
+# What has messages, or is needed for them.
+_WANTED = ("SCHEMA", "CHANNEL", "MESSAGE", "CHUNK")
 # The library takes all others for none.
 _COMPRESSIONS = ("", "none", "zstd", "lz4")
 
@@ -69,7 +73,10 @@ def messages(
 
 
 def _records(file: _File, summary: Any, flaws: Flaws, begin: int, end: int) -> Iterator[Any]:
-    """Yields what has the messages between two log times: of an indexed file, no other chunks."""
+    """Yields what has the messages between two log times: of an indexed file, no other chunks.
+
+    Messages may be outside chunks, too: between those that are indexed, all records are looked at.
+    """
     if summary is None or not summary.chunk_indexes or not summary.channels:
         yield from _all_records(file, flaws)
         return
@@ -77,10 +84,38 @@ def _records(file: _File, summary: Any, flaws: Flaws, begin: int, end: int) -> I
     yield from summary.schemas.values()
     yield from summary.channels.values()
     chunks = {index.chunk_start_offset: index for index in summary.chunk_indexes}
-    for _, index in sorted(chunks.items()):
+    place = len(MAGIC)
+    for offset, index in sorted(chunks.items()):
+        yield from _records_between(file, flaws, place, offset)
+        place = max(place, offset + index.chunk_length + index.message_index_length)
         if index.message_start_time < end and index.message_end_time >= begin:
-            file.seek(index.chunk_start_offset + _HEAD_SIZE)
+            file.seek(offset + _HEAD_SIZE)
             yield chunk.read(stream.ReadDataStream(file))
+    yield from _records_between(file, flaws, place, file.size)
+
+
+def _records_between(file: _File, flaws: Flaws, place: int, end: int) -> Iterator[Any]:
+    """Yields the records between two places that have messages, or what those need."""
+    kinds = import_extra("mcap.records")
+    stream = import_extra("mcap.data_stream").ReadDataStream(file)
+    codes = import_extra("mcap.opcode").Opcode
+    wanted = {code: getattr(kinds, code.name.title()) for code in codes if code.name in _WANTED}
+    try:
+        while place < end:
+            file.seek(place)
+            code, size = _HEAD.unpack(file.read(_HEAD_SIZE))
+            if code in (codes.DATA_END, codes.FOOTER):
+                return
+            place += _HEAD_SIZE + size
+            if place > end:
+                raise ValueError(f"a record of {size} bytes reaches over byte {end}")
+            if code in wanted:
+                more = (size,) if code == codes.MESSAGE else ()
+                yield wanted[code].read(stream, *more)
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        flaws.damages.append((0, LAST_TIME, f"records outside chunks: {error!r}"))
 
 
 def _all_records(file: _File, flaws: Flaws) -> Iterator[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -203,13 +204,19 @@ def _useful(fields: Iterable[FieldOf], seen: _Topic) -> Iterator[Picked]:
     for field in fields:
         try:
             picked = picked_of(field, seen.channel, seen.data)
+            what = f"images of {picked.field.doc!r} are not decoded; the path 'data' has the bytes"
         except Exception as error:
             if not is_damage(error):
                 raise
-            continue
-        size = math.prod(size or 0 for size in picked.field.shape)
-        if picked.kind in ("image", "video") or (picked.kind == "numbers" and size <= 1024):
+            picked, what = None, str(error)
+        size = math.prod(size or 0 for size in picked.field.shape) if picked else 0
+        if picked and (
+            picked.kind in ("image", "video") or (picked.kind == "numbers" and size <= 1024)
+        ):
             yield picked
+        elif _kind_of(seen).endswith(("Image", "Video")):
+            what = f"{field.topic} is left out: {what}. Pass a bag_config to have it"
+            warnings.warn(what, stacklevel=2)
 
 
 def _fields_of(topic: str, seen: _Topic) -> list[FieldOf]:
@@ -218,8 +225,7 @@ def _fields_of(topic: str, seen: _Topic) -> list[FieldOf]:
     while len(parts) > 1 and parts[-1] in _OF_IMAGES:
         parts.pop()
     name = _legible("_".join(parts))
-    kind = plain_type(seen.channel.type).rpartition("/")[2].rpartition(".")[2]
-    if "Image" in kind or "Video" in kind:
+    if any(word in _kind_of(seen) for word in ("Image", "Video")):
         return [FieldOf(f"{rlds.OBSERVATION}/images/{name}", topic)]
     root = rlds.ACTION if _is_action(topic) else rlds.OBSERVATION
     try:
@@ -232,11 +238,16 @@ def _fields_of(topic: str, seen: _Topic) -> list[FieldOf]:
         return []
     beside = ("header", "timestamp", "layout")
     found = list(_numeric({k: v for k, v in message.items() if k not in beside}, ""))
-    if kind == "JointState" and root == rlds.ACTION:
+    if _kind_of(seen) == "JointState" and root == rlds.ACTION:
         found = found[:1]
     if len(found) == 1:
         return [FieldOf(f"{root}/{name}", topic, found[0])]
     return [FieldOf(f"{root}/{name}/{_legible(path)}", topic, path) for path in found]
+
+
+def _kind_of(seen: _Topic) -> str:
+    """Returns the name of the type of messages, without its package."""
+    return plain_type(seen.channel.type).rpartition("/")[2].rpartition(".")[2]
 
 
 def _numeric(message: Mapping[str, Any], path: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode, SourceError
 from rlds.video.encoding import clip_of
 from rlds.video.fields import clip_values
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.fields import BGR, Field
 
 __all__ = ["EPISODE_ATTACHMENT", "RATE", "RLDS_RECORD", "StoredEpisodes", "sidecar_in"]
 
@@ -107,7 +107,7 @@ def _taker(channel: Channel, field: Field) -> Any:
     """Returns what takes the value of a field out of the bytes of its messages."""
     decode = decoder(channel)
     if channel.type.startswith("sensor_msgs/"):
-        return lambda data: _image(channel, decode(data))
+        return lambda data: _image(channel, decode(data), field)
     if channel.type.startswith("foxglove_msgs/"):
         return lambda data: bytes(decode(data)["data"])
     shape = tuple(map(int, field.shape))  # type: ignore[arg-type]
@@ -116,10 +116,12 @@ def _taker(channel: Channel, field: Field) -> Any:
     return lambda data: np.array(decode(data)["data"]).reshape(shape)
 
 
-def _image(channel: Channel, message: Any) -> Any:
+def _image(channel: Channel, message: Any, field: Field) -> Any:
     if channel.type.endswith("CompressedImage"):
         return bytes(message["data"])
-    return np.array(pick(FieldOf("x", channel.topic), channel, message).value(message))
+    image = np.array(pick(FieldOf("x", channel.topic), channel, message).value(message))
+    is_swapped = field.names == BGR and message["encoding"] == "bgr8"
+    return image[..., ::-1] if is_swapped else image
 
 
 def _column(rows: Mapping[int, Any], field: Field) -> Any:

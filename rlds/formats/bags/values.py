@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from rlds.formats.bags.messages import Channel
 from rlds.raw_files.jpeg_images import jpeg_shape
 from rlds.raw_files.png_images import is_png, png_shape
 from rlds_ecosystem.fields import Field
+from tfds_files import Image, decode_image
 
 __all__ = ["NotThereError", "Picked", "at_path", "header_stamp", "pick"]
 
@@ -32,8 +34,11 @@ _PIXELS: Mapping[str, tuple[str, int, bool]] = {
     **{"16uc1": ("u2", 1, False), "16sc1": ("i2", 1, False), "32fc1": ("f4", 1, False)},
     **{"rgb16": ("u2", 3, False), "bgr16": ("u2", 3, True), "32fc3": ("f4", 3, False)},
 }
-# Before the PNG file in an image of compressed depth: how it was quantised.
-_DEPTH_HEADER = 12
+# Before the file in an image of compressed depth: its kind, and A and B. Where depths are floats,
+# its values are codes, and a depth is A / (code - B).
+_DEPTH_HEADER = struct.Struct("<iff")
+# The units of depths by encoding: REP 118 of ROS.
+_DEPTH_UNITS = {"16uc1": "mm", "32fc1": "m"}
 
 
 class NotThereError(ValueError):
@@ -252,7 +257,12 @@ def _compressed(config: FieldOf, path: str, image: Any, is_json: bool) -> Picked
         name = str(image["format"]).lower()
         field = Field(bytes, doc="hevc" if name in ("h265", "hevc") else name)
         return Picked(field, config, lambda m: _content(at_path(m, path), is_json), "video")
-    skipped = _DEPTH_HEADER if is_png(data[_DEPTH_HEADER:]) and not is_png(data) else 0
+    skipped, unit = 0, None
+    if is_png(data[_DEPTH_HEADER.size :]) and not is_png(data):
+        skipped, encoding = _DEPTH_HEADER.size, _depth_encoding(image)
+        if encoding == "32fc1":
+            return _depths(config, path, image, is_json)
+        unit = config.unit or _DEPTH_UNITS.get(encoding)
 
     def value(message: Any) -> bytes:
         found = _content(at_path(message, path), is_json)[skipped:]
@@ -263,7 +273,7 @@ def _compressed(config: FieldOf, path: str, image: Any, is_json: bool) -> Picked
     data = data[skipped:]
     if is_png(data):
         shape, dtype = png_shape(data)
-        return Picked(Field(dtype, shape, encoding="png"), config, value, "image")
+        return Picked(Field(dtype, shape, encoding="png", unit=unit), config, value, "image")
     if data[:2] == b"\xff\xd8":
         # Some recorders leave bytes after the end of the image; its header is all that is needed.
         size = jpeg_shape(data if data.endswith(b"\xff\xd9") else data + b"\xff\xd9")
@@ -272,12 +282,46 @@ def _compressed(config: FieldOf, path: str, image: Any, is_json: bool) -> Picked
     return Picked(Field(bytes, doc=str(image["format"])), config, value, "bytes")
 
 
+def _depth_encoding(image: Any) -> str:
+    """Returns the encoding of depths before they were compressed, which the format begins with."""
+    name = str(image["format"]).partition(";")[0].strip().lower()
+    if _PIXELS.get(name, ("", 0, False))[:2] not in (("u2", 1), ("f4", 1)):
+        raise ValueError(
+            f"compressed depth of the format {image['format']!r}, expected one that begins with "
+            "16UC1 or 32FC1, so that it is known whether values are depths; use the path 'data' "
+            "for the bytes"
+        )
+    return name
+
+
+def _depths(config: FieldOf, path: str, image: Any, is_json: bool) -> Picked:
+    """Returns how depths are taken out of codes of their inverses; 0 stands for no depth."""
+
+    def depths(image: Any) -> np.ndarray:
+        data = _content(image, is_json)
+        if not data:
+            raise NotThereError("it is empty")
+        if (encoding := _depth_encoding(image)) != "32fc1":
+            raise ValueError(f"compressed depth of {encoding}, expected 32fc1 as in the first")
+        _, one, zero = np.float32(_DEPTH_HEADER.unpack_from(data))
+        file = data[_DEPTH_HEADER.size :]
+        shape, _ = png_shape(file)
+        codes = decode_image(file, Image(shape=shape, dtype=np.uint16))
+        made = np.full(shape, np.nan, np.float32)
+        return np.divide(one, codes.astype(np.float32) - zero, out=made, where=codes > 0)
+
+    field = Field(np.float32, depths(image).shape, unit=config.unit or "m")
+    return Picked(field, config, lambda message: depths(at_path(message, path)), "image")
+
+
 def _raw(config: FieldOf, path: str, image: Any, is_json: bool) -> Picked:
     def value(message: Any) -> np.ndarray:
         return _pixels(at_path(message, path), is_json)
 
-    found = _pixels(image, is_json)
-    return Picked(Field(found.dtype, found.shape), config, value, "image")
+    found, encoding = _pixels(image, is_json), str(image["encoding"]).lower()
+    is_depth = "depth" in config.topic.lower()
+    unit = config.unit or (_DEPTH_UNITS.get(encoding) if is_depth else None)
+    return Picked(Field(found.dtype, found.shape, unit=unit), config, value, "image")
 
 
 def _pixels(image: Any, is_json: bool) -> np.ndarray:

@@ -8,6 +8,7 @@ from clip_source import TOP, WRIST, ClipSource, pixels
 from mcap.reader import make_reader
 from mcap_ros2.decoder import DecoderFactory
 from pictured_robot import PicturedRobot, psnr
+from robot_source import RobotSource
 
 import rlds.sources
 from rlds.sources.episodes import Episodes
@@ -15,6 +16,7 @@ from rlds.sources.exporting import differences, export
 from rlds.sources.video_frames import with_frames
 from rlds.video.encoding import encoded
 from rlds.video.fields import clip_values
+from rlds_ecosystem.fields import BGR, Field
 from rlds_ecosystem.nests import leaves_at
 from rlds_ecosystem.video_codec import FrameDecoder, Video
 
@@ -48,6 +50,35 @@ def test_numbers_text_and_arrays_of_pixels(tmp_path):
             assert bytes(it.data) == image.tobytes()
     with pytest.raises(ValueError, match="rate: got 0"):
         export(path, "mcap", tmp_path / "more", rate=0)
+
+
+def test_images_that_are_arrays(tmp_path):
+    """Their messages have the encodings of ROS: of depth, and of blue before red."""
+
+    class Robot(RobotSource):
+        def step_fields(self):
+            fields = super().step_fields()
+            fields["observation"]["camera"] = Field(np.uint8, (6, 8, 3), names=BGR)
+            fields["gray"] = Field(np.uint16, (6, 8, 1))
+            return fields
+
+        def read(self, *args):
+            episode = super().read(*args)
+            episode.steps["gray"] = episode.steps["observation"]["depth"] + 1
+            return episode
+
+    made = export(Robot((3,)), "mcap", tmp_path / "made")
+    (wanted,), (again,) = Episodes(Robot((3,))), rlds.sources.open(made.path)
+    assert list(differences(wanted, again)) == []
+    found = topics_of(tmp_path / "made" / "episode_000000.mcap")
+    for path, name in {
+        "observation/depth": "16UC1",
+        "gray": "mono16",
+        "observation/camera": "bgr8",
+    }.items():
+        (_, message), *_ = found[f"/{path}"]
+        assert (message.encoding, message.step) == (name, 8 * (3 if name == "bgr8" else 2))
+        assert bytes(message.data) == dict(leaves_at(wanted.steps, None))[path][0].tobytes()
 
 
 def test_files_of_images(tmp_path):

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import raw_bags
 import videos
+from mcap.reader import NonSeekingReader
+from mcap.writer import CompressionType, Writer
 from raw_bags import BEGIN, CAMERA, COMMANDS, CONFIG, JOINTS, MARKERS, SECOND
 
 import rlds.sources
@@ -22,6 +24,7 @@ from rlds.formats.bags.videos import clip_of
 from rlds.sources import SourceError
 from rlds.sources.exporting import differences
 from rlds.video.decoding import ClipReader
+from tfds_files.png import encode_png
 
 POSITIONS = FieldOf("observation/joints", JOINTS, "position")
 
@@ -350,6 +353,55 @@ def test_raw_images_and_vectors_of_parts(tmp_path):
     assert steps["raw"][0] == bytes(raw_bags.store().serialize_cdr(pose, pose.__msgtype__))
 
 
+def test_depth(tmp_path):
+    """In metres where image_transport and REP 118 of ROS are, in millimetres elsewhere."""
+    truth = np.array([[0.5, 1, 2], [3, 8, np.inf]], np.float32)
+
+    def inverse(quality, code=None):  # As it is written: each message has numbers of its own.
+        one = np.float32(quality * (quality + 1))
+        zero = 1 - one / np.float32(10)
+        codes = np.where(truth < 10, one / truth + zero, 0).astype(np.uint16)
+        with np.errstate(divide="ignore"):
+            read = np.where(codes > 0, one / (codes.astype(np.float32) - zero), np.float32(np.nan))
+        return struct.pack("<iff", 0, one, zero) + encode_png(codes[..., None]), read
+
+    sent = [inverse(quality) for quality in (100, 50)]
+    codes = np.arange(6, dtype=np.uint16).reshape(2, 3, 1) + 500
+    plain = bytes(12) + encode_png(codes)
+    rows = []
+    for number, (data, _) in enumerate(sent):
+        time = BEGIN + number * SECOND
+        rows.append(("/tick", time, raw_bags.command([number])))
+        for topic, content, name in (
+            ("/inverse", data, "32FC1; compressedDepth"),
+            ("/plain", plain, "16UC1; compressedDepth png"),
+            ("/rvl", bytes(20), "16UC1; compressedDepth rvl"),
+            ("/odd", plain, "compressedDepth"),
+        ):
+            rows.append((topic, time, raw_bags.compressed(time, content, name)))
+        rows.append(("/depth", time, raw_bags.image(time, truth[..., None], "32FC1")))
+        rows.append(("/heat", time, raw_bags.image(time, codes, "16UC1")))
+        rows.append(("/bayer", time, raw_bags.image(time, codes, "bayer_rggb16")))
+    path = raw_bags.write_mcap(tmp_path / "a.mcap", rows)
+    with pytest.warns(UserWarning, match=r" is left out: .*the path 'data'") as warned:
+        episodes = rlds.sources.open(path)
+    topics = [str(it.message).split()[0] for it in warned]
+    assert topics == ["/bayer", "/odd", "/rvl"]
+    fields = episodes.spec["steps"]["observation"]["images"]
+    assert {name: field.unit for name, field in fields.items()} == {
+        **{"inverse": "m", "plain": "mm", "depth": "m", "heat": None}
+    }
+    images = episodes.columns(0)["observation"]["images"]
+    for row, (_, wanted) in enumerate(sent):
+        np.testing.assert_array_equal(images["inverse"][row, ..., 0], wanted)
+        np.testing.assert_allclose(wanted[truth < 10], truth[truth < 10], rtol=0.02)
+    np.testing.assert_array_equal(images["plain"][0], codes)
+    np.testing.assert_array_equal(images["depth"][0, ..., 0], truth)
+    odd = BagConfig(Clock("/tick"), (FieldOf("x", "/odd"),))
+    with pytest.raises(SourceError, match="'compressedDepth', expected one that begins with 16UC1"):
+        rlds.sources.open(path, bag_config=odd)
+
+
 def test_json_and_protobuf(tmp_path):
     stamp = {"sec": 5, "nsec": 7}
     picture = base64.b64encode(raw_bags.png(9)).decode()
@@ -479,6 +531,39 @@ def test_values_that_are_not_in_the_database(tmp_path, trick):
         database.commit()
     with pytest.raises(SourceError, match=r"bag\.db3"):
         rlds.sources.open(bag, format="rosbag", bag_config=CONFIG)[0]
+
+
+def test_messages_outside_chunks(tmp_path):
+    """All are read, as by mcap's own reader, whether the file says how many there are or not."""
+
+    def write(path, **options):
+        with path.open("wb") as file:
+            writer = Writer(file, chunk_size=200, compression=CompressionType.NONE, **options)
+            writer.start()
+            builder, writer._Writer__chunk_builder = writer._Writer__chunk_builder, None
+            channel = writer.register_channel(JOINTS, "json", 0)
+            for number in range(20):  # Some come before all chunks, between them, and after them.
+                writer._Writer__chunk_builder = None if number in (0, 1, 9, 19) else builder
+                time = BEGIN + number * SECOND
+                writer.add_message(channel, time, b'{"position": %d}' % number, time)
+            writer._Writer__chunk_builder = builder
+            writer.finish()
+        return path
+
+    for name, options in {"a": {}, "b": {"use_statistics": False}}.items():
+        path = write(tmp_path / f"{name}.mcap", **options)
+        with path.open("rb") as file:
+            assert len(list(NonSeekingReader(file).iter_messages())) == 20
+        (episode,) = rlds.sources.open(path)
+        assert episode.steps["observation"]["joint_states"].tolist() == [*range(20)]
+        assert episode.complete
+    content = path.read_bytes()
+    at = content.index(b'{"position": 9}') - 31  # Its length, which reaches over the next chunk.
+    path.write_bytes(content[: at + 1] + struct.pack("<Q", 1 << 40) + content[at + 9 :])
+    with pytest.raises(SourceError, match=r"records outside chunks: .*reaches over"):
+        rlds.sources.open(path)[0]
+    (episode,) = rlds.sources.open(path, damaged_chunks="leave_out")
+    assert (episode.complete, episode.num_steps) == (False, 19)
 
 
 def test_a_damaged_chunk(tmp_path):
