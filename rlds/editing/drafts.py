@@ -12,14 +12,16 @@ import numpy as np
 
 from rlds.editing.changes import Change, Filled, Renamed
 from rlds.editing.edited import EditedSource, Part, Rows, fields_of, source_of
-from rlds.editing.unifying import unify
+from rlds.editing.stated import DATASET_METADATA, Policy, merged
+from rlds.editing.unifying import Unified, unify
 from rlds.sources.episodes import Episodes
 from rlds.sources.lineage import digest_of_rows, free_name
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.queries import check_repeatable
 from rlds.sources.rates import rate_in
-from rlds.sources.source import SourceEpisode
+from rlds.sources.source import FACTS, SourceEpisode
 from rlds_ecosystem import stores
+from rlds_ecosystem.fields import Field
 
 __all__ = ["Draft", "state_of"]
 
@@ -198,6 +200,7 @@ class Draft:
         fills: Mapping[str, Any],
         *,
         drops_missing: bool,
+        metadata: Policy,
     ) -> None:
         """Adds the episodes of other datasets; see `rlds.editing.Merge`."""
         if self._changes or self.is_split or len(self.parts) > 1:
@@ -208,7 +211,10 @@ class Draft:
             name = os.fspath(path)
             datasets[free_name(name, datasets)] = _with_files(open_episodes(path, "all"))
         _check_rates(datasets)
-        _check_environments(datasets)
+        known = {name: each.metadata for name, each in datasets.items()}
+        stated = merged({**known, first: self.metadata}, metadata)
+        self.metadata, self.notes = _without_counts(stated.metadata), [*self.notes, *stated.notes]
+        self.facts = {**_joined_facts(datasets), **self.facts}
         fields: dict[str, Mapping[str, Any]] = {}
         renamed: dict[str, list[Change]] = {name: [] for name in datasets}
         for name, episodes in datasets.items():
@@ -217,12 +223,19 @@ class Draft:
                 renamed[name].append(Renamed(fields[name], old, new))
                 fields[name] = renamed[name][-1].fields
         unified = unify(fields, fills, drops_missing=drops_missing)
+        added: list[Change | None] = [None] * len(datasets)
+        if stated.own:
+            before = unified[0].fields
+            path = free_name(DATASET_METADATA, before, "{}_{}")
+            after = {**before, path: Field(str, doc="The metadata of its dataset, in JSON.")}
+            added = [Unified(before, after, {path: json.dumps(each)}) for each in stated.own]
         prefixes = _prefixes(datasets)
         self.notes += [f"keys of {name} begin with {p!r}" for name, p in prefixes.items() if p]
-        for (name, episodes), change in zip(datasets.items(), unified):
-            self.parts[name] = Part(episodes, [*renamed[name], change], prefixes[name])
+        for (name, episodes), change, more in zip(datasets.items(), unified, added):
+            changes = [*renamed[name], change, *([more] if more else [])]
+            self.parts[name] = Part(episodes, changes, prefixes[name])
             self.notes += [f"{name}: {note}" for note in change.notes]
-        self.fields = unified[0].fields
+        self.fields = changes[-1].fields
         self._extend([episodes for name, episodes in datasets.items() if name != first])
 
     @property
@@ -297,20 +310,14 @@ def _check_rates(datasets: Mapping[str, Episodes]) -> None:
         raise ValueError(f"merge: the numbers of steps in a second differ: {said}")
 
 
-def _check_environments(datasets: Mapping[str, Episodes]) -> None:
-    """Checks that datasets that say which environment they are of, as Minari's, say the same."""
-    known: dict[str, Any] = {}
-    for name, episodes in datasets.items():
-        said = episodes.metadata.get("minari", {}).get("env_spec")
-        spec = json.loads(said) if isinstance(said, str) else said
-        if isinstance(spec, Mapping):
-            known[name] = {key: it for key, it in spec.items() if key != "max_episode_steps"}
-    for name, spec in known.items():
-        first, other = next(iter(known.items()))
-        if spec != other:
-            key = min(key for key in {*spec, *other} if spec.get(key) != other.get(key))
-            what = f"{other.get(key)!r} in {first}, {spec.get(key)!r} in {name}"
-            raise ValueError(f"merge: the environments differ in {key}: {what}")
+def _joined_facts(datasets: Mapping[str, Episodes]) -> dict[str, str]:
+    """The descriptions and citations of all datasets; licenses are compared by themselves."""
+    facts = {}
+    for name in FACTS:
+        found = [getattr(episodes.source, name) for episodes in datasets.values()]
+        if name != "license":
+            facts[name] = "\n".join(dict.fromkeys(filter(None, found)))
+    return facts
 
 
 def _prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:

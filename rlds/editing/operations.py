@@ -12,13 +12,14 @@ import importlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from typing_extensions import override
 
 from rlds.editing.changes import Added, Dropped, Filled, Renamed
 from rlds.editing.drafts import Draft
+from rlds.editing.stated import Policy
 from rlds.sources import lineage
 from rlds.sources.source import FACTS, SourceEpisode
 from rlds_ecosystem.names import what_there_is
@@ -319,6 +320,13 @@ class Split(Operation):
         return found
 
 
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "missing": ("error", "drop"),
+    "duplicates": ("error", "keep", "drop"),
+    "metadata": get_args(Policy),
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Merge(Operation):
     """Adds the episodes of other datasets, of the same or of other formats, behind those there are.
@@ -333,6 +341,9 @@ class Merge(Operation):
       duplicates: What becomes of episodes that have the same steps as one of another dataset:
         "drop" leaves the later one out, "keep" keeps both. So does "error", unless the two are in
         different splits.
+      metadata: What becomes of metadata that differs and gives the rows their meaning, such as the
+        arguments of an environment: "error"; "first" states that of the first dataset of all;
+        "episodes" keeps each in a field of its episodes, `dataset_metadata`, as JSON.
     """
 
     do = "merge"
@@ -341,18 +352,20 @@ class Merge(Operation):
     fills: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     missing: Literal["error", "drop"] = "error"
     duplicates: Literal["error", "keep", "drop"] = "error"
+    metadata: Policy = "error"
 
     @override
     def apply(self, draft: Draft) -> None:
         if isinstance(self.paths, str | os.PathLike):
             raise ValueError(f"merge: got {os.fspath(self.paths)!r}, expected a list of datasets")
-        if self.missing not in ("error", "drop"):
-            raise ValueError(f"merge: missing: got {self.missing!r}, expected 'error' or 'drop'")
-        if self.duplicates not in ("error", "keep", "drop"):
-            expected = "'error', 'keep' or 'drop'"
-            raise ValueError(f"merge: duplicates: got {self.duplicates!r}, expected {expected}")
+        for name, known in _CHOICES.items():
+            if (given := getattr(self, name)) not in known:
+                raise ValueError(f"merge: {name}: got {given!r}, expected one of {known}")
         draft.duplicates = self.duplicates
-        draft.merge(self.paths, self.fields, self.fills, drops_missing=self.missing == "drop")
+        drops = self.missing == "drop"
+        draft.merge(
+            self.paths, self.fields, self.fills, drops_missing=drops, metadata=self.metadata
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -41,12 +41,19 @@ class Format:
       export: The class that writes it, in the same form; empty if there is none.
       signs: Patterns of names, such as `*.h5`. Data of the format has a file or a folder of such a
         name, at the path or below it. Without signs, it may have any names.
+      counted: Patterns of places in the metadata of its data, such as `lerobot/info/total_*`:
+        counts and other facts about files, which mean nothing for the values of rows.
+      provenance: Patterns of those that tell where data comes from, such as its author.
+      by_file: Places with an entry for each file, by its name.
     """
 
     name: str
     target: str
     export: str = ""
     signs: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()
+    provenance: tuple[str, ...] = ()
+    by_file: tuple[str, ...] = ()
 
     def load(self) -> type[Source]:
         """Returns the class that reads it."""
@@ -104,7 +111,57 @@ class Format:
 
 def _own(name: str, folder: str, reader: str, writer: str = "", signs: str = "") -> Format:
     place = f"rlds.formats.{folder}."
-    return Format(name, place + reader, place + writer if writer else "", tuple(signs.split()))
+    stated = {key: tuple(text.split()) for key, text in _STATED.get(name, {}).items()}
+    return Format(
+        name, place + reader, place + writer if writer else "", tuple(signs.split()), **stated
+    )
+
+
+# Which metadata of a format is about its files, or about where they come from; see `Format`.
+_STATED: Mapping[str, Mapping[str, str]] = {
+    "aloha": {"counted": "aloha/attribute_names"},
+    "atari_dqn_replay": {"counted": "checkpoints/*"},
+    "calvin": {"counted": "calvin/*/scene_info* calvin/*/statistics.yaml"},
+    "d3rlpy": {"counted": "d3rlpy/columns/* d3rlpy/version"},
+    "d4rl": {
+        "counted": "d4rl/file d4rl/boundary d4rl/rows_with_*",
+        "provenance": "d4rl/dataset d4rl/url d4rl/algorithm d4rl/iteration d4rl/reference_* hdf5/*",
+    },
+    "d4rl_pybullet": {"counted": "d4rl_pybullet/file", "provenance": "d4rl_pybullet/time_limit"},
+    "imitation": {"counted": "imitation/info/features/* imitation/state/*"},
+    "lerobot": {
+        "counted": "lerobot/info/codebase_version lerobot/info/total_* lerobot/info/splits/* "
+        "lerobot/info/*_size* lerobot/info/data_path lerobot/info/video_path "
+        "lerobot/info/features/*/dtype lerobot/info/features/*/shape "
+        "lerobot/info/features/*/names* lerobot/info/features/*/info/video.* "
+        "lerobot/info/features/*/info/has_audio lerobot/tasks* lerobot/schemas/* lerobot/fields/* "
+        "lerobot/left_out lerobot/files/*stats*",
+    },
+    "maniskill": {
+        "counted": "maniskill/file maniskill/attribute_names "
+        "maniskill/json/env_info/max_episode_steps",
+        "provenance": "maniskill/json/commit_info/* maniskill/json/source_*",
+    },
+    "mcap": {"counted": "mcap/recordings mcap/config_is"},
+    "minari": {
+        "counted": "minari/total_* minari/data_format minari/dataset_size minari/dataset_id "
+        "minari/minari_version minari/rlds/lineage/* minari/rlds/conversion/* "
+        "minari/env_spec/max_episode_steps",
+        "provenance": "minari/author* minari/code_permalink minari/algorithm_name "
+        "minari/description minari/requirements*",
+    },
+    "ogbench": {"counted": "ogbench/arrays/*"},
+    "robomimic": {
+        "counted": "robomimic/files/*/demos robomimic/files/*/masks* robomimic/files/*/others/* "
+        "robomimic/files/*/attributes/total",
+        "provenance": "robomimic/files/*/attributes/date robomimic/files/*/attributes/time",
+        "by_file": "robomimic/files",
+    },
+    "rosbag": {"counted": "rosbag/recordings rosbag/config_is"},
+    "sb3": {"counted": "sb3/buffer_size sb3/pos sb3/full"},
+    "zarr": {"counted": "zarr/images/*"},
+    "rlu_atari": {"counted": "raw_files/*"},  # And all other data of RL Unplugged.
+}
 
 
 _HDF5 = "*.h5 *.hdf5"

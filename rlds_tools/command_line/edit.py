@@ -38,6 +38,12 @@ Examples:
     type=click.Choice(["keep", "drop"]),
     help="What becomes of episodes that two datasets have; an error, if in different splits.",
 )
+@click.option(
+    "--metadata",
+    type=click.Choice(["first", "episodes"]),
+    help="What becomes of metadata in which datasets differ, such as arguments of an environment: "
+    "that of the first, or each kept with its episodes; an error otherwise.",
+)
 @click.option("--delete", multiple=True, metavar="CONDITION", help="Leave out these episodes.")
 @click.option("--keep", multiple=True, metavar="CONDITION", help="Leave out all other episodes.")
 @click.option(

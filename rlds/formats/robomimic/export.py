@@ -29,6 +29,7 @@ from rlds_ecosystem.nests import Paths, at, conflicts, leaves_at, root_of
 __all__ = ["RobomimicExport"]
 
 _ACTIONS, _OBS, _REWARDS, _DONES = "actions", "obs", "rewards", "dones"
+_ENVIRONMENT = "env_args"
 _NO_ENVIRONMENT: Mapping[str, Any] = {"env_name": "", "type": 2, "env_kwargs": {}}
 # The fields that have places first.
 _OF_RLDS = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD)
@@ -70,6 +71,12 @@ class RobomimicExport(Hdf5EpisodesExport):
     ) -> None:
         self._env_args, self._compression = env_args, compression
         super().__init__(episodes)
+        if len(found := self._stated(_ENVIRONMENT)) > 1 and env_args is None:
+            raise ValueError(
+                f"the files have {len(found)} unlike {_ENVIRONMENT}, and the new one has place for "
+                f"one. Pass {_ENVIRONMENT}=... for all of it (--to-option on the command line), or "
+                "export each file by itself"
+            )
 
     @override
     def find_places(self) -> dict[str, str]:
@@ -147,16 +154,19 @@ class RobomimicExport(Hdf5EpisodesExport):
             for mask, names in masks.items():
                 file[f"mask/{mask}"] = np.array(names, "S")
 
+    def _stated(self, name: str) -> list[str]:
+        """Returns the texts that files have as an attribute, without repetition."""
+        found = [it.get("attributes", {}) for it in self.metadata.get("files", {}).values()]
+        return [*dict.fromkeys(attributes[name] for attributes in found if name in attributes)]
+
     def _common_attributes(self) -> dict[str, str]:
-        """Returns the attributes that all files had, and the environment."""
-        found = [file["attributes"] for file in self.metadata.get("files", {}).values()]
-        texts = {
-            name: text
-            for name, text in (found[0] if found else {}).items()
-            if name not in _COUNTS and all(other.get(name) == text for other in found)
-        }
-        if self._env_args is not None or "env_args" not in texts:
-            texts["env_args"] = json.dumps(dict(self._env_args or _NO_ENVIRONMENT))
+        """Returns the attributes in which no files differ, and the environment."""
+        files = self.metadata.get("files", {}).values()
+        names = dict.fromkeys(name for it in files for name in it.get("attributes", {}))
+        found = {name: self._stated(name) for name in names if name not in _COUNTS}
+        texts = {name: values[0] for name, values in found.items() if len(values) == 1}
+        if self._env_args is not None or _ENVIRONMENT not in texts:
+            texts[_ENVIRONMENT] = json.dumps(dict(self._env_args or _NO_ENVIRONMENT))
         return texts
 
     def _masks_of(self, episode: SourceEpisode, index: int) -> list[str]:

@@ -1,0 +1,165 @@
+"""Metadata of merged datasets: equal in all of them, kept with the episodes, or an error."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+from rlds.sources.registry import formats
+from rlds_ecosystem.nests import Paths, put
+from rlds_ecosystem.texts import shorten
+
+__all__ = ["DATASET_METADATA", "Policy", "Stated", "merged"]
+
+DATASET_METADATA = "dataset_metadata"
+"""The field of episodes that keeps, in JSON, the metadata in which merged datasets differ."""
+
+Policy: TypeAlias = Literal["error", "first", "episodes"]
+
+# Keys of nested dicts; a dataset, the keys of a value in its metadata, and the value.
+_Keys: TypeAlias = tuple[str, ...]
+_Found: TypeAlias = tuple[str, _Keys, Any]
+
+# Metadata that conversions and edits make anew.
+_MADE_ANEW = ("conversion/*", "lineage/*")
+_LONGEST = 60
+
+
+@dataclasses.dataclass(frozen=True)
+class Stated:
+    """The metadata of a merged dataset.
+
+    Attributes:
+      metadata: The metadata of the whole.
+      own: For each dataset, the metadata in which it differs; empty if none is kept.
+      notes: The differences that are no error, in words.
+    """
+
+    metadata: dict[str, Any]
+    own: Sequence[dict[str, Any]]
+    notes: Sequence[str]
+
+
+def merged(datasets: Mapping[str, Mapping[str, Any]], policy: Policy) -> Stated:
+    """Returns the metadata of a dataset that is merged of several.
+
+    Counts and other facts about files are those of the first dataset: exports make them anew. Names
+    of authors and the like are left out where they differ. All else gives the rows their meaning,
+    such as the arguments of an environment, and has to be equal.
+
+    Args:
+      datasets: The metadata of each, by its name.
+      policy: The treatment of other differences: an "error", the value of the "first" dataset for
+        all episodes, or the value of each dataset kept with its "episodes".
+
+    Raises:
+      ValueError: They differ; says where and what to do.
+    """
+    rules, first = _Rules(), next(iter(datasets))
+    whole: dict[str, Any] = {}
+    own: dict[str, dict[str, Any]] = {name: {} for name in datasets}
+    notes: list[str] = []
+    alike = rules.alike(datasets)
+    for place, found in alike.items():
+        what, kept = rules.difference(place, found, alike), found
+        if what and policy == "episodes":
+            kept = []
+            for name, keys, value in found:
+                put(own[name], keys, value)
+            notes.append(f"{what}; kept with the episodes, in {DATASET_METADATA}")
+        elif what and rules.is_provenance(place):
+            kept = []
+            notes.append(f"{what}; left out")
+        elif what and policy == "first":
+            kept = [each for each in found if each[0] == first]
+            notes.append(f"{what}; the first dataset's is stated of all")
+        elif what:
+            raise ValueError(
+                f"merge: the metadata differs in {what}. Keep each with the episodes of its "
+                "dataset (metadata='episodes', --metadata episodes), or state that of the first "
+                "dataset of all (metadata='first', --metadata first)"
+            )
+        else:
+            missing = [name for name in datasets if name not in {each for each, *_ in found}]
+            if missing and not rules.is_counted(place):
+                notes.append(f"{place}: not in {', '.join(missing)}; stated of all")
+        for _, keys, value in reversed(kept):
+            put(whole, keys, value)
+    return Stated(whole, [*own.values()] if any(own.values()) else [], notes)
+
+
+class _Rules:
+    """The rules of all formats for comparing metadata, see `rlds.sources.registry.Format`."""
+
+    def __init__(self) -> None:
+        known = formats().values()
+        self._counted = _matcher([*_MADE_ANEW, *(name for it in known for name in it.counted)])
+        self._provenance = _matcher([name for it in known for name in it.provenance])
+        self._by_file = {tuple(name.split("/")) for it in known for name in it.by_file}
+
+    def alike(self, datasets: Mapping[str, Mapping[str, Any]]) -> Paths[list[_Found]]:
+        """Returns the values that have to be equal, by their place.
+
+        What is stated of single files has one place for all files.
+        """
+        found: Paths[list[_Found]] = Paths()
+        for name, said in datasets.items():
+            for keys, value in _leaves(said):
+                is_of_file = len(keys) > 2 and keys[:2] in self._by_file
+                place = "/".join((*keys[:2], "*", *keys[3:]) if is_of_file else keys)
+                found[place] = [*found.get(place, ()), (name, keys, value)]
+        return found
+
+    def is_counted(self, place: str) -> bool:
+        """Whether it is a count, or another fact about files."""
+        return self._counted.fullmatch(place) is not None
+
+    def is_provenance(self, place: str) -> bool:
+        """Whether it tells where data comes from, and nothing of what values mean."""
+        return self._provenance.fullmatch(place) is not None
+
+    def difference(self, place: str, found: Sequence[_Found], alike: Paths[Any]) -> str:
+        """Returns where values differ, in words; empty if only in what is counted."""
+        (first, _, value), *others = found
+        if self.is_counted(place):
+            return ""
+        parts = place.split("/")
+        if place in alike.parents or any(
+            "/".join(parts[:n]) in alike for n in range(1, len(parts))
+        ):
+            return f"{place}: a value in one, a group in another"
+        for name, _, other in others:
+            sides = dict(_leaves(_parsed(value))), dict(_leaves(_parsed(other)))
+            for keys in {**sides[0], **sides[1]} if value != other else ():
+                where, values = "/".join((place, *keys)), [side.get(keys) for side in sides]
+                if values[0] != values[1] and not self.is_counted(where):
+                    one, two = (shorten(json.dumps(each), _LONGEST) for each in values)
+                    return f"{where}: {one} in {first}, {two} in {name}"
+        return ""
+
+
+def _matcher(patterns: Sequence[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(fnmatch.translate, patterns)))
+
+
+def _leaves(value: Any, above: _Keys = ()) -> Iterator[tuple[_Keys, Any]]:
+    """Yields the values that are in dicts, with their keys; an empty dict counts as a value."""
+    if isinstance(value, Mapping) and value:
+        for name, child in value.items():
+            yield from _leaves(child, (*above, str(name)))
+    else:
+        yield above, value
+
+
+def _parsed(value: Any) -> Any:
+    """A value, or what it is as JSON if it is a text of a dict."""
+    if isinstance(value, str) and value.lstrip()[:1] == "{":
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
