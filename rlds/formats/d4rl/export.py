@@ -24,8 +24,9 @@ from rlds.formats.d4rl.rows import (
     REWARDS,
     TERMINALS,
     TIMEOUTS,
+    VECTORS,
 )
-from rlds.formats.hdf5_sidecar import Hdf5SidecarWriter, append_rows
+from rlds.formats.hdf5_sidecar import HiddenSidecarWriter, append_rows
 from rlds.raw_files.hdf5_values import decode_value, write_attributes
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import (
@@ -52,7 +53,8 @@ class D4rlExport(Export):
     The observation and the action are one array each; other numbers of steps are arrays in `infos`,
     but for those that D4RL has elsewhere. `terminals` and `timeouts` mark the last rows, unless the
     episodes came from D4RL, where they may be elsewhere, too. `next_observations` are there if the
-    final observation of every episode is known. What D4RL has no place for is in the group `rlds`.
+    final observation of every episode is known. What D4RL has no place for is in attributes of the
+    group `rlds`: D4RL reads every array of a file.
 
     Episodes that came from D4RL are written in the order of their file, with its constants, such as
     the weights of the policy, and its attributes.
@@ -124,7 +126,7 @@ class D4rlExport(Export):
     def write(self, path: Path) -> None:
         order = self.order_of_origin() if self._came_from_here else None
         with import_extra("h5py").File(path, "x") as file:
-            sidecar = Hdf5SidecarWriter(file, self._sidecar)
+            sidecar = HiddenSidecarWriter(file, self._sidecar)
             ends: list[int] = []
             all_known = True
             for stored in self.each(order):
@@ -135,7 +137,8 @@ class D4rlExport(Export):
                 sidecar.add(episode)
                 ends.append(len(file[OBSERVATIONS]))
                 all_known &= episode.final_observation_known
-            file[EPISODE_ENDS] = np.array(ends, np.int64)
+            sidecar.write(EPISODE_ENDS, np.array(ends, np.int64))
+            sidecar.finish()
             if not all_known and NEXT_OBSERVATIONS not in self._arrays:
                 file.pop(NEXT_OBSERVATIONS, None)
             self._write_others(file)
@@ -169,8 +172,9 @@ class D4rlExport(Export):
         number = episode.num_steps - episode.final_observation_known
         for name, path in self._arrays.items():
             # Observations have an axis after that of rows.
-            is_scalar = name == OBSERVATIONS and columns[path].ndim == 1
-            yield name, _as_vectors(columns[path]) if is_scalar else columns[path]
+            is_vector = name == OBSERVATIONS or name in self._recorded.get(VECTORS, ())
+            is_vector &= columns[path].ndim == 1
+            yield name, _as_vectors(columns[path]) if is_vector else columns[path]
         if REWARDS not in self._arrays:
             yield REWARDS, np.zeros(number, np.float32)
         is_terminal = bool(episode.steps[rlds.IS_TERMINAL][-1])

@@ -13,7 +13,7 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.formats.hdf5_sidecar import SIDECAR_GROUP, read_hdf5_sidecar
+from rlds.formats.hdf5_sidecar import SIDECAR_GROUP, read_hdf5_sidecar, read_numbers
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_values import encode_value, read_attributes
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
@@ -41,6 +41,7 @@ __all__ = [
     "SCALARS",
     "TERMINALS",
     "TIMEOUTS",
+    "VECTORS",
     "Contents",
     "RowReader",
     "RowsSource",
@@ -63,10 +64,12 @@ FIELDS = {
 SCALARS = (REWARDS, TERMINALS, TIMEOUTS)
 # What each file has, of D4RL and of d4rl-pybullet.
 _REQUIRED = (OBSERVATIONS, ACTIONS, REWARDS, TERMINALS)
+# d3rlpy 1 has arrays of the same names, and this one.
+_EPISODE_TERMINALS = "episode_terminals"
 # Windows into the arrays, which D4RL has for files that are too large to load.
 _VIRTUAL = "virtual"
 # Under this name, the metadata of a dataset has what a file has beside its rows.
-METADATA_KEY = "hdf5"
+METADATA_KEY, VECTORS = "hdf5", "vectors"
 # The rows after the last one of each episode, in a file that an export wrote.
 EPISODE_ENDS = f"{SIDECAR_GROUP}/rows"
 
@@ -88,7 +91,8 @@ def ranks_of(path: str | os.PathLike[str]) -> tuple[int, int]:
     (found,) = require_files(path)
     hdf5 = Hdf5File(found)
     with hdf5.read() as file:
-        if not all(hdf5.has(file, name) for name in _REQUIRED):
+        has_all = all(hdf5.has(file, name) for name in _REQUIRED)
+        if not has_all or hdf5.has(file, _EPISODE_TERMINALS):
             return 0, 0
         rewards, terminals = (len(hdf5.array(file, name).shape or ()) for name in _REQUIRED[2:])
         return rewards, terminals
@@ -104,16 +108,19 @@ class Contents:
         vectors of one.
       constants: The other arrays, with their values in the types of JSON.
       attributes: The attributes of arrays and groups, likewise.
+      vectors: The arrays of one number per row that have the shape (N, 1).
     """
 
     num_rows: int
     arrays: Mapping[str, Field]
     constants: Mapping[str, Any]
     attributes: Mapping[str, Any]
+    vectors: Sequence[str]
 
     def metadata(self) -> dict[str, Any]:
         """Returns what is no row, for the metadata of a dataset."""
-        return {METADATA_KEY: {"constants": self.constants, "attributes": self.attributes}}
+        found = {"constants": self.constants, "attributes": self.attributes}
+        return {METADATA_KEY: found | ({VECTORS: self.vectors} if self.vectors else {})}
 
 
 def read_contents(hdf5: Hdf5File, file: Any) -> Contents:
@@ -137,6 +144,7 @@ def read_contents(hdf5: Hdf5File, file: Any) -> Contents:
     arrays: dict[str, Field] = {}
     constants: dict[str, Any] = {}
     attributes: dict[str, Any] = {}
+    vectors = []
     for path, item in _items(hdf5, file):
         if found := read_attributes(hdf5, item, path):
             attributes[path] = found
@@ -144,11 +152,12 @@ def read_contents(hdf5: Hdf5File, file: Any) -> Contents:
             continue
         if item.shape and item.shape[0] == num_rows and not is_in(path, METADATA):
             arrays[path] = _field_of(hdf5, path, item)
+            vectors += [path] if path in SCALARS and item.ndim == 2 else []
         elif path in FIELDS or path in SCALARS or is_in(path, INFOS):
             raise hdf5.error(f"shape {item.shape}, but there are {num_rows} observations", path)
         else:
             constants[path] = _constant(hdf5, path, item)
-    return Contents(num_rows, arrays, constants, attributes)
+    return Contents(num_rows, arrays, constants, attributes, vectors)
 
 
 def _items(hdf5: Hdf5File, file: Any) -> Iterator[tuple[str, Any]]:
@@ -327,7 +336,7 @@ class RowsSource(RandomAccessSource):
         with self._file.read(field=EPISODE_ENDS) as file:
             if not self._file.has(file, SIDECAR_GROUP):
                 return False
-            ends = np.asarray(self._file.array(file, EPISODE_ENDS)[()], np.int64)
+            ends = np.asarray(read_numbers(self._file, file, EPISODE_ENDS), np.int64)
             is_right = ends.ndim == 1 and len(ends) and np.all(np.diff(ends, prepend=0) > 0)
             if not is_right or ends[-1] != self._contents.num_rows:
                 raise self._file.error("not the rows at which episodes end", EPISODE_ENDS)

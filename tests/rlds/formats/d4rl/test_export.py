@@ -31,8 +31,6 @@ def assert_same_values(path, expected):
         found.pop("next_observations", None)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
-        if name in ("rewards", "terminals", "timeouts"):
-            value = value.reshape(found[name].shape)
         np.testing.assert_array_equal(found[name], value, strict=True, err_msg=name)
 
 
@@ -78,6 +76,45 @@ def test_unusual_values_come_back(tmp_path):
         file["observations"].attrs["unit"] = np.bytes_("m")
     made = rlds.sources.export(path, "d4rl", tmp_path / "made.hdf5").path
     assert_same_values(made, path)
+
+
+def test_readers_that_take_row_i_of_every_array_read_exports(tmp_path):
+    """As `get_dataset` of D4RL collects arrays, and `sequence_dataset` divides them."""
+    arrays = {
+        **raw_d4rl.transitions((4, 5), 3, 2),
+        "terminals": raw_d4rl.flags(9, 3),
+        "timeouts": raw_d4rl.flags(9, 8),
+    }
+    plain = raw_d4rl.write(tmp_path / "hopper.hdf5", arrays)
+    (other := tmp_path / "npz").mkdir()
+    for number in range(3):  # Its rest is in more than one block.
+        steps = {"observation": np.eye(4)[:3], "action": np.ones((2, 1)), "notes": np.eye(100)}
+        np.savez(other / f"{number}.npz", **steps, first=np.full(20_000, number))
+    for path, length in ((plain, 9), (other, 6)):
+        made = rlds.sources.export(path, "d4rl", tmp_path / f"{path.name}.made.hdf5").path
+        found = {}
+        with h5py.File(made) as file:
+            file.visititems(
+                lambda name, item, found=found: (
+                    found.update({name: item[:]}) if isinstance(item, h5py.Dataset) else None
+                )
+            )
+        rows = [{name: values[row] for name, values in found.items()} for row in range(length)]
+        assert {len(values) for values in found.values()} == {length}
+        assert all(np.shape(row["rewards"]) == () for row in rows)
+        for one, two in zip(rlds.sources.open(path), rlds.sources.open(made), strict=True):
+            assert not [*differences(one, two)]
+
+
+def test_exports_whose_sidecar_is_in_arrays_are_read(tmp_path):
+    path = raw_d4rl.write_family(tmp_path, "hopper_medium_replay-v2")
+    made = rlds.sources.export(path, "d4rl", tmp_path / "made.hdf5").path
+    with h5py.File(made, "a") as file:
+        blocks = {name: [*group.values()] for name, group in file.pop("rlds").items()}
+        for name, groups in blocks.items():
+            file[f"rlds/{name}"] = np.concatenate([group.attrs["block"] for group in groups])
+    for one, two in zip(rlds.sources.open(path), rlds.sources.open(made), strict=True):
+        assert not [*differences(one, two)]
 
 
 @pytest.mark.slow
