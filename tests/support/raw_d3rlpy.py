@@ -1,4 +1,4 @@
-"""Small datasets as d3rlpy 2 dumps them."""
+"""Small datasets as d3rlpy dumps them."""
 
 import h5py
 import numpy as np
@@ -18,6 +18,19 @@ def episode(index, *, parts=0, discrete=False):
         "rewards": rng.random((length, 1), np.float32),
         "terminated": np.bool_(terminated),
     }
+
+
+def write_first_version(path, *, terminals=(3,), ends=(3, 7, 11), rows=12, discrete=False):
+    """Writes a file of d3rlpy 1, whose values count the rows; returns its path."""
+    numbers = np.arange(rows, dtype=np.float32)
+    with h5py.File(path, "w") as file:
+        file["observations"] = np.stack([numbers, -numbers], axis=1)
+        file["actions"] = np.arange(rows) % 4 if discrete else numbers[:, None] / 2
+        file["rewards"] = numbers / 10
+        for name, rows_of_flag in (("terminals", terminals), ("episode_terminals", ends)):
+            file[name] = np.isin(np.arange(rows), rows_of_flag).astype(np.float32)
+        file["discrete_action"], file["version"] = discrete, "1.0"
+    return path
 
 
 def write(path, **options):

@@ -1,9 +1,13 @@
-"""The datasets of d3rlpy 2 (https://d3rlpy.readthedocs.io), read without d3rlpy.
+"""The datasets of d3rlpy (https://d3rlpy.readthedocs.io), read without d3rlpy.
 
-An HDF5 file has `<column>_<i>` for each episode, and `<column>_<i>_<j>` for the parts of tuples.
-All columns have as many rows as the episode has observations; `terminated` is one bool. In an
-episode that did not end in a terminal state, the last row is no transition: its observation is the
-final one, and its action and reward mean nothing.
+An HDF5 file of d3rlpy 2 has `<column>_<i>` for each episode, and `<column>_<i>_<j>` for the parts
+of tuples. All columns have as many rows as the episode has observations; `terminated` is one bool.
+In an episode that did not end in a terminal state, the last row is no transition: its observation
+is the final one, and its action and reward mean nothing.
+
+A file of d3rlpy 1 has the rows of all episodes, one after the other, in `observations`, `actions`,
+`rewards` and `terminals`. An episode ends where `terminals` or `episode_terminals` is set, and its
+rows mean the same.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import rlds
 from rlds.alignment import from_sars
 from rlds.formats.hdf5_sidecar import read_hdf5_sidecar
 from rlds.raw_files.hdf5_access import Hdf5File
+from rlds.raw_files.hdf5_values import encode_value
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
@@ -49,21 +54,25 @@ METADATA_KEY = "d3rlpy"
 SUFFIXES = (".h5", ".hdf5")
 VERSION = "2.1"
 _COLUMNS, _NUM_EPISODES, _VERSION = "columns", "num_episodes", "version"
+# Of d3rlpy 1.
+_TERMINALS, _EPISODE_TERMINALS = "terminals", "episode_terminals"
+_FIRST_VERSION = (OBSERVATIONS, ACTIONS, REWARDS, _TERMINALS, _EPISODE_TERMINALS)
 
 
 class D3rlpySource(RandomAccessSource):
-    """The episodes of a dataset that d3rlpy 2 dumped, an HDF5 file.
+    """The episodes of a dataset that d3rlpy 1 or 2 dumped, an HDF5 file.
 
     An episode that did not end in a terminal state is truncated, and its final observation is
     known; of one that did, it is not. The parts of tuples are called `0`, `1`, .... What the last
-    row has beside a final observation is in `last_row`, zeros for other episodes.
+    row has beside a final observation is in `last_row`, zeros for other episodes. An episode is
+    `complete` unless a file of d3rlpy 1 stops without an end; d3rlpy leaves that one out.
 
     Args:
       path: The file.
 
     Raises:
       FileNotFoundError: There is no such file.
-      SourceError: It is damaged, or none of d3rlpy 2.
+      SourceError: It is damaged, or none of d3rlpy.
     """
 
     description = "Episodes of a d3rlpy dataset."
@@ -73,24 +82,52 @@ class D3rlpySource(RandomAccessSource):
         (file,) = require_files(path)
         self._file = Hdf5File(file)
         with self._file.read() as opened:
-            version = as_text(self._value(opened, _VERSION))
-            if version != VERSION:
-                what = (
-                    f"version {version!r}, expected {VERSION!r}: load it with d3rlpy, and dump it"
-                )
-                raise self._file.error(what, _VERSION)
-            self._columns = [as_text(name) for name in self._value(opened, _COLUMNS)]
-            self._count = int(self._value(opened, _NUM_EPISODES))
-            if self._count < 1 or self._count > len(opened):
-                what = f"{self._count} episodes, but {len(opened)} arrays"
-                raise self._file.error(what, _NUM_EPISODES)
-            self._parts = self._parts_of(opened, 0)
+            self._is_first = _EPISODE_TERMINALS in opened
+            self._about: dict[str, Any] = {}
+            if self._is_first:
+                self._find_episodes(opened)
+            else:
+                self._read_index(opened)
             missing = {OBSERVATIONS, ACTIONS, REWARDS, TERMINATED} - {*self._columns}
             if missing:
                 raise self._file.error(f"no column {min(missing)!r}", _COLUMNS)
             self._fields = {
                 place: self._field(opened, name) for place, name in self._names(0).items()
             }
+
+    def _read_index(self, opened: Any) -> None:
+        """Reads which columns and episodes there are."""
+        version = as_text(self._value(opened, _VERSION))
+        if version != VERSION:
+            what = f"version {version!r}, expected {VERSION!r}: load it with d3rlpy, and dump it"
+            raise self._file.error(what, _VERSION)
+        self._columns = [as_text(name) for name in self._value(opened, _COLUMNS)]
+        self._count = int(self._value(opened, _NUM_EPISODES))
+        if self._count < 1 or self._count > len(opened):
+            what = f"{self._count} episodes, but {len(opened)} arrays"
+            raise self._file.error(what, _NUM_EPISODES)
+        self._parts = self._parts_of(opened, 0)
+
+    def _find_episodes(self, opened: Any) -> None:
+        """Finds the columns and the episodes in a file of d3rlpy 1."""
+        self._terminals, self._marked = (
+            np.asarray(self._value(opened, name)).reshape(-1) != 0
+            for name in (_TERMINALS, _EPISODE_TERMINALS)
+        )
+        num_rows = len(self._terminals)
+        if len(self._marked) != num_rows or not num_rows:
+            what = f"{len(self._marked)} rows, but there are {num_rows} terminals"
+            raise self._file.error(what, _EPISODE_TERMINALS)
+        self._marked |= self._terminals
+        self._ends = np.union1d(np.flatnonzero(self._marked) + 1, [num_rows])
+        self._count = len(self._ends)
+        others = {
+            name: self._file.array(opened, name) for name in opened if name not in _FIRST_VERSION
+        }
+        rows = [name for name, array in others.items() if array.shape[:1] == (num_rows,)]
+        self._about = {name: encode_value(others[name][()]) for name in others if name not in rows}
+        self._columns = [OBSERVATIONS, ACTIONS, REWARDS, *rows, TERMINATED]
+        self._parts = dict.fromkeys(self._columns, 0)
 
     @classmethod
     @override
@@ -99,7 +136,10 @@ class D3rlpySource(RandomAccessSource):
             return False
         (file,) = require_files(path)
         with Hdf5File(file).read() as opened:
-            return all(name in opened for name in (_COLUMNS, _NUM_EPISODES, _VERSION))
+            return any(
+                all(name in opened for name in names)
+                for names in ((_COLUMNS, _NUM_EPISODES, _VERSION), _FIRST_VERSION)
+            )
 
     def _value(self, opened: Any, name: str) -> Any:
         return self._file.array(opened, name)[()]
@@ -124,17 +164,27 @@ class D3rlpySource(RandomAccessSource):
             if column == TERMINATED:
                 continue
             if not parts:
-                names[field] = f"{column}_{index}"
+                names[field] = column if self._is_first else f"{column}_{index}"
             for part in range(parts):
                 names[f"{field}/{part}"] = f"{column}_{index}_{part}"
         return names
+
+    def _bounds(self, index: int) -> tuple[int, int]:
+        """The first row of an episode, and the one after its last; for d3rlpy 2, its numbers."""
+        if not self._is_first:
+            return index, index + 1
+        return int(self._ends[index - 1]) if index else 0, int(self._ends[index])
+
+    def _rows(self, index: int) -> slice:
+        """The rows of an episode in its arrays."""
+        return slice(*self._bounds(index)) if self._is_first else ALL_ROWS
 
     def _field(self, opened: Any, name: str) -> Field:
         array = self._file.array(opened, name)
         if array.dtype.kind not in "biufc" or not array.shape:
             raise self._file.error(f"{array.dtype} of shape {array.shape}, expected rows", name)
-        shape = array.shape[1:]
-        is_reward = name.startswith(f"{REWARDS}_") and shape == (1,)
+        shape = array.shape[1:] or ((1,) if name == ACTIONS else ())
+        is_reward = name.partition("_")[0] == REWARDS and shape == (1,)
         return Field(array.dtype, () if is_reward else shape)
 
     @override
@@ -154,8 +204,12 @@ class D3rlpySource(RandomAccessSource):
         }
 
     def metadata(self) -> Mapping[str, Any]:
-        """Returns the columns in their order, with how many parts each has, and the version."""
-        return {METADATA_KEY: {"columns": self._parts, "version": VERSION}}
+        """Returns the columns in their order, with how many parts each has, and the version.
+
+        Of d3rlpy 1, `constants` has the values of the file that are no rows.
+        """
+        about = {"constants": self._about} if self._is_first else {"version": VERSION}
+        return {METADATA_KEY: {"columns": self._parts, **about}}
 
     @override
     def stored_sidecar(self) -> StoredSidecar | None:
@@ -179,7 +233,8 @@ class D3rlpySource(RandomAccessSource):
     def outline(self, split: str, index: int) -> Outline:
         """Reads no rows; see `RandomAccessSource`."""
         with self._file.read(episode=self.key(split, index)) as opened:
-            rows = self._file.array(opened, next(iter(self._names(index).values()))).shape[0]
+            array = self._file.array(opened, next(iter(self._names(index).values())))
+            rows = len(range(array.shape[0])[self._rows(index)])
             terminated = self._terminated(opened, index)
         return Outline(rows, rows if terminated else rows - 1, not terminated)
 
@@ -197,13 +252,16 @@ class D3rlpySource(RandomAccessSource):
         return SourceEpisode(
             key=self.key(split, index),
             steps=steps,
-            origin=Origin(epath.Path(self._file.path).name, index, index + 1),
+            origin=Origin(epath.Path(self._file.path).name, *self._bounds(index)),
             final_observation_known=not terminated,
             truncated=not terminated,
+            complete=not self._is_first or bool(self._marked[self._ends[index] - 1]),
             metadata=nest({f"{LAST}/{path}": row for path, row in last.items()}),
         )
 
     def _terminated(self, opened: Any, index: int) -> bool:
+        if self._is_first:
+            return bool(self._terminals[self._ends[index] - 1])
         return bool(np.asarray(self._value(opened, f"{TERMINATED}_{index}")).reshape(-1)[-1])
 
     def _read(
@@ -212,15 +270,14 @@ class D3rlpySource(RandomAccessSource):
         """Returns the steps, what the last row has of transitions, and how the episode ended."""
         with self._file.read(episode=self.key(split, index)) as opened:
             terminated = self._terminated(opened, index)
-            columns = {}
-            lengths = {}
+            columns, lengths, rows = {}, {}, self._rows(index)
             for path, name in self._names(index).items():
                 array = self._file.array(opened, name)
                 if self._field(opened, name) != self._fields[path]:
                     what = f"{self._field(opened, name)}, but the first episode has"
                     raise self._file.error(f"{what} {self._fields[path]}", name)
-                lengths[name] = array.shape[0]
-                columns[path] = array[()] if path in wanted else np.empty((array.shape[0], 0))
+                lengths[name] = len(range(array.shape[0])[rows])
+                columns[path] = array[rows] if path in wanted else np.empty((lengths[name], 0))
                 if path in wanted:
                     shape = cast(tuple[int, ...], self._fields[path].shape)
                     columns[path] = columns[path].reshape(-1, *shape)

@@ -64,6 +64,50 @@ def test_episodes_are_those_of_the_arrays(tmp_path, parts):
     assert_same(tmp_path / "again.h5", path)
 
 
+@pytest.mark.parametrize("discrete", [False, True])
+def test_files_of_d3rlpy_1(tmp_path, discrete):
+    """An end that is not terminal has its final observation in the last row, as in d3rlpy."""
+    path = raw_d3rlpy.write_first_version(tmp_path / "a.h5", discrete=discrete)
+    episodes = rlds.sources.open(path)
+    assert (episodes.format, len(episodes)) == ("d3rlpy", 3)
+    assert [e.outline.num_transitions for e in episodes] == [4, 3, 3]
+    assert [e.truncated for e in episodes] == [False, True, True]
+    for begin, episode in zip((0, 4, 8), episodes):
+        assert episode.complete
+        assert episodes.source.outline("train", begin // 4) == episode.outline
+        assert episode.steps["observation"][:, 0].tolist() == [*range(begin, begin + 4)]
+        real = episode.outline.num_transitions
+        np.testing.assert_array_equal(
+            episode.steps["reward"][:real], np.float32(range(begin, begin + real)) / 10
+        )
+    made = rlds.sources.export(path, "d3rlpy", tmp_path / "b.h5")
+    with h5py.File(path) as one, h5py.File(made.path) as two:
+        for name in ("observations", "actions", "rewards"):
+            rows = np.concatenate([two[f"{name}_{index}"][()] for index in range(3)])
+            np.testing.assert_array_equal(rows, one[name][()].reshape(12, -1))
+    unfinished = raw_d3rlpy.write_first_version(tmp_path / "c.h5", ends=(3, 7))
+    assert [e.complete for e in rlds.sources.open(unfinished)] == [True, True, False]
+
+
+@pytest.mark.slow
+def test_d3rlpy_reads_the_same_of_its_first_version(tmp_path):
+    path = raw_d3rlpy.write_first_version(tmp_path / "a.h5", terminals=(3, 9))
+    script = """
+import json, sys
+from d3rlpy.dataset.io import load_v1
+with open(sys.argv[1], "rb") as file:
+    found = load_v1(file)
+lengths = [[e.transition_count, bool(e.terminated)] for e in found]
+print(json.dumps([lengths, [e.observations.tolist() for e in found]]))
+"""
+    found = foreign_readers.run("d3rlpy.dataset", script, path)
+    episodes = rlds.sources.open(path)
+    assert found == [
+        [[e.outline.num_transitions, not e.truncated] for e in episodes],
+        [e.steps["observation"].tolist() for e in episodes],
+    ]
+
+
 def sample(tmp_path):
     """Episodes of all kinds of ends, whose final observation is known or not."""
     files = raw_npz.sample()
