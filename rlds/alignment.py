@@ -18,15 +18,55 @@ last one has a valid action and reward; builders say so with `final_observation_
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlds import rlds_types
 from rlds_ecosystem.columns import map_columns, step_flags, with_placeholder
+from rlds_ecosystem.nests import is_in
 
-__all__ = ["append_row", "from_rsa", "from_sars", "num_rows"]
+__all__ = ["append_row", "discounts_of", "from_rsa", "from_sars", "num_rows"]
+
+
+def discounts_of(
+    rewards: Mapping[str, Sequence[int | None]], discounts: Mapping[str, Sequence[int | None]]
+) -> dict[str, str]:
+    """Returns the discount that counts for each reward, by their paths.
+
+    Where a step has several rewards or discounts (of agents, or of objectives), they are nested, or
+    arrays. A discount counts for the reward at the same place and for all below it, so a single one
+    counts for all.
+
+    Args:
+      rewards: The shapes of the rewards of a step, by their paths.
+      discounts: The shapes of its discounts.
+
+    Raises:
+      ValueError: No discount fits a reward.
+
+    >>> discounts_of({"reward/a": (), "reward/b": ()}, {"discount/a": (), "discount/b": ()})
+    {'reward/a': 'discount/a', 'reward/b': 'discount/b'}
+    >>> discounts_of({"reward/a": (2,), "reward/b": ()}, {"discount": ()})
+    {'reward/a': 'discount', 'reward/b': 'discount'}
+    """
+    found: dict[str, str] = {}
+    for reward, shape in rewards.items():
+        place = reward.replace(rlds_types.REWARD, rlds_types.DISCOUNT, 1)
+        for discount, sizes in discounts.items():
+            pairs = zip(sizes, shape)
+            fits = all(size in (1, None, other) or other is None for size, other in pairs)
+            if is_in(place, discount) and fits and len(sizes) <= len(shape):
+                found[reward] = discount
+        if reward not in found:
+            there = ", ".join(f"{path!r} of shape {(*s,)}" for path, s in discounts.items())
+            raise ValueError(
+                f"no discount fits the field {reward!r} of shape {(*shape,)}; there are {there}. "
+                "Give both the same structure, or do not sum rewards with discounts: pass n=1, or "
+                "stored_discounts=False."
+            )
+    return found
 
 
 def from_sars(
@@ -107,7 +147,8 @@ def from_rsa(
     Args:
       observation: Columns (nested in dicts) of `T + 1` rows.
       action: Columns of `T + 1` rows, of which one belongs to no transition.
-      reward: A column of `T + 1` rows, of which the first belongs to no transition.
+      reward: A column of `T + 1` rows, of which the first belongs to no transition; None for a
+        dataset without rewards.
       discount: Likewise; if None, as in `from_sars`.
       terminal: Whether the last observation is a terminal state.
       action_led_here: Whether the action of a row is the one that led to its observation (so that
@@ -122,7 +163,8 @@ def from_rsa(
       ValueError: As `from_sars`.
     """
     rows = num_rows(observation, "observation")
-    arrived = {rlds_types.REWARD: reward, **(transition_metadata or {})}
+    arrived = {} if reward is None else {rlds_types.REWARD: reward}
+    arrived |= transition_metadata or {}
     if discount is not None:
         arrived[rlds_types.DISCOUNT] = discount
     for name, columns in {rlds_types.ACTION: action, **arrived}.items():
@@ -132,7 +174,7 @@ def from_rsa(
     return from_sars(
         observation=observation,
         action=map_columns(lambda column: column[1:] if action_led_here else column[:-1], action),
-        reward=arrived.pop(rlds_types.REWARD),
+        reward=arrived.pop(rlds_types.REWARD, None),
         discount=arrived.pop(rlds_types.DISCOUNT, None),
         terminal=terminal,
         transition_metadata=arrived,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import zipfile
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -15,17 +15,43 @@ from rlds.raw_files.npz_files import NpzFile, open_npz
 from rlds.raw_files.untrusted import check_is_file
 from rlds.sources.source import OF_TRANSITIONS, SourceError
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import Paths, conflicts, root_of
+from rlds_ecosystem.nests import Paths, conflicts, is_in, root_of
 
-__all__ = ["EpisodeFile", "has_actions", "open_episode"]
+__all__ = ["EpisodeFile", "Layout", "has_actions", "open_episode"]
 
-_PLURALS = {f"{name}s": name for name in (rlds.OBSERVATION, *OF_TRANSITIONS)}
+_NEXT = "next_observation"
+_PLURALS = {f"{name}s": name for name in (rlds.OBSERVATION, _NEXT, *OF_TRANSITIONS)}
 _TERMINAL, _DONE, _TRUNCATED = "terminal", "done", "truncated"
 _FLAGS = {
+    **{name: name for name in (*rlds.STEP_FLAGS, rlds.FINAL_OBSERVATION_KNOWN)},
     **dict.fromkeys(("terminal", "terminals", "terminated", "terminations"), _TERMINAL),
     **dict.fromkeys(("done", "dones"), _DONE),
     **dict.fromkeys(("truncated", "truncations", "timeout", "timeouts"), _TRUNCATED),
 }
+# In which share of the other rows an action may be zero, for the first to be no accident.
+_OTHERS_ZERO = 0.1
+
+
+class Layout(NamedTuple):
+    """What files do not say of their arrays.
+
+    Attributes:
+      alignment: Which rows belong together; None if it is not known.
+      observations: The paths of arrays that are observations, by name.
+    """
+
+    alignment: Literal["sar", "rsa"] | None = None
+    observations: Mapping[str, str] = {}
+
+    def path_of(self, name: str) -> str:
+        """Returns the path in an episode of an array, or of those in a group."""
+        root, slash, rest = name.partition("/")
+        if "" in name.split("/"):
+            raise ValueError(f"an array called {name!r}")
+        for given, path in self.observations.items():
+            if is_in(name, given):
+                return path + name.removeprefix(given)
+        return f"{_PLURALS.get(root, root)}{slash}{rest}"
 
 
 class EpisodeFile:
@@ -34,29 +60,39 @@ class EpisodeFile:
     Attributes:
       file: The file.
       paths: The paths of its arrays in an episode, without the flags.
-      num_transitions: How many rows there are of actions.
-      num_steps: How many rows there are of observations.
+      are_steps: Whether the rows are the steps of RLDS, whose last action may be a placeholder.
+      following: The arrays whose last rows have the final observation, by those of observations.
+      num_rows: How many rows there are of actions.
+      num_transitions: How many of them belong to transitions.
+      num_steps: How many observations there are, with a final one that is known.
     """
 
-    def __init__(self, arrays: NpzFile) -> None:
+    def __init__(self, arrays: NpzFile, layout: Layout) -> None:
         self.file, self._file = arrays.file, arrays
         self._arrays: Paths[str] = Paths()  # The names of arrays by path.
         self._flags: Paths[str] = Paths()
         for name in arrays.arrays:
             found = self._flags if name in _FLAGS else self._arrays
-            path = _FLAGS.get(name) or _path_of(name)
+            path = _FLAGS.get(name) or layout.path_of(name)
             if path in found or conflicts(found, path):
                 raise self.error(f"there is another array for {path!r}", name)
             found[path] = name
         self.paths = list(self._arrays)
-        self.num_transitions = self._rows_of_all(rlds.ACTION)
+        self.num_rows = self.num_transitions = self._rows_of_all(rlds.ACTION)
         self.num_steps = self._rows_of_all(rlds.OBSERVATION)
         for path in OF_TRANSITIONS:
             if path in self.paths:
                 self.check_rows(path)
-        if self.num_steps not in (self.num_transitions, self.num_transitions + 1):
-            expected = f"{self.num_transitions}, as many as actions, or one more"
+        is_led = layout.alignment == "rsa"
+        if self.num_steps not in (self.num_rows, self.num_rows + (not is_led)):
+            expected = f"{self.num_rows}, as many as actions" + ("" if is_led else ", or one more")
             raise self.error(f"{self.num_steps} rows, expected {expected}", rlds.OBSERVATION)
+        has_flags = any(name in self._flags for name in rlds.STEP_FLAGS)
+        self.are_steps = has_flags and not is_led and self.num_steps == self.num_rows
+        self.following = {} if is_led or self.are_steps else self._find_following()
+        self.num_steps += bool(self.following)
+        if is_led or (self.are_steps and self._has_final()):
+            self.num_transitions -= 1
 
     def error(self, what: str, path: str) -> SourceError:
         """Returns an error about an array."""
@@ -73,9 +109,9 @@ class EpisodeFile:
         Raises:
           SourceError: It has not.
         """
-        expected = {self.num_transitions, self.num_steps}
+        expected = {self.num_rows, self.num_steps}
         if root_of(path) in OF_TRANSITIONS:
-            expected = {self.num_transitions}
+            expected = {self.num_rows}
         rows = self.rows(path)
         if rows not in expected:
             found = "a scalar" if rows is None else f"{rows} rows"
@@ -95,23 +131,63 @@ class EpisodeFile:
 
     def ending(self) -> tuple[bool, bool]:
         """Returns whether the episode ended in a terminal state, and whether all of it is there."""
-        ends = {name: self._is_set(name) for name in self._flags}
+        ends = {
+            name: self._is_set(name)
+            for name in self._flags
+            if name not in (rlds.IS_FIRST, rlds.FINAL_OBSERVATION_KNOWN)
+        }
+        begins = self._is_set(rlds.IS_FIRST, 0) if rlds.IS_FIRST in self._flags else True
         is_cut = ends.get(_TRUNCATED, False)
-        terminal = ends.get(_TERMINAL, ends.get(_DONE, False) and not is_cut)
-        return terminal, not ends or any(ends.values())
+        said = [ends[name] for name in (_TERMINAL, rlds.IS_TERMINAL) if name in ends]
+        said += [ends[_DONE] and not is_cut] if _DONE in ends else []
+        terminal = said[0] if said else self._ends_without_discount()
+        return terminal, begins and (not ends or any(ends.values()))
 
-    def _is_set(self, name: str) -> bool:
+    def starts_with_placeholder(self) -> bool:
+        """Whether the first action is zero, and hardly another: the others may have led here."""
+        actions = [self._file.read(self._arrays[p]) for p in self.paths if is_in(p, rlds.ACTION)]
+        if self.num_steps != self.num_rows or any(part.dtype.kind != "f" for part in actions):
+            return False
+        zero = np.all([~part.reshape(self.num_rows, -1).any(axis=1) for part in actions], axis=0)
+        return self.num_rows > 1 and bool(zero[0]) and float(zero[1:].mean()) <= _OTHERS_ZERO
+
+    def _has_final(self) -> bool:
+        name = self._flags.get(rlds.FINAL_OBSERVATION_KNOWN)
+        return name is None or bool(np.all(self._file.read(name)))
+
+    def _find_following(self) -> dict[str, str]:
+        """Finds the next observations, if each observation has them, but no final one."""
+        observed = [path for path in self.paths if is_in(path, rlds.OBSERVATION)]
+        found = {path: _NEXT + path.removeprefix(rlds.OBSERVATION) for path in observed}
+        are_there = self.num_steps == self.num_rows and all(
+            following in self._arrays
+            and self.rows(following) == self.num_rows
+            and self.field(following, of_steps=True) == self.field(path, of_steps=True)
+            for path, following in found.items()
+        )
+        return found if are_there else {}
+
+    def _ends_without_discount(self) -> bool:
+        """Whether the discount of the last transition is zero, as that into a terminal state is."""
+        if rlds.DISCOUNT not in self._arrays or self.num_transitions < 1:
+            return False
+        discounts = self.read(rlds.DISCOUNT)
+        last = self.num_transitions - 1 if self.are_steps else -1
+        return not np.any(discounts[last])
+
+    def _is_set(self, name: str, expected_row: int = -1) -> bool:
         stored = self._flags[name]
         if (dtype := self._file.arrays[stored].dtype).kind not in "biuf":
             raise self.error(f"{dtype}, expected bools", name)
         values = self._file.read(stored).reshape(-1)
-        if len(values) not in (1, self.num_transitions, self.num_steps):
-            expected = f"1 or {self.num_transitions}"
+        if len(values) not in (1, self.num_rows, self.num_steps):
+            expected = f"1 or {self.num_rows}"
             raise self.error(f"{len(values)} values, expected {expected}", name)
         rows = np.flatnonzero(values)
-        if len(rows) and rows[0] != len(values) - 1:
-            what = f"set in row {rows[0]} of {len(values)}, expected in the last one only: a file"
-            raise self.error(f"{what} is one episode", name)
+        if wrong := sorted({*rows.tolist()} - {range(len(values))[expected_row]}):
+            place = "last" if expected_row else "first"
+            what = f"set in row {wrong[0]} of {len(values)}, expected in the {place} one only"
+            raise self.error(f"{what}: a file is one episode", name)
         return bool(len(rows))
 
     def _rows_of_all(self, root: str) -> int:
@@ -119,7 +195,8 @@ class EpisodeFile:
         paths = [path for path in self.paths if root_of(path) == root]
         if not paths:
             what = f"no such array; there are {', '.join(self.paths) or 'none'}"
-            raise self.error(what, root)
+            hint = ". Pass observation=... to name it" if root == rlds.OBSERVATION else ""
+            raise self.error(what + hint, root)
         rows = [self.rows(path) for path in paths]
         for path, found in zip(paths, rows):
             if found is None or found != rows[0]:
@@ -138,19 +215,16 @@ def has_actions(file: epath.Path) -> bool:
 
 
 @contextlib.contextmanager
-def open_episode(file: epath.Path) -> Iterator[EpisodeFile]:
+def open_episode(file: epath.Path, layout: Layout) -> Iterator[EpisodeFile]:
     """Opens a file.
+
+    Args:
+      file: The file.
+      layout: What it does not say.
 
     Raises:
       FileNotFoundError: There is no such file.
       SourceError: It is damaged, or no episode.
     """
     with open_npz(file) as arrays:
-        yield EpisodeFile(arrays)
-
-
-def _path_of(name: str) -> str:
-    root, slash, rest = name.partition("/")
-    if "" in name.split("/"):
-        raise ValueError(f"an array called {name!r}")
-    return f"{_PLURALS.get(root, root)}{slash}{rest}"
+        yield EpisodeFile(arrays, layout)

@@ -8,7 +8,12 @@
 
 Names may be plural, and `observation/camera` is a field of the observation. Flags are scalars, or
 have a row for each action or each observation, of which only the last may be set. A `done` means a
-terminal state unless `truncated` is set, too.
+terminal state unless `truncated` is set, too. Without flags of terminal states, a last discount of
+zero is one. With `next_observation` of T rows, the final observation is the last of them.
+
+Steps of RLDS have `is_first`, `is_last` or `is_terminal`, and as many rows of everything. They stay
+as they are, and the last one is that of the final observation, unless `final_observation_known` is
+false.
 
 All other arrays keep their names. Those with T or T + 1 rows are fields of the steps, and the
 others fields of the episode; the first file decides for all.
@@ -19,20 +24,22 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.alignment import from_sars
-from rlds.formats.npz.arrays import EpisodeFile, has_actions, open_episode
+from rlds.alignment import append_row, from_rsa, from_sars
+from rlds.formats.npz.arrays import EpisodeFile, Layout, has_actions, open_episode
 from rlds.raw_files.input_files import natural_order, present
 from rlds.raw_files.untrusted import source_errors
+from rlds.sources.conventions import warn_of_convention
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import (
     ALL_ROWS,
+    DERIVED_DISCOUNT,
     OF_TRANSITIONS,
     Origin,
     RandomAccessSource,
@@ -41,11 +48,13 @@ from rlds.sources.source import (
 )
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import nest, root_of
+from rlds_ecosystem.nests import is_in, nest, root_of
 
 __all__ = ["NpzSource"]
 
 _SUFFIX = ".npz"
+# What the first row has of transitions, if its action led to its observation.
+_PLACEHOLDERS = "placeholders"
 
 
 class NpzSource(RandomAccessSource):
@@ -62,17 +71,38 @@ class NpzSource(RandomAccessSource):
       path: The folder, or a file.
       per_episode: Names of arrays that belong to the episode, although the first file has as many
         rows of them as it has steps.
+      alignment: "sar": the action of a row was taken on its observation, and its reward followed.
+        "rsa": they led to the observation of the row, as in files of DrQ-v2, ExORL and Dreamer. The
+        action, reward and discount of the first row are the `placeholders` of the episode then. By
+        default it is "sar", with a warning if the first action is zero and hardly another.
+      observation: The name of the array that is the observation, such as "image", or of several;
+        these are its fields.
 
     Raises:
       FileNotFoundError: There is no such file.
       SourceError: The first file is damaged, or no episode.
-      ValueError: The first file has none of the arrays of a name in `per_episode`.
+      ValueError: The first file has none of the arrays of a name in `per_episode` or
+        `observation`.
     """
 
     is_fallback = True
 
-    def __init__(self, path: str | os.PathLike[str], *, per_episode: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        per_episode: Sequence[str] = (),
+        alignment: Literal["sar", "rsa"] | None = None,
+        observation: str | Sequence[str] = (),
+    ) -> None:
+        if alignment not in (None, "sar", "rsa"):
+            raise ValueError(f"alignment: got {alignment!r}, expected 'sar' or 'rsa'")
         self._per_episode = tuple(per_episode)
+        if isinstance(observation, str):
+            observations = {observation: rlds.OBSERVATION}
+        else:
+            observations = {name: f"{rlds.OBSERVATION}/{name}" for name in observation}
+        self._layout = Layout(alignment, observations)
         self._files = _find_files(path)
         if not self._files:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {_SUFFIX} files.")
@@ -81,23 +111,40 @@ class NpzSource(RandomAccessSource):
                 file.name.encode()  # The key of an episode is text.
         self._steps: dict[str, Field] = {}
         self._episode: dict[str, Field] = {}
-        with open_episode(self._files[0]) as first:
-            for name in self._per_episode:
-                if not any(_is_in(found, [name]) for found in first.paths):
-                    raise ValueError(f"per_episode: {name!r} is none of {first.paths}")
+        with open_episode(self._files[0], self._layout) as first:
+            for option, path_of in (
+                ("per_episode", {name: name for name in self._per_episode}),
+                ("observation", observations),
+            ):
+                for name, place in path_of.items():
+                    if not any(is_in(found, place) for found in first.paths):
+                        raise ValueError(f"{option}: {name!r} is none of {first.paths}")
             for found in first.paths:
                 of_steps = self._is_of_steps(found, first)
-                if root_of(found) in (rlds.STEP_FLAGS if of_steps else RESERVED):
+                of_episode = (*RESERVED, *([_PLACEHOLDERS] if self._is_led else []))
+                if root_of(found) in (rlds.STEP_FLAGS if of_steps else of_episode):
                     raise first.error("every dataset has a field of this name: rename it", found)
                 fields = self._steps if of_steps else self._episode
                 fields[found] = first.field(found, of_steps=of_steps)
+            may_be_led = alignment is None and first.starts_with_placeholder()
+        if may_be_led:
+            warn_of_convention(
+                self._files[0],
+                "the first action is zero, and hardly another: it may be a placeholder, so that "
+                "each action and reward led to the observation of its row (DrQ-v2, Dreamer). They "
+                "are read as taken on that observation: pass alignment='rsa' or alignment='sar'",
+            )
+
+    @property
+    def _is_led(self) -> bool:
+        return self._layout.alignment == "rsa"
 
     def _is_of_steps(self, path: str, first: EpisodeFile) -> bool:
         if _is_main(path):
             return True
-        if _is_in(path, self._per_episode):
+        if any(is_in(path, name) for name in self._per_episode):
             return False
-        return first.rows(path) in (first.num_transitions, first.num_transitions + 1)
+        return first.rows(path) in (first.num_rows, first.num_rows + (not self._is_led))
 
     @classmethod
     @override
@@ -108,12 +155,14 @@ class NpzSource(RandomAccessSource):
 
     @override
     def step_fields(self) -> Mapping[str, Any]:
-        discount = {} if rlds.DISCOUNT in self._steps else {rlds.DISCOUNT: Field(np.float32)}
+        discount = {} if rlds.DISCOUNT in self._steps else {rlds.DISCOUNT: DERIVED_DISCOUNT}
         return nest({**self._steps, **discount})
 
     def episode_fields(self) -> Mapping[str, Any]:
         """Returns the fields of the arrays that do not belong to the steps."""
-        return nest(self._episode)
+        of_transitions = [path for path in self._steps if root_of(path) in OF_TRANSITIONS]
+        unused = {f"{_PLACEHOLDERS}/{path}": self._steps[path] for path in of_transitions}
+        return nest({**self._episode, **(unused if self._is_led else {})})
 
     def inputs(self) -> Sequence[epath.Path]:
         """Returns the files."""
@@ -121,7 +170,11 @@ class NpzSource(RandomAccessSource):
 
     def options(self) -> Mapping[str, Any]:
         """Returns the arguments."""
-        return {"per_episode": list(self._per_episode)}
+        return {
+            "per_episode": list(self._per_episode),
+            "alignment": self._layout.alignment,
+            "observation": dict(self._layout.observations),
+        }
 
     @override
     def num_episodes(self, split: str) -> int:
@@ -145,21 +198,20 @@ class NpzSource(RandomAccessSource):
             terminal, complete = episode.ending()
             return SourceEpisode(
                 key=self.key(split, index),
-                steps=_read_steps(episode, terminal, self._steps, self.step_paths(fields)),
-                origin=Origin(episode.file.name, 0, episode.num_transitions),
+                steps=self._read_steps(episode, terminal, self.step_paths(fields)),
+                origin=Origin(episode.file.name, 0, episode.num_rows),
                 final_observation_known=episode.num_steps > episode.num_transitions,
                 truncated=not terminal,
                 complete=complete,
-                # An array of no dimensions is a scalar.
                 metadata=nest(
-                    {path: episode.read(path)[()] for path in self.episode_paths(fields)}
+                    {path: _read_value(episode, path) for path in self.episode_paths(fields)}
                 ),
             )
 
     @contextlib.contextmanager
     def _opened(self, index: int) -> Iterator[EpisodeFile]:
         """Opens a file that has what the first one has."""
-        with open_episode(self._files[index]) as episode:
+        with open_episode(self._files[index], self._layout) as episode:
             first, expected = self._files[0].name, {**self._steps, **self._episode}
             there = set(episode.paths)
             for path in [path for path in expected if path not in there]:
@@ -175,36 +227,48 @@ class NpzSource(RandomAccessSource):
                     raise episode.error(f"{field}, expected {expected[path]}, as in {first}", path)
             yield episode
 
-
-def _read_steps(
-    episode: EpisodeFile, terminal: bool, paths: Collection[str], wanted: Collection[str]
-) -> Mapping[str, Any]:
-    """Returns the columns of the steps; those that are not wanted have no elements."""
-    columns = {
-        path: episode.read(path) if path in wanted else np.empty((episode.rows(path) or 0, 0))
-        for path in paths
-    }
-    main = nest({path: column for path, column in columns.items() if _is_main(path)})
-    others = {path: column for path, column in columns.items() if not _is_main(path)}
-    of_observations = [path for path in others if episode.rows(path) == episode.num_steps]
-    steps = from_sars(
-        observation=main[rlds.OBSERVATION],
-        action=main[rlds.ACTION],
-        reward=main.get(rlds.REWARD),
-        discount=main.get(rlds.DISCOUNT),
-        terminal=terminal,
-        transition_metadata={p: c for p, c in others.items() if p not in of_observations},
-        observation_metadata={path: others[path] for path in of_observations},
-    )
-    return nest(steps)
+    def _read_steps(
+        self, episode: EpisodeFile, terminal: bool, wanted: Collection[str]
+    ) -> Mapping[str, Any]:
+        """Returns the columns of the steps; those that are not wanted have no elements."""
+        columns = {
+            path: episode.read(path) if path in wanted else np.empty((episode.rows(path) or 0, 0))
+            for path in self._steps
+        }
+        others = {path: column for path, column in columns.items() if not _is_main(path)}
+        of_observations = [path for path in others if episode.rows(path) == episode.num_steps]
+        for path, following in episode.following.items():
+            final = episode.read(following)[-1] if path in wanted else ()
+            columns[path] = append_row(columns[path], final)
+        main = nest({path: column for path, column in columns.items() if _is_main(path)})
+        transitions: dict[str, Any] = {name: main.get(name) for name in OF_TRANSITIONS}
+        about: dict[str, Any] = {
+            "observation": main[rlds.OBSERVATION],
+            "terminal": terminal,
+            "transition_metadata": {p: c for p, c in others.items() if p not in of_observations},
+            "observation_metadata": {path: others[path] for path in of_observations},
+        }
+        if self._is_led:
+            steps = from_rsa(**about, **transitions, action_led_here=True)
+        elif episode.are_steps:
+            rows = np.empty((episode.num_transitions, 0))
+            steps = from_sars(**about, action=rows, reward=None)
+            steps |= {name: found for name, found in transitions.items() if found is not None}
+        else:
+            steps = from_sars(**about, **transitions)
+        return nest(steps)
 
 
 def _is_main(path: str) -> bool:
     return root_of(path) in (rlds.OBSERVATION, *OF_TRANSITIONS)
 
 
-def _is_in(path: str, names: Collection[str]) -> bool:
-    return any(path == name or path.startswith(f"{name}/") for name in names)
+def _read_value(episode: EpisodeFile, path: str) -> Any:
+    """Reads a field of an episode."""
+    root, _, of_transition = path.partition("/")
+    if root == _PLACEHOLDERS and of_transition:
+        return episode.read(of_transition)[0]
+    return episode.read(path)[()]  # An array of no dimensions is a scalar.
 
 
 def _find_files(path: str | os.PathLike[str]) -> list[epath.Path]:

@@ -134,6 +134,103 @@ def test_the_names_of_d4rl_and_an_unknown_final_observation(tmp_path):
         assert episode.origin == rlds.sources.Origin("0.npz", 0, rows)
 
 
+def led_here(length, seed=0):
+    """Rows as DrQ-v2, ExORL and Dreamer have them, and the transitions that they stand for."""
+    rng = np.random.default_rng(seed)
+    rows = {
+        "observation": rng.random((length + 1, 3), np.float32),
+        "action": rng.random((length + 1, 2), np.float32),
+        "reward": rng.random((length + 1, 1), np.float32),
+        "discount": np.ones((length + 1, 1), np.float32),
+        "physics": rng.random((length + 1, 4)),
+    }
+    rows["action"][0], rows["reward"][0] = 0, 0
+    names = ("action", "reward", "discount")
+    transitions = [{name: rows[name][t + 1] for name in names} for t in range(length)]
+    return rows, transitions
+
+
+def test_actions_that_led_to_the_observation(tmp_path):
+    rows, transitions = led_here(5)
+    path = raw_npz.write_folder(tmp_path / "raw", {"a_0_5.npz": rows})
+    with pytest.warns(UserWarning, match=r"a_0_5\.npz: the first action is zero.*alignment='rsa'"):
+        assumed = rlds.sources.open(path)
+    for stored in (assumed, rlds.sources.open(path, alignment="sar")):
+        np.testing.assert_array_equal(stored[0].steps["action"], rows["action"])
+    (episode,) = rlds.sources.open(path, alignment="rsa")
+    assert (episode.num_steps, episode.final_observation_known) == (6, True)
+    for row, transition in enumerate(transitions):
+        for name, value in transition.items():
+            np.testing.assert_array_equal(episode.steps[name][row], value)
+    for name in ("observation", "physics"):
+        np.testing.assert_array_equal(episode.steps[name], rows[name])
+    for name in transitions[0]:
+        np.testing.assert_array_equal(episode.metadata["placeholders"][name], rows[name][0])
+    assert episode.truncated
+    rows["discount"][-1] = 0  # Of dm_env, for a terminal state.
+    raw_npz.write_folder(tmp_path / "raw", {"a_0_5.npz": rows})
+    (episode,) = rlds.sources.open(path, alignment="rsa")
+    assert (episode.steps["is_terminal"][-1], episode.truncated) == (True, False)
+    rows["observation"] = rows["observation"][:-1]
+    raw_npz.write_folder(tmp_path / "raw", {"a_0_5.npz": rows})
+    with pytest.raises(SourceError, match=r"'observation': 5 rows, expected 6, as many as actions"):
+        rlds.sources.open(path, alignment="rsa")
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_steps_of_rlds_that_were_saved(tmp_path, terminal):
+    """`np.savez(file, **steps)` keeps the steps, but for what only an episode says."""
+    (tmp_path / "logs").mkdir()
+    files = {"1.npz": raw_npz.episode(4, terminal=terminal, truncated=not terminal)}
+    (first,) = rlds.sources.open(raw_npz.write_folder(tmp_path / "raw", files))
+    flat = dict(nests.named_leaves(first.steps))
+    note = flat.pop("note").astype(str)
+    np.savez(tmp_path / "logs" / "a.npz", **flat, note=note)
+    (read,) = rlds.sources.open(tmp_path / "logs")
+    assert (read.truncated, read.complete) == (first.truncated, first.complete)
+    for name, column in nests.named_leaves(read.steps):
+        np.testing.assert_array_equal(column, flat.get(name, note))
+    np.savez(tmp_path / "logs" / "a.npz", **flat, final_observation_known=False)
+    (read,) = rlds.sources.open(tmp_path / "logs")
+    assert not read.final_observation_known
+    np.savez(tmp_path / "logs" / "a.npz", **flat | {"is_first": np.isin(np.arange(5), [0, 2])})
+    with pytest.raises(SourceError, match="'is_first': set in row 2 of 5, expected in the first"):
+        rlds.sources.open(tmp_path / "logs")[0]
+
+
+def test_the_observation_by_another_name(tmp_path):
+    """Dreamer and V-D4RL have `image`, and the flags of RLDS, with actions that led here."""
+    rows, transitions = led_here(4)
+    dreamer = {"image": rows.pop("observation"), **rows, "is_first": np.arange(5) == 0}
+    dreamer |= {"is_last": np.arange(5) == 4, "is_terminal": np.arange(5) == 4}
+    path = raw_npz.write_folder(tmp_path / "raw", {"a.npz": dreamer})
+    with pytest.raises(SourceError, match=r"no such array; .*Pass observation=\.\.\. to name it"):
+        rlds.sources.open(path)
+    with pytest.raises(ValueError, match="observation: 'imag' is none of"):
+        rlds.sources.open(path, alignment="rsa", observation=["image", "imag"])
+    options = {"alignment": "rsa", "observation": "image"}
+    (episode,) = rlds.sources.open(path, **options)
+    np.testing.assert_array_equal(episode.steps["observation"], dreamer["image"])
+    np.testing.assert_array_equal(episode.steps["action"][0], transitions[0]["action"])
+    assert episode.steps["is_terminal"].tolist() == [False] * 4 + [True]
+    options["observation"] = ["image", "physics"]
+    (episode,) = rlds.sources.open(path, **options)
+    np.testing.assert_array_equal(episode.steps["observation"]["physics"], dreamer["physics"])
+
+
+def test_next_observations(tmp_path):
+    """The last of them is the final observation, as in a file of D4RL."""
+    numbers = np.arange(5, dtype=np.float32)[:, None]
+    arrays = {"observations": numbers, "next_observations": numbers + 1, "actions": numbers}
+    np.savez(tmp_path / "a.npz", **arrays, rewards=numbers[:, 0])
+    episodes = rlds.sources.open(tmp_path)
+    assert episodes[0].final_observation_known
+    for steps in (episodes[0].steps, episodes.columns(0, ["observation"])):
+        assert steps["observation"].ravel().tolist() == [0, 1, 2, 3, 4, 5]
+    assert episodes[0].steps["next_observation"].ravel().tolist() == [1, 2, 3, 4, 5, 0]
+    assert episodes.columns(0, ["reward"])["reward"].tolist() == [0, 1, 2, 3, 4, 0]
+
+
 def test_only_what_is_asked_for_is_read(tmp_path):
     """The bytes of the camera are spoilt: who does not look does not see."""
     path = raw_npz.write_folder(tmp_path / "raw", {"0.npz": raw_npz.episode(400)})
@@ -218,9 +315,9 @@ def test_what_is_wrong_is_said(tmp_path, case):
     assert source.read("train", 2).num_steps == 3
 
 
-@pytest.mark.parametrize("name", ["source", "is_first"])
+@pytest.mark.parametrize("name", ["source", "is_first/x"])
 def test_names_that_are_taken(tmp_path, name):
-    taken = {"source": 1, "is_first": np.zeros(5)}
+    taken = {"source": 1, "is_first/x": np.zeros(5)}
     with pytest.raises(SourceError, match=rf"'{name}': every dataset has a field of this name"):
         one(tmp_path, **{name: taken[name]})
 
