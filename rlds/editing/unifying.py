@@ -127,6 +127,7 @@ def _common(path: str, fields: Mapping[str, Any]) -> Any:
             first,
             dtype=_common_dtype(first, field, what),
             encoding=first.encoding if first.encoding == field.encoding else "",
+            doc=first.doc if first.doc == field.doc else "",
             **{**field.meaning, **first.meaning},
         )
     return first

@@ -22,6 +22,7 @@ from rlds.raw_files.untrusted import SourceChangedError, source_errors
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import (
     ALL_ROWS,
+    DERIVED_DISCOUNT,
     Origin,
     RandomAccessSource,
     SourceEpisode,
@@ -282,7 +283,7 @@ class Hdf5EpisodesSource(RandomAccessSource):
     def step_fields(self) -> Mapping[str, Any]:
         columns = {column.path: column.field for column in self._columns.values()}
         instruction = {INSTRUCTION: Field(str)} if self.has_instruction else {}
-        return nest({**columns, rlds.DISCOUNT: Field(np.float32), **instruction})
+        return nest({**columns, rlds.DISCOUNT: DERIVED_DISCOUNT, **instruction})
 
     @override
     def episode_fields(self) -> Mapping[str, Any]:

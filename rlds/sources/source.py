@@ -28,7 +28,8 @@ from rlds.raw_files.untrusted import (
 )
 from rlds_ecosystem import stores
 from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.nests import leaves_at, named_leaves
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import is_in, leaves_at, named_leaves
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL_ROWS",
+    "DERIVED_DISCOUNT",
     "FACTS",
     "OF_TRANSITIONS",
     "DamagedEpisode",
@@ -51,6 +53,7 @@ __all__ = [
     "StoredEpisode",
     "StoredSource",
     "files_of",
+    "is_derived",
     "outline_of",
     "require_files",
 ]
@@ -63,6 +66,11 @@ ALL_ROWS = slice(None)
 
 FACTS = ("description", "homepage", "citation", "license")
 """The attributes of a `Source` that say something of its data, in words."""
+
+DERIVED_DISCOUNT = Field(
+    "float32", doc="1, and 0 for a transition into a terminal state: it follows from the flags."
+)
+"""The field `discount` of formats that have none. Exports do not write it as if it were data."""
 
 OF_TRANSITIONS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 """The fields that the last step has no values of, if its observation is the final one."""
@@ -231,6 +239,11 @@ class StoredEpisode:
     fraction: float | None = None
 
 
+def is_derived(path: str, field: Any) -> bool:
+    """Whether a field of steps is no data, but follows from the flags. The sidecar keeps it."""
+    return path == rlds.DISCOUNT and bool(field == DERIVED_DISCOUNT)
+
+
 def outline_of(steps: Columns, final_observation_known: bool) -> Outline:
     """Returns the outline of an episode, by the columns of its flags or of any other fields."""
     columns = (c for name in steps for _, c in leaves_at({name: steps[name]}, None))
@@ -239,8 +252,10 @@ def outline_of(steps: Columns, final_observation_known: bool) -> Outline:
     if num_steps and not final_observation_known:
         if rlds.IS_TERMINAL in steps:
             is_terminal = bool(steps[rlds.IS_TERMINAL][-1])
-        elif rlds.DISCOUNT in steps:
-            is_terminal = not (steps[rlds.DISCOUNT][-1] != 0).any()
+        else:
+            discounts = {name: steps[name] for name in steps if is_in(name, rlds.DISCOUNT)}
+            last = [column[-1] for _, column in named_leaves(discounts)]
+            is_terminal = bool(last) and not any((discount != 0).any() for discount in last)
     return Outline(num_steps, max(num_steps - 1 + is_terminal, 0), final_observation_known)
 
 
@@ -322,6 +337,14 @@ class Source(abc.ABC):
 
     def metadata(self) -> Mapping[str, Any]:
         """Returns what is said of the data as a whole, in the types of JSON."""
+        return {}
+
+    def aliases(self) -> Mapping[str, str]:
+        """Returns the paths of fields by the names that the format has for them, where these differ.
+
+        Edits and conditions know fields by both. A path is one in `Episodes.spec`; `steps` stands
+        for the number of steps.
+        """
         return {}
 
     @abc.abstractmethod
@@ -484,7 +507,7 @@ class RandomAccessSource(Source):
         if rlds.IS_TERMINAL in self.step_flags:
             paths = list(self.step_flags)
         else:  # Of a dataset that is copied.
-            paths = [path for path in self.step_paths() if path == rlds.DISCOUNT]
+            paths = [path for path in self.step_paths() if is_in(path, rlds.DISCOUNT)]
             paths = [*self.step_flags, *paths] or self.step_paths()[:1]
         return self.read(split, index, [f"{rlds.STEPS}/{path}" for path in paths]).outline
 

@@ -41,7 +41,7 @@ from rlds.formats.atari_dqn_replay.checkpoints import (
 from rlds.formats.atari_dqn_replay.episodes import Run, RunReader
 from rlds.formats.atari_games import DQN_REPLAY_GAMES as GAMES
 from rlds.raw_files.untrusted import source_errors
-from rlds.sources.source import DamagedEpisode, Source, SourceEpisode, SourceError
+from rlds.sources.source import DERIVED_DISCOUNT, DamagedEpisode, Source, SourceEpisode, SourceError
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
 
@@ -127,7 +127,7 @@ class AtariDqnReplaySource(Source):
             ),
             rlds.ACTION: Field(arrays["action"].dtype),
             rlds.REWARD: Field(arrays["reward"].dtype),
-            rlds.DISCOUNT: np.float32,
+            rlds.DISCOUNT: DERIVED_DISCOUNT,
         }
 
     def episode_fields(self) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, sidecar_placements
 from rlds.sources.rates import rate_in
 from rlds.sources.sidecar import Sidecar
-from rlds.sources.source import SourceEpisode
+from rlds.sources.source import SourceEpisode, is_derived
 from rlds.sources.texts import as_text
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip
@@ -85,7 +85,7 @@ class McapExport(Export):
         super().__init__(episodes)
         self._rate = rate
         steps = dict(leaves_at(episodes.spec[rlds.STEPS], None))
-        kinds = {path: _type_of(field) for path, field in steps.items()}
+        kinds = {path: _type_of(f) for path, f in steps.items() if not is_derived(path, f)}
         self._kinds = {
             path: kind for path, kind in kinds.items() if kind and path not in rlds.STEP_FLAGS
         }

@@ -33,6 +33,7 @@ from rlds.formats.bags.videos import clip_of, is_keyframe
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import (
     ALL_ROWS,
+    DERIVED_DISCOUNT,
     FACTS,
     Origin,
     RandomAccessSource,
@@ -174,7 +175,7 @@ class BagSource(RandomAccessSource):
     def step_fields(self) -> Mapping[str, Any]:
         if self._stored:
             return nest(self._stored.sidecar.steps)
-        fields: dict[str, Any] = {rlds.DISCOUNT: Field(np.float32)}
+        fields: dict[str, Any] = {rlds.DISCOUNT: DERIVED_DISCOUNT}
         for config in self.config.fields:
             path = config.field
             if path not in self._videos:

@@ -27,7 +27,14 @@ from typing_extensions import override
 import rlds
 from rlds.raw_files.npz_files import NpzFile, open_npz, read_npy
 from rlds.raw_files.untrusted import check_is_file, check_link, is_there, source_errors
-from rlds.sources.source import ALL_ROWS, Origin, RandomAccessSource, SourceEpisode, SourceError
+from rlds.sources.source import (
+    ALL_ROWS,
+    DERIVED_DISCOUNT,
+    Origin,
+    RandomAccessSource,
+    SourceEpisode,
+    SourceError,
+)
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import step_flags
 from rlds_ecosystem.fields import Field
@@ -137,7 +144,7 @@ class CalvinSource(RandomAccessSource):
     @override
     def step_fields(self) -> Mapping[str, Any]:
         fields = {path: self._field(name) for path, name in self._paths.items()}
-        return nest({**fields, rlds.DISCOUNT: Field(np.float32)})
+        return nest({**fields, rlds.DISCOUNT: DERIVED_DISCOUNT})
 
     def _field(self, name: str) -> Field:
         dtype, shape = self._shapes[name]

@@ -29,8 +29,7 @@ from rlds.formats.d4rl.rows import (
     ranks_of,
     read_contents,
 )
-from rlds.sources.source import ALL_ROWS, Origin, SourceEpisode
-from rlds_ecosystem.fields import Field
+from rlds.sources.source import ALL_ROWS, DERIVED_DISCOUNT, Origin, SourceEpisode
 
 __all__ = ["FIRST_REWARD", "LAST_ACTION", "D4rlPybulletSource"]
 
@@ -108,7 +107,7 @@ class D4rlPybulletSource(RowsSource):
     @override
     def step_fields(self) -> Mapping[str, Any]:
         fields = {FIELDS.get(name, name): self._contents.arrays[name] for name in _ARRAYS}
-        return {**fields, rlds.DISCOUNT: Field(np.float32)}
+        return {**fields, rlds.DISCOUNT: DERIVED_DISCOUNT}
 
     @override
     def episode_fields(self) -> Mapping[str, Any]:

@@ -53,8 +53,8 @@ from rlds.formats.d4rl.rows import (
 )
 from rlds.raw_files.hdf5_values import decode_value
 from rlds.raw_files.untrusted import SourceChangedError
-from rlds.sources.source import ALL_ROWS, Origin, SourceEpisode, SourceError
-from rlds_ecosystem.fields import Field
+from rlds.sources.conventions import warn_of_convention
+from rlds.sources.source import ALL_ROWS, DERIVED_DISCOUNT, Origin, SourceEpisode, SourceError
 from rlds_ecosystem.nests import nest, root_of
 
 __all__ = ["D4rlSource"]
@@ -100,7 +100,8 @@ class D4rlSource(RowsSource):
     An episode is `complete` unless it ends where nothing but the end of the file or of a window
     ends it: D4RL cuts its files at a round number of rows. It is `truncated` unless its last
     transition has `terminals` set. A terminal amid an episode, as AntMaze has them, is found in
-    `terminals` only.
+    `terminals` only. A file without `timeouts` may have time limits among its `terminals`, or not
+    at all; `time_limit` says so.
 
     The final observation is the one that `next_observations` has in the last row of the episode.
     In files without `next_observations` it is not known, and `T` transitions are `T` steps.
@@ -116,6 +117,9 @@ class D4rlSource(RowsSource):
       boundary: A rule, or several of which each ends episodes.
       length: The number of rows, for the rule `length`.
       jump: The distance, for the rule `observation_jump`; 1 in AntMaze and Maze2d.
+      time_limit: For files without timeouts, after how many transitions the environment cuts an
+        episode: one that long is truncated. 0 if no terminal is a time limit. If neither this nor
+        `boundary` is given, a file that is divided by its terminals alone causes a warning.
       dataset: Which dataset of D4RL it is, such as "hopper-medium-v2", if the name of the file does
         not tell. It is needed for the URL and the reference scores in the metadata alone.
       follow_links: Whether to read what the file has in other files: links, values that are stored
@@ -152,9 +156,12 @@ class D4rlSource(RowsSource):
         *,
         length: int | None = None,
         jump: float | None = None,
+        time_limit: int | None = None,
         dataset: str | None = None,
         follow_links: bool = False,
     ) -> None:
+        if time_limit is not None and time_limit < 0:
+            raise ValueError(f"time_limit: got {time_limit}, expected 0 or more")
         super().__init__(path, follow_links=follow_links)
         self._dataset = _dataset_of(self._path.name, dataset)
         self._name = self._path.name
@@ -170,13 +177,22 @@ class D4rlSource(RowsSource):
                 else np.zeros(self._contents.num_rows, bool)
             )
         self._family = self._dataset.family if self._dataset else family_of(self._name)
-        self._length, self._jump = length, jump
+        self._length, self._jump, self._time_limit = length, jump, time_limit
         self._marked = np.zeros(self._contents.num_rows, bool)
         if jump is None and self._family in ("antmaze", "maze2d"):
             self._jump = _POSITION_JUMP
         self.boundary = self._rules(boundary)
         if boundary is not None or not self._take_exported_ends():
             self._find_episodes()
+        is_alone = self.boundary == ("flags",) and TIMEOUTS not in self._contents.arrays
+        is_asked = boundary is None and time_limit is None and not self._is_exported
+        if is_alone and is_asked and self._terminals.any():
+            warn_of_convention(
+                self._path,
+                "there are no timeouts: episodes end where terminals is set, and each end is taken "
+                "for a terminal state. If some are time limits, pass time_limit=... in steps, or "
+                "time_limit=0 if none is. Pass boundary=... if episodes end elsewhere, too",
+            )
 
     def _read_contents(self) -> Contents:
         """Returns what the file has, after checking it."""
@@ -234,7 +250,7 @@ class D4rlSource(RowsSource):
             for name, field in self._contents.arrays.items()
             if not self._is_left_out(name)
         }
-        return nest({rlds.DISCOUNT: Field(np.float32), **fields})
+        return nest({rlds.DISCOUNT: DERIVED_DISCOUNT, **fields})
 
     @override
     def metadata(self) -> Mapping[str, Any]:
@@ -271,6 +287,7 @@ class D4rlSource(RowsSource):
             "boundary": list(self.boundary),
             "length": self._length,
             "jump": self._jump,
+            "time_limit": self._time_limit,
             "dataset": self._dataset.name if self._dataset else None,
             "follow_links": self._follow_links,
         }
@@ -320,7 +337,7 @@ class D4rlSource(RowsSource):
         begin, end = self._bounds(index)
         wanted = self.step_paths(fields)
         columns = self._rows(index, wanted)
-        terminal = bool(self._terminals[end - 1])
+        terminal = self._is_terminal(index)
         counts = {
             name: int(np.count_nonzero(columns[name]))
             for name in (TERMINALS, TIMEOUTS)
@@ -332,7 +349,7 @@ class D4rlSource(RowsSource):
             origin=Origin(self._name, begin, end),
             truncated=not terminal,
             final_observation_known=self._next is not None,
-            complete=bool(self._marked[end - 1] or terminal or self._timeouts[end - 1]),
+            complete=any(bool(f[end - 1]) for f in (self._marked, self._terminals, self._timeouts)),
             counts={"rows": end - begin, **counts},
         )
 
@@ -350,10 +367,16 @@ class D4rlSource(RowsSource):
             observation=observation,
             action=rows.pop(rlds.ACTION, nothing[:num_rows]),
             reward=rows.pop(rlds.REWARD, nothing[:num_rows]),
-            terminal=bool(self._terminals[end - 1]),
+            terminal=self._is_terminal(index),
             transition_metadata=rows,
         )
         return nest({path: steps[path] for path in wanted})
+
+    def _is_terminal(self, index: int) -> bool:
+        """Whether an episode ends in a terminal state, and not by a time limit."""
+        begin, end = self._bounds(index)
+        is_limit = TIMEOUTS not in self._contents.arrays and end - begin == self._time_limit
+        return bool(self._terminals[end - 1]) and not is_limit
 
     def _final_observation(self, index: int) -> Any:
         assert self._next is not None

@@ -23,6 +23,7 @@ from rlds.raw_files.untrusted import source_errors
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
+    DERIVED_DISCOUNT,
     Origin,
     Outline,
     RandomAccessSource,
@@ -156,7 +157,7 @@ class ImitationSource(RandomAccessSource):
 
     @override
     def step_fields(self) -> Mapping[str, Any]:
-        return {**self._fields, rlds.DISCOUNT: Field(np.float32)}
+        return {**self._fields, rlds.DISCOUNT: DERIVED_DISCOUNT}
 
     def metadata(self) -> Mapping[str, Any]:
         """Returns what the two files in JSON say."""

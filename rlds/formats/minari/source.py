@@ -54,6 +54,7 @@ from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
+    DERIVED_DISCOUNT,
     DamagedEpisode,
     Origin,
     RandomAccessSource,
@@ -238,7 +239,7 @@ class MinariSource(RandomAccessSource):
         nested = nest(fields)
         return {
             **{field: nested[name] for name, field in _FIELDS.items()},
-            rlds.DISCOUNT: np.float32,
+            rlds.DISCOUNT: DERIVED_DISCOUNT,
             TERMINATIONS: np.bool_,
             TRUNCATIONS: np.bool_,
             **({INFOS: nested[INFOS]} if INFOS in nested else {}),

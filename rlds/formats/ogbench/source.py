@@ -23,6 +23,7 @@ from rlds.raw_files.untrusted import is_there, source_errors
 from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
+    DERIVED_DISCOUNT,
     Origin,
     Outline,
     RandomAccessSource,
@@ -121,7 +122,7 @@ class OGBenchSource(RandomAccessSource):
             for name, array in self._arrays.items()
             if name != TERMINALS
         }
-        return {**fields, rlds.DISCOUNT: Field(np.float32)}
+        return {**fields, rlds.DISCOUNT: DERIVED_DISCOUNT}
 
     def episode_fields(self) -> Mapping[str, Any]:
         """Returns `last_action`."""

@@ -19,7 +19,7 @@ from rlds.formats.robomimic.merging import NEXT
 from rlds.formats.robomimic.source import ATTRIBUTES, MASKS, TABLE
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.exporting import Placement, encoding_of, without_transitions
-from rlds.sources.source import Outline, SourceEpisode
+from rlds.sources.source import Outline, SourceEpisode, is_derived
 from rlds.sources.texts import as_text
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.columns import known_field
@@ -104,6 +104,8 @@ class RobomimicExport(Hdf5EpisodesExport):
         """Where robomimic has a field of steps; empty if it is not numbers of one shape."""
         field = self.steps[path]
         if path in self._copies or not isinstance(field, Field) or {None, 0} & {*field.shape}:
+            return ""
+        if is_derived(path, field):
             return ""
         if field.column_dtype.kind not in "biufc":
             return ""

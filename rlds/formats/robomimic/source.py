@@ -35,6 +35,7 @@ from rlds.sources.episode_fields import RESERVED
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
+    DERIVED_DISCOUNT,
     DamagedEpisode,
     Origin,
     RandomAccessSource,
@@ -279,7 +280,7 @@ class RobomimicSource(RandomAccessSource):
             if merged.count < len(sound(self._demos)):
                 self._add_field(fields, known_field(name), Field(np.bool_), path)
         if rlds.DISCOUNT not in fields:
-            self._add_field(fields, rlds.DISCOUNT, Field(np.float32), rlds.DISCOUNT)
+            self._add_field(fields, rlds.DISCOUNT, DERIVED_DISCOUNT, rlds.DISCOUNT)
         if INSTRUCTION not in {*self._steps, *self._values}:
             with sound(self._demos)[0].open() as opened:
                 has_instruction = self._instruction(opened) or any(map(self._task, self._files))

@@ -33,6 +33,7 @@ from rlds.raw_files.untrusted import source_errors
 from rlds.sources.conventions import warn_of_convention
 from rlds.sources.source import (
     ALL_ROWS,
+    DERIVED_DISCOUNT,
     Origin,
     Outline,
     RandomAccessSource,
@@ -298,7 +299,7 @@ class Sb3Source(RandomAccessSource):
             rlds.OBSERVATION: fields if isinstance(observation, Mapping) else fields[""],
             rlds.ACTION: _field(state["actions"]),
             rlds.REWARD: _field(state["rewards"]),
-            rlds.DISCOUNT: Field(np.float32),
+            rlds.DISCOUNT: DERIVED_DISCOUNT,
             "dones": _field(state["dones"]),
             "timeouts": _field(state["timeouts"]),
         }

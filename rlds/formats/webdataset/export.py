@@ -20,7 +20,7 @@ from rlds.formats.webdataset.source import FEATURES_FILE, SIDECAR_FIELD, STEPS_F
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, sidecar_placements
 from rlds.sources.sidecar import Sidecar
-from rlds.sources.source import SourceEpisode
+from rlds.sources.source import SourceEpisode, is_derived
 from rlds.video import CLIP, VIDEO
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at
@@ -58,7 +58,7 @@ class WebdatasetExport(Export):
         self._arrays: list[str] = []
         places = {}
         for path, field in leaves_at(spec.pop(rlds.STEPS), None):
-            if path in rlds.STEP_FLAGS or not isinstance(field, Field):
+            if path in rlds.STEP_FLAGS or not isinstance(field, Field) or is_derived(path, field):
                 continue
             ending = _ENDINGS[field.encoding] if field.encoding else _png_of(field)
             name = path.lower().replace("/", ".")

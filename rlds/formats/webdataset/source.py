@@ -21,7 +21,14 @@ from rlds.raw_files.npz_files import NpzFile, parse_npy
 from rlds.raw_files.untrusted import check_is_file, is_there, source_errors
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.sidecar import Sidecar, StoredSidecar
-from rlds.sources.source import ALL_ROWS, Origin, RandomAccessSource, SourceEpisode, SourceError
+from rlds.sources.source import (
+    ALL_ROWS,
+    DERIVED_DISCOUNT,
+    Origin,
+    RandomAccessSource,
+    SourceEpisode,
+    SourceError,
+)
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import Paths, conflicts, nest, root_of
@@ -159,7 +166,7 @@ class WebdatasetSource(RandomAccessSource):
     @override
     def step_fields(self) -> Mapping[str, Any]:
         fields = {p: field for p, field in self._steps.items() if p not in rlds.STEP_FLAGS}
-        fields.setdefault(rlds.DISCOUNT, Field(np.float32))
+        fields.setdefault(rlds.DISCOUNT, DERIVED_DISCOUNT)
         return nest(fields)
 
     @override

@@ -32,6 +32,7 @@ from rlds.sources.exporting import (
     sidecar_placements,
 )
 from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, Sidecar
+from rlds.sources.source import is_derived
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import at, leaves_at
 
@@ -70,7 +71,9 @@ class ZarrExport(Export):
         # The arrays by the paths of fields of steps.
         self._columns: dict[str, str] = {}
         for path, field in self._steps.items():
-            if path not in rlds.STEP_FLAGS and (_is_array(field) or self._is_chunks(path)):
+            if path in rlds.STEP_FLAGS or is_derived(path, field):
+                continue
+            if _is_array(field) or self._is_chunks(path):
                 self._columns[path] = self._name_of(path)
         if not self._columns:
             raise ValueError("no field of steps has numbers of one shape, which Zarr could hold")

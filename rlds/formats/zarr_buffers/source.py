@@ -27,7 +27,14 @@ from rlds.formats.zarr_buffers.videos import Videos
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, StoredSidecar
-from rlds.sources.source import ALL_ROWS, Origin, RandomAccessSource, SourceEpisode, SourceError
+from rlds.sources.source import (
+    ALL_ROWS,
+    DERIVED_DISCOUNT,
+    Origin,
+    RandomAccessSource,
+    SourceEpisode,
+    SourceError,
+)
 from rlds.video import VIDEO
 from rlds_ecosystem.columns import step_flags
 from rlds_ecosystem.fields import Field
@@ -176,7 +183,7 @@ class ZarrSource(RandomAccessSource):
             path: _file_field(array) if self._is_kept(array) else _field(array)
             for path, array in self._steps.items()
         }
-        return nest({**fields, rlds.DISCOUNT: Field(np.float32)})
+        return nest({rlds.DISCOUNT: DERIVED_DISCOUNT, **fields})
 
     @override
     def episode_fields(self) -> Mapping[str, Any]:
