@@ -1,0 +1,112 @@
+"""What gives rows their meaning: equal in every format, after every edit, or an error or a note.
+
+The cases are generated of the table in `meanings`: a format that can be written has a row there.
+"""
+
+import re
+
+import meanings
+import pytest
+from export_options import NAMES, options_for
+from fast_share import one_in
+
+import rlds.sources
+from rlds import editing
+from rlds.editing import Merge, Rename
+from rlds_ecosystem.nests import leaves_at
+
+FORMATS = sorted(meanings.STATED)
+
+
+def made(format, folder, **facts):
+    """A dataset that states the facts, in a format."""
+    episodes = rlds.sources.Episodes(meanings.Telling(**facts), "train")
+    path = folder / NAMES.get(format, "made")
+    path.parent.mkdir(exist_ok=True)
+    rlds.sources.export(episodes, format, path, **options_for(format, episodes))
+    return path
+
+
+def opened(path):
+    format = rlds.sources.format_of(path)
+    return rlds.sources.open(path, **({"decode_images": False} if format == "tfds" else {}))
+
+
+def test_every_format_that_is_written_has_a_row():
+    assert set(meanings.STATED) == set(rlds.sources.exports())
+    assert all(facts <= set(meanings.FACTS) for facts in meanings.STATED.values())
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_is_stated_comes_back(format, tmp_path):
+    expected = meanings.facts_of(rlds.sources.Episodes(meanings.Telling(), "train"))
+    assert all(expected[fact] for fact in meanings.FACTS)
+    assert meanings.facts_of(opened(made(format, tmp_path))) == expected
+
+
+@pytest.mark.parametrize(("format", "other"), one_in(19, [(a, b) for a in FORMATS for b in FORMATS]))
+def test_by_way_of_any_format(format, other, tmp_path):
+    expected = meanings.facts_of(rlds.sources.Episodes(meanings.Telling(), "train"))
+    episodes = opened(made(format, tmp_path / "one"))
+    (tmp_path / "two").mkdir()
+    path = tmp_path / "two" / NAMES.get(other, "made")
+    rlds.sources.export(episodes, other, path, **options_for(other, episodes))
+    assert meanings.facts_of(opened(path)) == expected
+
+
+@pytest.mark.parametrize("format", one_in(3, FORMATS))
+def test_a_new_name_keeps_the_meaning(format, tmp_path):
+    path = made(format, tmp_path)
+    before = meanings.facts_of(opened(path))
+    old, new = "observation/mode", "observation/state_of_mode"
+    options = options_for(format, opened(path))
+    rlds.edit(path, Rename(old, new), target_options=options)
+    after = meanings.facts_of(opened(path))
+    for fact in meanings.FACTS:
+        known = before[fact]
+        if isinstance(known, dict) and fact != "environment":
+            known = {path.replace(old, new): value for path, value in known.items()}
+        assert after[fact] == known, fact
+
+
+@pytest.mark.parametrize("format", one_in(8, FORMATS))
+def test_what_differs_is_not_merged_without_a_word(format, tmp_path):
+    """Each fact by itself: an error that names it, a note, or values that are kept."""
+    path = made(format, tmp_path / "one")
+    words = {
+        "rate": "steps in a second",
+        "table": "modes",
+        "environment": "control_delta",
+    }
+    options = options_for(format, opened(path))
+
+    def merge(other):
+        return editing.prepare_edit(path, [Merge([other])], target_options=options)
+
+    for fact in meanings.FACTS:
+        other = made(format, tmp_path / fact, lengths=(5, 2), **{fact: meanings.OTHERS[fact]})
+        if fact == "task":  # That is a value of the rows.
+            merged = merge(other).view
+            tasks = [
+                merged.read(merged.splits[0], i).steps["language_instruction"][0] for i in range(4)
+            ]
+            assert tasks == ["pick"] * 2 + ["place"] * 2
+        elif fact == "license":
+            assert "CC-BY-NC-4.0" in str(merge(other))
+        else:
+            with pytest.raises(ValueError, match=re.escape(words.get(fact, fact))):
+                merge(other)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_is_in_the_files_alone_is_never_another_meaning(format, tmp_path):
+    """Without what is kept beside the data, each fact is the same, or nothing is stated."""
+    expected = meanings.facts_of(rlds.sources.Episodes(meanings.Telling(), "train"))
+    source = opened(made(format, tmp_path)).source
+    while hasattr(source, "source"):  # What puts rows and sidecar together.
+        source = source.source
+    fields = dict(leaves_at(source.step_fields(), None)).values()
+    for fact in ("unit", "names", "codes", "table", "kind"):
+        found = {stated for field in fields if (stated := getattr(field, fact, None))}
+        assert (found >= {*expected[fact].values()}) == (fact in meanings.STATED[format]), fact
+        assert found - {"tasks"} <= {*expected[fact].values()}, fact  # The texts of LeRobot's.

@@ -1,0 +1,135 @@
+"""What each format can state of its rows, beside their values, and a dataset that states it all.
+
+`STATED` has a row for each format that can be written: which facts its own files have a place for,
+so that readers of that format find them. All other facts are kept beside the data. A format that is
+new here fills in its row.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from rlds.alignment import from_sars
+from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode
+from rlds_ecosystem.fields import DepthCodes, Field
+from rlds_ecosystem.nests import leaves_at
+
+CODES = DepthCodes(0.01, 10.0, 3.5, is_log=True)
+
+FACTS = ("unit", "names", "codes", "table", "kind", "rate", "environment", "task", "license")
+"""The facts: those of fields first, then those of the dataset."""
+
+# What there is in the files of a format itself, without what is kept beside them.
+STATED: dict[str, set[str]] = {
+    "envlogger": set(),
+    "tfds": {*FACTS},  # Its metadata.json is part of it.
+    "minari": {"environment"},
+    "lerobot": {"names", "rate", "task"},
+    "aloha": set(),
+    "webdataset": set(),
+    "zarr": set(),
+    "robomimic": {"task"},
+    "maniskill": set(),
+    "mcap": {*FACTS},  # In a record of the file.
+    "ogbench": set(),
+    "d3rlpy": set(),
+    "imitation": set(),
+    "d4rl": set(),
+    "d4rl_pybullet": set(),
+}
+
+OTHERS: dict[str, Any] = {
+    "unit": "deg",
+    "names": ("a", "b", "c"),
+    "codes": dataclasses.replace(CODES, high=5.0),
+    "kind": "delta",
+    "table": ["valid", "invalid"],
+    "rate": 20,
+    "environment": {"name": "Lift", "control_delta": False},
+    "license": "CC-BY-NC-4.0",
+    "task": "place",
+}
+"""Another value of each fact. That of `table` is what the table says."""
+
+
+class Telling(RandomAccessSource):
+    """Two episodes of a robot that state all facts; some are others than by default."""
+
+    inputs_may_grow = False
+
+    def __init__(self, lengths: tuple[int, ...] = (4, 3), **facts: Any) -> None:
+        self.lengths = lengths
+        self._facts = {
+            **{"unit": "rad", "names": ("x", "y", "z"), "codes": CODES, "kind": "absolute"},
+            **{"table": ["invalid", "valid"], "rate": 10, "task": "pick", "license": "MIT"},
+            **{"environment": {"name": "Lift", "control_delta": True}, **facts},
+        }
+        self.license = self._facts["license"]
+
+    def step_fields(self) -> dict[str, Any]:
+        facts = self._facts
+        return {
+            "observation": {
+                "state": Field(np.float32, (3,), names=facts["names"], unit=facts["unit"]),
+                "depth": Field(np.uint16, (4, 4, 1), codes=facts["codes"], unit="m"),
+                "mode": Field(np.int64, table="modes"),
+            },
+            "action": Field(np.float32, (2,), kind=facts["kind"]),
+            "reward": Field(np.float32),
+            "discount": Field(np.float32),
+            "language_instruction": Field(str),
+        }
+
+    def metadata(self) -> dict[str, Any]:
+        facts = self._facts
+        said = {"fps": facts["rate"], "environment": facts["environment"]}
+        return {**said, "modes": facts["table"]}
+
+    def inputs(self) -> list[str]:
+        return []
+
+    def num_episodes(self, split: str) -> int:
+        return len(self.lengths)
+
+    def key(self, split: str, index: int) -> str:
+        return f"{self.lengths} {index}"
+
+    def read(
+        self, split: str, index: int, fields: Any = None, rows: slice = slice(None)
+    ) -> SourceEpisode:
+        length = self.lengths[index]
+        rng = np.random.default_rng(sum(self.lengths) + index)
+        steps = from_sars(
+            observation={
+                "state": rng.random((length + 1, 3), np.float32),
+                "depth": rng.integers(0, 4096, (length + 1, 4, 4, 1), np.uint16),
+                "mode": rng.integers(0, 2, length + 1),
+            },
+            action=rng.random((length, 2), np.float32),
+            reward=np.ones(length, np.float32),
+            terminal=True,
+        )
+        texts = np.full(length + 1, self._facts["task"], object)
+        origin = Origin("made up", 0, length)
+        about = {**steps, "language_instruction": texts}
+        return SourceEpisode(self.key(split, index), about, origin, truncated=False)
+
+
+def facts_of(episodes: Any) -> dict[str, Any]:
+    """What a dataset states, by `FACTS`; of fields, by the name that they have in it."""
+    fields = dict(leaves_at(episodes.spec["steps"], None))
+
+    def of_fields(name: str) -> dict[str, Any]:
+        return {p: value for p, field in fields.items() if (value := getattr(field, name, None))}
+
+    said = episodes.metadata
+    texts = {str(text) for text in fields if text == "language_instruction"}
+    return {
+        **{name: of_fields(name) for name in ("unit", "names", "codes", "table", "kind")},
+        **{"rate": said.get("fps"), "environment": said.get("environment")},
+        **{"license": episodes.source.license, "modes": said.get("modes")},
+        "task": [list(episode.steps["language_instruction"]) for episode in episodes]
+        if texts
+        else [],
+    }
