@@ -10,7 +10,7 @@ import numpy as np
 
 from rlds import rlds_types
 from rlds.statistics import FieldStatistics, FieldType, Statistics
-from rlds_ecosystem.nests import map_named_leaves, named_leaves
+from rlds_ecosystem.nests import map_named_leaves, named_leaves, root_of
 
 __all__ = ["normalize", "unnormalize"]
 
@@ -131,7 +131,7 @@ def of_one_field(values: Any, field: FieldStatistics, of_field: OfField, caller:
 def names_of(fields: Sequence[str] | None, statistics: Statistics) -> set[str]:
     """The paths of the fields that there are statistics of."""
     if fields is None:
-        return {name for name in statistics if name != rlds_types.REWARD}
+        return {name for name in statistics if root_of(name) != rlds_types.REWARD}
     fields = [fields] if isinstance(fields, str) else fields
     for field in fields:
         if not any(f"{name}/".startswith(f"{field}/") for name in statistics):

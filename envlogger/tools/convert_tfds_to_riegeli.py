@@ -153,15 +153,14 @@ def convert_episode_to_dmenv(
     if missing:
         raise ValueError(f"the steps lack {missing}, they have {list(steps)}; add these to convert")
     num_steps = len(steps["is_terminal"])
-    dtype = steps["discount"].dtype if hasattr(steps["discount"], "dtype") else np.float64
-    timesteps = [_create_timestep(steps, i, num_steps, dtype) for i in range(num_steps)]
+    timesteps = [_create_timestep(steps, i, num_steps) for i in range(num_steps)]
     actions = [_row(steps["action"], i) for i in range(num_steps - 1)]
     custom = {name: column for name, column in steps.items() if name not in _STANDARD}
     return timesteps, actions, [_row(custom, i) for i in range(num_steps)]
 
 
 def _create_timestep(
-    steps: Mapping[str, Any], step_index: int, total_steps: int, discount_dtype: Any
+    steps: Mapping[str, Any], step_index: int, total_steps: int
 ) -> dm_env.TimeStep:
     observation = _row(steps["observation"], step_index)
     if step_index == 0:
@@ -169,8 +168,8 @@ def _create_timestep(
     reward, discount = (_row(steps[name], step_index - 1) for name in ("reward", "discount"))
     is_end = step_index == total_steps - 1
     if is_end and steps["is_terminal"][step_index]:
-        zero = np.dtype(discount_dtype).type(0)
-        return dm_env.TimeStep(dm_env.StepType.LAST, reward, zero, observation)
+        zeros = tree.map_structure(lambda value: np.zeros_like(value)[()], discount)
+        return dm_env.TimeStep(dm_env.StepType.LAST, reward, zeros, observation)
     # The end of an episode that was cut off is not marked by all writers.
     is_last = is_end and ("is_last" not in steps or steps["is_last"][step_index])
     step_type = dm_env.StepType.LAST if is_last else dm_env.StepType.MID

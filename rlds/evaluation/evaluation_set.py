@@ -17,7 +17,7 @@ from rlds.feeds.roles import joined
 from rlds.feeds.samples import FilteredSamples, NormalizedSamples
 from rlds.feeds.table import Table
 from rlds.sources.episodes import Episodes
-from rlds_ecosystem.nests import at, leaves_at, map_named_leaves, nest
+from rlds_ecosystem.nests import at, is_in, leaves_at, map_named_leaves, nest
 
 __all__ = ["EvaluationSet", "check_episode_weights", "check_gamma", "collect"]
 
@@ -463,7 +463,7 @@ def _of_table(table: Table, paths: Sequence[str]) -> Iterator[_Read]:
         paths,
         lambda path: storage.is_image(path) or _is_image(fields[path].dtype, fields[path].shape),
     )
-    flags = [name for name in _FLAGS if name in fields]
+    flags = [path for name in _FLAGS for path in fields if is_in(path, name)]
     names = list(dict.fromkeys([*wanted, *flags]))
     for chosen, columns in table.blocks(names):
         yield (
@@ -486,7 +486,8 @@ def _of_episodes(episodes: Iterable[Any], paths: Sequence[str]) -> Iterator[_Rea
             columns = {name: np.asarray(leaf) for name, leaf in leaves_at(steps, wanted)}
         except KeyError as error:
             raise KeyError(f"collect: episode {number}: {error.args[0]}") from None
-        flags = {name: np.asarray(steps[name]) for name in _FLAGS if name in steps}
+        there = [name for name in _FLAGS if name in steps]
+        flags = {path: np.asarray(leaf) for path, leaf in leaves_at(steps, there)}
         lengths = {name: len(column) for name, column in (columns | flags).items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"collect: columns of episode {number} differ in length: {lengths}")
@@ -589,12 +590,15 @@ def _ends(
     last = np.cumsum(num_steps) - 1
     if rlds.IS_TERMINAL in flags:
         return flags[rlds.IS_TERMINAL][last].astype(np.bool_)
-    if rlds.DISCOUNT not in flags:
+    discounts = [column for path, column in flags.items() if is_in(path, rlds.DISCOUNT)]
+    if not discounts:
         raise KeyError(
             f"collect: the steps of episode {first} have neither {rlds.IS_TERMINAL!r} nor "
             f"{rlds.DISCOUNT!r}; without them an episode that ended looks like one that was cut"
         )
-    return (num_steps > known) & (flags[rlds.DISCOUNT][np.maximum(last - known, 0)] == 0)
+    rows = np.maximum(last - known, 0)
+    led_on = [(column[rows] != 0).reshape(len(rows), -1).any(axis=1) for column in discounts]
+    return (num_steps > known) & ~np.any(led_on, axis=0)
 
 
 def _concatenated(blocks: Sequence[_Block], path: str) -> np.ndarray:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 import rlds
-from rlds.feeds.samples import Transitions
+from rlds.alignment import discounts_of
+from rlds.feeds.samples import Transitions, with_rank_of
 from rlds.feeds.table import Table
+from rlds_ecosystem.nests import is_in, leaves_at, nest
 
 __all__ = ["lambda_returns"]
 
@@ -15,8 +19,8 @@ _BLOCK = 1 << 18
 
 
 def lambda_returns(
-    table: Table, *, gamma: float = 1.0, lambda_: float = 1.0, values: np.ndarray | None = None
-) -> np.ndarray:
+    table: Table, *, gamma: float = 1.0, lambda_: float = 1.0, values: Any = None
+) -> Any:
     """Computes the return of each step, for `Table.with_column`.
 
     The return of step t is `r + gamma * d * ((1 - lambda) * V(s') + lambda * G')`, with the stored
@@ -25,35 +29,46 @@ def lambda_returns(
     Without values, that is 0: these are sums of rewards to the end of the episode.
 
     Args:
-      table: The steps, with a `reward` that is a number.
+      table: The steps, with a `reward`: a number, an array, or nested.
       gamma: The discount of every step, beside those that are stored.
       lambda_: 1 for sums of all rewards, 0 for one reward and the next value (Sutton and Barto,
         section 12.1).
       values: What a critic says of the observation of each step, of shape `[table.num_steps]`, in
-        the order of the episodes and of their steps.
+        the order of the episodes and of their steps. For rewards that are arrays or nested, it has
+        the shape and the nesting of the rewards.
 
     Returns:
-      float64 of shape `[table.num_steps]`. Of the last step of an episode whose final observation
-      is known, it is the value.
+      float64 of shape `[table.num_steps]`, or as the values: in the shape and the nesting of the
+      rewards. Of the last step of an episode whose final observation is known, it is the value.
 
     Raises:
       KeyError: There is no reward, or neither `is_terminal` nor `discount`.
-      ValueError: A number is out of range, the reward is no number, or there are not as many values
-        as steps.
+      TypeError: A reward is not numeric.
+      ValueError: A number is out of range, the values do not have the shapes of the rewards, or no
+        discount fits a reward, see `rlds.transformations.transitions`.
     """
     if not 0.0 <= lambda_ <= 1.0:
         raise ValueError(f"lambda_ must be from 0 to 1, got {lambda_}")
     outlines = table.outlines
-    known = np.zeros(table.num_steps) if values is None else np.asarray(values, np.float64)
-    if known.shape != (table.num_steps,):
-        raise ValueError(f"values of shape {known.shape}, for {table.num_steps} steps")
     transitions = Transitions(table.select([rlds.REWARD]), 1, gamma)
-    if transitions.spec[rlds.REWARD][1]:
-        raise ValueError(f"the reward has the shape {transitions.spec[rlds.REWARD][1]}")
+    rewards, discounts = (
+        {path: shape for path, (_, shape) in transitions.spec.items() if is_in(path, name)}
+        for name in (rlds.REWARD, rlds.DISCOUNT)
+    )
+    discount_of = discounts_of(rewards, discounts)
+    shapes = {path: (table.num_steps, *shape) for path, shape in rewards.items()}
+    known = {path: np.zeros(shape) for path, shape in shapes.items()}
+    if values is not None:
+        given = {rlds.REWARD: values}
+        given = given if rlds.REWARD in rewards else dict(leaves_at(given, None))
+        known = {path: np.asarray(leaf, np.float64) for path, leaf in given.items()}
+    got = {path: leaf.shape for path, leaf in known.items()}
+    if got != shapes:
+        raise ValueError(f"values of shape {got}, expected {shapes}")
     begins = np.cumsum(outlines.num_steps) - outlines.num_steps
     numbers = outlines.num_transitions
     firsts = np.cumsum(numbers) - numbers
-    found = known.copy()
+    found = {path: column.copy() for path, column in known.items()}
     blocks = np.cumsum(numbers) // _BLOCK
     for block in np.unique(blocks).tolist():
         chosen = np.flatnonzero((blocks == block) & (numbers > 0))
@@ -61,7 +76,6 @@ def lambda_returns(
             continue
         first, end = int(firsts[chosen[0]]), int(firsts[chosen[-1]] + numbers[chosen[-1]])
         made = transitions.batch_columns(np.arange(first, end))
-        rewards, discounts = made[rlds.REWARD].astype(np.float64), made[rlds.DISCOUNT]
         for back in range(1, int(numbers[chosen].max()) + 1):  # All episodes at once, from the end.
             chosen = chosen[numbers[chosen] >= back]
             steps = begins[chosen] + numbers[chosen] - back
@@ -69,7 +83,9 @@ def lambda_returns(
             # A terminal observation that is not known has no step, and counts for nothing.
             last = begins[chosen] + outlines.num_steps[chosen] - 1
             after = np.minimum(steps + 1, last)
-            ahead = found[after] if back > 1 else known[after]
-            mixed = (1 - lambda_) * known[after] + lambda_ * ahead
-            found[steps] = rewards[rows] + discounts[rows] * mixed
-    return found
+            for path, returns in found.items():
+                ahead = returns[after] if back > 1 else known[path][after]
+                mixed = (1 - lambda_) * known[path][after] + lambda_ * ahead
+                discount = with_rank_of(mixed, made[discount_of[path]][rows])
+                returns[steps] = made[path][rows] + discount * mixed
+    return nest(found)[rlds.REWARD]

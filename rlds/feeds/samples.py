@@ -23,6 +23,7 @@ from typing_extensions import override
 
 import rlds
 from rlds import normalization
+from rlds.alignment import discounts_of
 from rlds.feeds._core import locate, permute
 from rlds.feeds.arrays import as_numbers, joined, paths_of, zero_out
 from rlds.feeds.permutation import key_of, uniform_of
@@ -30,7 +31,7 @@ from rlds.feeds.storage import Rows, hash_of
 from rlds.sources.source import OF_TRANSITIONS
 from rlds.statistics import FieldType, Statistics
 from rlds_ecosystem.columns import numbered
-from rlds_ecosystem.nests import is_in, nest, root_of
+from rlds_ecosystem.nests import is_in, leaves_at, nest, root_of
 
 if TYPE_CHECKING:
     from rlds.feeds.table import Table
@@ -49,6 +50,7 @@ __all__ = [
     "Transitions",
     "WeightedSamples",
     "Windows",
+    "with_rank_of",
 ]
 
 Columns: TypeAlias = dict[str, np.ndarray]
@@ -165,7 +167,9 @@ class Samples(abc.ABC):
         lasts = np.where(numbers == np.repeat(counts, counts) - 1, np.repeat(lasts, counts), ends)
         firsts = np.where(numbers == 0, np.repeat(firsts, counts), 0)
         # By these, samples say how they end.
-        others = [path for path in (rlds.DISCOUNT, rlds.IS_TERMINAL) if path in storage.fields]
+        others = [
+            p for name in (rlds.DISCOUNT, rlds.IS_TERMINAL) for p in _below(storage.fields, name)
+        ]
         paths = dict.fromkeys([*self.table.fields, *others])
         for before, after in sorted({self.reach(path) for path in paths}):
             those = [path for path in paths if self.reach(path) == (before, after)]
@@ -246,7 +250,7 @@ class Samples(abc.ABC):
           own: The field of the observation that has the goal of the episode, such as
             `observation/desired_goal`; needed if not all get another one.
           reward_fn: Takes a batch of samples that have their goals, and returns the reward of each:
-            it becomes the `reward` of those that got another goal.
+            it becomes the `reward` of those that got another goal. Nested, if rewards are nested.
 
         Returns:
           The samples with the fields `goal` and `goal_distance` (int64; -1 if it is the own goal).
@@ -402,11 +406,23 @@ class Transitions(Samples):
         self.table, self._n, self._gamma = table, n, gamma
         self._known = table.storage.fields
         self._has_flag = rlds.IS_TERMINAL in self._known
-        if not self._has_flag and rlds.DISCOUNT not in self._known:
+        self._discounts = _below(self._known, rlds.DISCOUNT)
+        for path in (*self._rewards(), *self._discounts):
+            if self._known[path].column_dtype.kind in "OSUcMm":
+                raise TypeError(f"field {path!r} must be numeric, got {self._known[path]}")
+        if not self._has_flag and not self._discounts:
             raise KeyError(
                 f"the steps have neither {rlds.IS_TERMINAL!r} nor {rlds.DISCOUNT!r}; without them "
                 "an episode that ended looks like one that was cut"
             )
+
+    def _rewards(self) -> dict[str, str]:
+        """The paths of the rewards, and of the discount that counts for each."""
+        shapes = {path: self._known[path].shape for path in _below(self.table.fields, rlds.REWARD)}
+        if self._n == 1:  # The reward of a single step is not discounted.
+            return dict.fromkeys(shapes, "")
+        discounts = {path: self._known[path].shape for path in self._discounts}
+        return discounts_of(shapes, discounts or {rlds.DISCOUNT: ()})
 
     @override
     def reach(self, path: str) -> tuple[int, int]:
@@ -434,7 +450,7 @@ class Transitions(Samples):
         missing = following == outlines.num_steps[episodes] if self._has_missing else None
         there = following if missing is None else following - missing
 
-        needed = [path for path in (*own, rlds.DISCOUNT, rlds.IS_TERMINAL) if path in self._known]
+        needed = [*own, *self._discounts, *([rlds.IS_TERMINAL] if self._has_flag else [])]
         rows = self.table.rows(episodes, steps, needed)
         next_rows = rows.at(there)
         result, observations = {}, {}
@@ -446,12 +462,12 @@ class Transitions(Samples):
                     zero_out(column, missing)
         next_is_terminal = self._is_terminal(rows, next_rows, following, missing, episodes)
         totals, products = self._returns(rows, steps, ends, result)
-        if totals is not None:
-            result[rlds.REWARD] = totals
-        products *= _with_rank_of(products, ~next_is_terminal)
-        stored = self._known.get(rlds.DISCOUNT)
-        dtype = np.dtype(np.float32) if stored is None else _float_dtype(stored.column_dtype)
-        result[rlds.DISCOUNT] = products.astype(dtype)
+        for product in products.values():
+            product *= with_rank_of(product, ~next_is_terminal)
+        for path, values in (totals | products).items():
+            stored = self._known.get(path)
+            dtype = np.dtype(np.float32) if stored is None else _float_dtype(stored.column_dtype)
+            result[path] = values.astype(dtype, copy=False)
         result |= observations
         result["next_is_last"] = following == ends
         result["next_is_terminal"] = next_is_terminal
@@ -473,8 +489,10 @@ class Transitions(Samples):
     ) -> np.ndarray:
         """Whether observations are terminal: by their flags, or the discounts that led to them."""
         if not self._has_flag:
-            before = rows.at(following - 1).take(rlds.DISCOUNT)
-            led_on: np.ndarray = (before != 0).reshape(len(before), -1).any(axis=1)
+            before, led_on = rows.at(following - 1), np.zeros(len(following), np.bool_)
+            for path in self._discounts:
+                discount = before.take(path)
+                led_on |= (discount != 0).any(axis=tuple(range(1, discount.ndim)))
             return ~led_on
         flags = next_rows.take(rlds.IS_TERMINAL)
         if missing is None:
@@ -487,34 +505,33 @@ class Transitions(Samples):
 
     def _returns(
         self, rows: Rows, steps: np.ndarray, ends: np.ndarray, own: Columns
-    ) -> tuple[np.ndarray | None, np.ndarray]:
-        """The rewards on the way, discounted, and the product of the discounts, in float64."""
-        has_reward, has_discount = rlds.REWARD in self.table.fields, rlds.DISCOUNT in self._known
-        paths = [rlds.REWARD] * has_reward + [rlds.DISCOUNT] * has_discount
-        total: Any = None
-        product: Any = None
+    ) -> tuple[Columns, Columns]:
+        """The rewards on the way, discounted, and the products of the discounts, in float64."""
+        rewards, ones = self._rewards(), np.ones(len(steps))
+        totals: Columns = {}
+        products: Columns = {}
         for ahead in range(self._n):
             is_there = steps + ahead < ends
             ahead_rows = rows.at(np.where(is_there, steps + ahead, steps)) if ahead else rows
             values = {
                 path: own[path] if path in own and not ahead else ahead_rows.take(path)
-                for path in paths
+                for path in (*rewards, *self._discounts)
             }
-            discount = values[rlds.DISCOUNT] if has_discount else np.ones(len(steps))
-            discount = discount.astype(np.float64)
-            discount *= self._gamma
             if not ahead:
-                total, product = values.get(rlds.REWARD), discount
-                continue
-            if has_reward:
-                counted = values[rlds.REWARD].astype(np.float64)
-                counted *= _with_rank_of(counted, product)
-                total = total + np.where(_with_rank_of(counted, is_there), counted, 0.0)
-            product *= np.where(_with_rank_of(discount, is_there), discount, 1.0)
-        if not has_reward:
-            return None, product
-        dtype = _float_dtype(self.table.fields[rlds.REWARD].column_dtype)
-        return total.astype(dtype, copy=False), product
+                totals = {path: values[path] for path in rewards}
+            for path, discount in rewards.items() if ahead else ():
+                counted = values[path].astype(np.float64)
+                counted *= with_rank_of(counted, products[discount])
+                counted = np.where(with_rank_of(counted, is_there), counted, 0.0)
+                totals[path] = totals[path] + counted
+            for path in self._discounts or (rlds.DISCOUNT,):
+                factor = values.get(path, ones).astype(np.float64)
+                factor *= self._gamma
+                if ahead:
+                    factor = np.where(with_rank_of(factor, is_there), factor, 1.0)
+                    factor *= products[path]
+                products[path] = factor
+        return totals, products
 
 
 class _StepsAround(Steps):
@@ -789,7 +806,7 @@ class GoalSamples(_DerivedSamples):
             if shapes[0] != shapes[1]:
                 raise ValueError(f"own: {goals.own!r} is no goal like {goals.fields}")
         self._paths = list(zip(paths, owns))
-        if reward_fn is not None and rlds.REWARD not in samples.spec:
+        if reward_fn is not None and not _below(samples.spec, rlds.REWARD):
             raise KeyError(f"no field {rlds.REWARD!r} in the samples: {', '.join(samples.spec)}")
 
     @override
@@ -828,15 +845,19 @@ class GoalSamples(_DerivedSamples):
         """Gives samples whose goal is another one the reward that the function says."""
         assert self._reward_fn is not None
         batch = nest({path: joined(column) for path, column in result.items()})
-        made = np.asarray(self._reward_fn(batch))
-        reward = result[rlds.REWARD]
-        if made.shape != reward.shape:
-            raise ValueError(
-                f"reward_fn returned an array of shape {made.shape}, expected {reward.shape}"
+        made = {rlds.REWARD: self._reward_fn(batch)}
+        if rlds.REWARD not in result:  # It is nested.
+            made = dict(leaves_at(made, None))
+        made = {path: np.asarray(values) for path, values in made.items()}
+        shapes = {path: values.shape for path, values in made.items()}
+        expected = {path: result[path].shape for path in _below(result, rlds.REWARD)}
+        if shapes != expected:
+            raise ValueError(f"reward_fn returned arrays of shape {shapes}, expected {expected}")
+        for path in expected:
+            reward = result[path]
+            result[path] = np.where(with_rank_of(reward, is_other), made[path], reward).astype(
+                reward.dtype
             )
-        result[rlds.REWARD] = np.where(_with_rank_of(reward, is_other), made, reward).astype(
-            reward.dtype
-        )
 
     def _distances(self, farthest: np.ndarray, numbers: np.ndarray, epoch: int) -> np.ndarray:
         if self._goals.strategy == "last":
@@ -1059,7 +1080,7 @@ def _below(fields: Mapping[str, Any], name: str) -> list[str]:
     return [path for path in fields if is_in(path, name)]
 
 
-def _with_rank_of(values: np.ndarray, row_values: np.ndarray) -> np.ndarray:
+def with_rank_of(values: np.ndarray, row_values: np.ndarray) -> np.ndarray:
     """What there is for each row, with at least as many axes as values have."""
     return row_values.reshape(row_values.shape + (1,) * (values.ndim - row_values.ndim))
 

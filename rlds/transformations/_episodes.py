@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from rlds import rlds_types
+from rlds import alignment, rlds_types
 from rlds.transformations import _layouts
 
 # A dataset of episodes, one episode, or the steps of one, all in either layout.
@@ -97,12 +97,29 @@ def whole(
 
 
 def check_numeric(spec: Any, name: str, caller: str) -> None:
-    """Checks that a field of the step is a tensor of real numbers or booleans."""
+    """Checks that a field of the step is a tensor of real numbers or booleans, or has only such."""
     _layouts.check_fields(spec, [name], caller)
-    leaf = spec[name]
-    is_tensor = isinstance(leaf, tf.TensorSpec)
-    if not is_tensor or leaf.dtype == tf.string or leaf.dtype.is_complex:
-        raise TypeError(f"{caller}: field {name!r} must be a numeric tensor, got {leaf}.")
+    for path, leaf in _layouts.named_leaves({name: spec[name]}):
+        is_tensor = isinstance(leaf, tf.TensorSpec)
+        if not is_tensor or leaf.dtype == tf.string or leaf.dtype.is_complex:
+            raise TypeError(f"{caller}: field {path!r} must be a numeric tensor, got {leaf}.")
+
+
+def leaves_of(steps: Any, *names: str) -> dict[str, Any]:
+    """The tensors, or specs, of fields by their paths; of those that are there."""
+    return dict(_layouts.named_leaves({name: steps[name] for name in names if name in steps}))
+
+
+def discounts_of(spec: Any, caller: str) -> dict[str, str]:
+    """The discount that counts for each reward, by their paths; "discount" if there is none."""
+    shapes = [
+        {path: leaf.shape.as_list() for path, leaf in leaves_of(spec, name).items()}
+        for name in (rlds_types.REWARD, rlds_types.DISCOUNT)
+    ]
+    try:
+        return alignment.discounts_of(shapes[0], shapes[1] or {rlds_types.DISCOUNT: ()})
+    except ValueError as error:
+        raise ValueError(f"{caller}: {error}") from None
 
 
 def float_dtype(values: tf.Tensor) -> tf.DType:

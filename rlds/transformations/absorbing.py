@@ -87,9 +87,13 @@ def add_absorbing_states(
             if name in steps:
                 steps[name] = _zeros_where(is_absorbing, steps[name])
         if rlds_types.DISCOUNT in steps:
+
+            def with_discount(stored: tf.Tensor) -> tf.Tensor:
+                at = _episodes.with_rank_of(stored, leads_on)
+                return tf.where(at, tf.cast(discount, stored.dtype), stored)
+
             stored = steps[rlds_types.DISCOUNT]
-            at = _episodes.with_rank_of(stored, leads_on)
-            steps[rlds_types.DISCOUNT] = tf.where(at, tf.cast(discount, stored.dtype), stored)
+            steps[rlds_types.DISCOUNT] = tf.nest.map_structure(with_discount, stored)
         if rlds_types.IS_FIRST in steps:
             steps[rlds_types.IS_FIRST] &= ~is_added
         steps[rlds_types.IS_LAST] = (steps[rlds_types.IS_LAST] & ~ends_terminal) | is_final

@@ -16,7 +16,7 @@ def episode_return(
     gamma: float = 1.0,
     stored_discounts: bool = False,
     final_observation_known: Any = True,
-) -> tf.Tensor:
+) -> Any:
     """Sums the rewards of an episode.
 
     The reward of the last step is a placeholder and not counted, unless the final observation is
@@ -31,12 +31,14 @@ def episode_return(
 
     Returns:
       The sum, of the dtype of the reward if that is floating, otherwise float32. It is added
-      in float64. 0 if there are no steps.
+      in float64. 0 if there are no steps. If rewards are nested, one for each agent or objective,
+      the sums are nested likewise.
 
     Raises:
       KeyError: if a field is missing.
-      TypeError: if the reward is not a numeric tensor.
-      ValueError: if `gamma` is not in [0, 1].
+      TypeError: if a reward is not a numeric tensor.
+      ValueError: if `gamma` is not in [0, 1], or no stored discount fits a reward, see
+        `transitions`.
 
     >>> float(episode_return({"reward": [1.0, 2.0, 0.0]}))
     3.0
@@ -61,7 +63,7 @@ def episode_return(
         columns = _layouts.joined(_layouts.as_one_batch(columns), columns.element_spec)
     to_go = _to_go(columns, gamma, final_observation_known)
     # Of no steps: zero, in the shape of the reward.
-    return tf.reduce_sum(to_go[:1], 0)
+    return tf.nest.map_structure(lambda sums: tf.reduce_sum(sums[:1], 0), to_go)
 
 
 def returns_to_go(
@@ -91,8 +93,9 @@ def returns_to_go(
 
     Raises:
       KeyError: if a field is missing.
-      TypeError: if the reward is not a numeric tensor.
-      ValueError: if `gamma` is not in [0, 1], or the steps have the new field already.
+      TypeError: if a reward is not a numeric tensor.
+      ValueError: if `gamma` is not in [0, 1], no stored discount fits a reward, or the steps have
+        the new field already.
 
     >>> steps = returns_to_go({"reward": [1.0, 2.0, 4.0, 0.0]}, gamma=0.5)
     >>> steps["return_to_go"].numpy().tolist()
@@ -123,6 +126,7 @@ def _check(data: Any, gamma: float, stored_discounts: bool, caller: str) -> Any:
     _episodes.check_numeric(spec, rlds_types.REWARD, caller)
     if stored_discounts:
         _episodes.check_numeric(spec, rlds_types.DISCOUNT, caller)
+        _episodes.discounts_of(spec, caller)
     return spec
 
 
@@ -134,19 +138,30 @@ def _columns(steps: _layouts.Steps, stored_discounts: bool, caller: str) -> _lay
     return _layouts.as_batch({name: steps[name] for name in names}, caller)
 
 
-def _to_go(columns: Any, gamma: float, is_final_known: Any) -> tf.Tensor:
-    """The discounted sums of the rewards from each step on."""
-    reward = columns[rlds_types.REWARD]
-    num_steps = _layouts.num_steps(columns)
+def _to_go(columns: Any, gamma: float, is_final_known: Any) -> Any:
+    """The discounted sums of the rewards from each step on, nested as the rewards are."""
+    discounts = _episodes.leaves_of(columns, rlds_types.DISCOUNT)
+    discount_of = _episodes.discounts_of(columns, "returns")
+    sums = [
+        _sums(reward, discounts.get(discount_of[path]), gamma, is_final_known)
+        for path, reward in _episodes.leaves_of(columns, rlds_types.REWARD).items()
+    ]
+    return tf.nest.pack_sequence_as(columns[rlds_types.REWARD], sums)
+
+
+def _sums(
+    reward: tf.Tensor, discount: tf.Tensor | None, gamma: float, is_final_known: Any
+) -> tf.Tensor:
+    num_steps = _layouts.num_steps(reward)
     is_placeholder = tf.equal(tf.range(num_steps), num_steps - 1) & is_final_known
     is_placeholder = _episodes.with_rank_of(reward, is_placeholder)
     sums = tf.where(is_placeholder, tf.zeros([], tf.float64), tf.cast(reward, tf.float64))
-    if gamma == 1.0 and rlds_types.DISCOUNT not in columns:
+    if gamma == 1.0 and discount is None:
         sums = tf.cumsum(sums, reverse=True)
     else:
         factors = tf.fill(num_steps[tf.newaxis], tf.constant(gamma, tf.float64))
-        if rlds_types.DISCOUNT in columns:
-            discount = tf.cast(columns[rlds_types.DISCOUNT], tf.float64)
+        if discount is not None:
+            discount = tf.cast(discount, tf.float64)
             factors = _episodes.with_rank_of(discount, factors) * discount
         sums = _discounted_sums(sums, _episodes.with_rank_of(sums, factors), num_steps)
     return tf.cast(sums, _episodes.float_dtype(reward))

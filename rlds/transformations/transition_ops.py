@@ -1,6 +1,7 @@
 """Transitions: a step, what it brought, and the observation it led to."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -37,6 +38,10 @@ def transitions(
     * `next_is_terminal` says whether this is a terminal state, and `next_is_last` whether it is the
       last observation of the episode. They replace `is_last` and `is_terminal`.
 
+    Rewards and discounts may be nested, or arrays: one for each agent or objective. Then this holds
+    for each of them. A discount counts for the reward at the same place and for all below it, so a
+    single one counts for all. If there are others, `n` must be 1.
+
     So an episode of T + 1 steps has T transitions; the last step, whose action is a placeholder,
     starts none. Where the final observation is not known, the last step has a valid action and
     reward, but nothing to bootstrap from. Its transition is kept if the step is terminal: then
@@ -58,7 +63,8 @@ def transitions(
 
     Raises:
       KeyError: if a field is missing.
-      ValueError: if `n` is not positive or `gamma` not in [0, 1].
+      TypeError: if a reward or a discount is not a numeric tensor.
+      ValueError: if `n` is not positive, `gamma` not in [0, 1], or no discount fits a reward.
 
     >>> steps = {"observation": [0, 1, 2, 3], "action": [5, 6, 7, 0],
     ...          "reward": [1.0, 2.0, 4.0, 0.0], "is_terminal": [False, False, False, True]}
@@ -74,14 +80,17 @@ def transitions(
         raise ValueError(f"{_CALLER}: n must be positive, got {n}.")
     if not 0.0 <= gamma <= 1.0:
         raise ValueError(f"{_CALLER}: gamma must be between 0 and 1, got {gamma}.")
-    _check(_episodes.spec_of_step(data, _CALLER))
+    spec = _episodes.spec_of_step(data, _CALLER)
+    _check(spec)
+    # The reward of a single step is not discounted.
+    discount_of = _episodes.discounts_of(spec, _CALLER) if n > 1 else {}
 
     def of_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
         # Two more steps than the transition goes over, so that none of them is the last step of
         # the episode before it is known to be.
         result = _sections.map_sections(
             steps,
-            lambda section: _of_section(section, n, gamma, is_final_known),
+            lambda section: _of_section(section, n, gamma, is_final_known, discount_of),
             before=0,
             after=n + 1,
             caller=_CALLER,
@@ -111,7 +120,13 @@ def _check(spec: Any) -> None:
         _episodes.check_numeric(spec, name, _CALLER)
 
 
-def _of_section(section: _sections.Section, n: int, gamma: float, is_final_known: Any) -> Any:
+def _of_section(
+    section: _sections.Section,
+    n: int,
+    gamma: float,
+    is_final_known: Any,
+    discount_of: Mapping[str, str],
+) -> Any:
     section = _with_terminal_observation(section, is_final_known)
     steps, num_steps, start = section.steps, section.num_steps, section.start
     # The last step is the final observation, which starts no transition.
@@ -133,53 +148,67 @@ def _of_section(section: _sections.Section, n: int, gamma: float, is_final_known
     result = tf.nest.map_structure(here, result)
 
     rewards, discounts = _continued(steps, n, gamma)
-    total, product = tf.zeros([], tf.float64), tf.ones([], tf.float64)
-    for ahead in range(n):
+    totals = {path: column[start:stop] for path, column in rewards.items()}
+    products = {path: column[start:stop] for path, column in discounts.items()}
+    for ahead in range(1, n):
         window = slice(start + ahead, stop + ahead)
-        if rewards is not None:
-            total += rewards[window] * _episodes.with_rank_of(rewards, product)
-        product *= discounts[window]
-    product *= _episodes.with_rank_of(discounts, tf.cast(~next_is_terminal, tf.float64))
+        for path, column in rewards.items():
+            totals[path] += column[window] * _episodes.with_rank_of(
+                column, products[discount_of[path]]
+            )
+        for path, column in discounts.items():
+            products[path] *= column[window]
+    for path, column in discounts.items():
+        products[path] *= _episodes.with_rank_of(column, tf.cast(~next_is_terminal, tf.float64))
 
-    if rewards is not None:
-        dtype = _episodes.float_dtype(steps[rlds_types.REWARD])
-        result[rlds_types.REWARD] = tf.cast(total, dtype)
-    stored = steps.get(rlds_types.DISCOUNT)
-    dtype = tf.float32 if stored is None else _episodes.float_dtype(stored)
-    result[rlds_types.DISCOUNT] = tf.cast(product, dtype)
+    result.setdefault(rlds_types.DISCOUNT, tf.zeros([], tf.float32))
+    for name, columns in ((rlds_types.REWARD, totals), (rlds_types.DISCOUNT, products)):
+        if columns:
+            leaves = zip(columns.values(), tf.nest.flatten(result[name]))
+            made = [tf.cast(values, _episodes.float_dtype(stored)) for values, stored in leaves]
+            result[name] = tf.nest.pack_sequence_as(result[name], made)
     result[_NEXT_OBSERVATION] = tf.nest.map_structure(following, steps[rlds_types.OBSERVATION])
     result[_NEXT_IS_LAST] = tf.equal(next_places, num_steps - 1) & section.is_end
     result[_NEXT_IS_TERMINAL] = next_is_terminal
     return result
 
 
-def _continued(steps: Any, n: int, gamma: float) -> tuple[tf.Tensor | None, tf.Tensor]:
-    """Rewards and discounts in float64, continued after the last transition.
+def _continued(
+    steps: Any, n: int, gamma: float
+) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+    """Rewards and discounts in float64 by their paths, continued after the last transition.
 
     There the rewards are 0 and the discounts 1, which changes no sum and no product.
     """
 
     def column(values: tf.Tensor, filler: float) -> tf.Tensor:
+        values = tf.cast(values, tf.float64)
         paddings = [[0, n], *([0, 0] for _ in values.shape[1:])]
-        return tf.pad(values[:-1], paddings, constant_values=tf.constant(filler, values.dtype))
+        return tf.pad(values[:-1], paddings, constant_values=tf.constant(filler, tf.float64))
 
-    rewards = steps.get(rlds_types.REWARD)
-    if rewards is not None:
-        rewards = column(tf.cast(rewards, tf.float64), 0.0)
-    if rlds_types.DISCOUNT in steps:
-        stored = tf.cast(steps[rlds_types.DISCOUNT], tf.float64)
-    else:
-        stored = tf.ones(_layouts.num_steps(steps)[tf.newaxis], tf.float64)
-    return rewards, column(stored * gamma, 1.0)
+    rewards = _episodes.leaves_of(steps, rlds_types.REWARD)
+    discounts = _episodes.leaves_of(steps, rlds_types.DISCOUNT)
+    discounts = discounts or {rlds_types.DISCOUNT: tf.ones(_layouts.num_steps(steps)[tf.newaxis])}
+    return (
+        {path: column(values, 0.0) for path, values in rewards.items()},
+        {path: column(tf.cast(v, tf.float64) * gamma, 1.0) for path, v in discounts.items()},
+    )
 
 
 def _is_terminal(steps: Any) -> tf.Tensor:
     """Whether each observation is terminal: by its flag, or by the discount that led to it."""
     if rlds_types.IS_TERMINAL in steps:
         return steps[rlds_types.IS_TERMINAL]
-    is_zero = tf.equal(steps[rlds_types.DISCOUNT], 0)
-    of_step = tf.reduce_all(is_zero, axis=list(range(1, is_zero.shape.rank)))
+    of_step = _are_zero(steps)
     return tf.concat([tf.zeros_like(of_step[:1]), of_step[:-1]], 0)
+
+
+def _are_zero(steps: Any) -> tf.Tensor:
+    """Whether all discounts of each step are zero."""
+    are_zero = [tf.equal(leaf, 0) for leaf in tf.nest.flatten(steps[rlds_types.DISCOUNT])]
+    return tf.reduce_all(
+        [tf.reduce_all(is_zero, axis=list(range(1, is_zero.shape.rank))) for is_zero in are_zero], 0
+    )
 
 
 def _with_terminal_observation(section: _sections.Section, is_final_known: Any) -> Any:
@@ -190,8 +219,7 @@ def _with_terminal_observation(section: _sections.Section, is_final_known: Any) 
     if rlds_types.IS_TERMINAL in steps:
         ends_terminal = tf.reduce_any(steps[rlds_types.IS_TERMINAL][-1:])
     else:
-        last = steps[rlds_types.DISCOUNT][-1:]
-        ends_terminal = tf.reduce_all(tf.equal(last, 0)) & (tf.size(last) > 0)
+        ends_terminal = tf.reduce_any(_are_zero(steps)[-1:])
     is_missing = ends_terminal & section.is_end & tf.logical_not(is_final_known)
     count = tf.cast(is_missing, tf.int64)
     steps = tf.nest.map_structure(lambda leaf: _append_zeros(leaf, count), steps)

@@ -11,6 +11,7 @@ import numpy as np
 import rlds
 from rlds.sources.source import SourceEpisode, SourceError
 from rlds_ecosystem import version
+from rlds_ecosystem.nests import root_of
 from rlds_tools.cameras import Frames, VideoFrames, evenly
 from rlds_tools.findings import Finding
 from rlds_tools.reporting import charts
@@ -229,10 +230,11 @@ def distributions(material: Material) -> Markup:
     if np.isfinite(rewards).any():
         panels.append(_panel("Return of an episode", charts.histogram(rewards, "Return")))
     panels.append(_panel("Length of an episode", charts.histogram(table.length, "Length")))
-    for name in (rlds.REWARD, rlds.DISCOUNT):
-        if name in numbers and (numbers[name].min < numbers[name].max).any():
+    for name in numbers:
+        is_core = root_of(name) in (rlds.REWARD, rlds.DISCOUNT)
+        if is_core and (numbers[name].min < numbers[name].max).any():
             values = numbers[name].kept.all().reshape(-1)
-            panels.append(_panel(f"{name.title()} of a step", charts.histogram(values, name)))
+            panels.append(_panel(f"{name.capitalize()} of a step", charts.histogram(values, name)))
     if np.isfinite(rewards).any() and len(table) > 2:
         panels.append(_returns_over_lengths(table))
     legend = "The line is the median, the band the inner 90 %."

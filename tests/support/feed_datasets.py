@@ -72,11 +72,13 @@ def random_episodes(number: int, *, seed: int = 0, longest: int = 7) -> list[dic
     return episodes
 
 
-def write(directory: Any, episodes: list[dict[str, Any]], **options: Any) -> str:
+def write(
+    directory: Any, episodes: list[dict[str, Any]], step: dict[str, Any] = STEP, **options: Any
+) -> str:
     """Writes such episodes, and returns where."""
     features = tfds_files.Features(
         features={
-            "steps": tfds_files.Dataset(feature=tfds_files.Features(features=STEP)),
+            "steps": tfds_files.Dataset(feature=tfds_files.Features(features=step)),
             "final_observation_known": _tensor(bool),
             "index": _tensor(np.int64),
         }

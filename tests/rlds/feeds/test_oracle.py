@@ -1,10 +1,13 @@
 """Samples are those of `rlds.transformations`: the same, in the same order, all fields equal."""
 
+import dataclasses
+
 import feed_datasets
 import numpy as np
 import pytest
 
 import rlds.feeds
+import tfds_files
 from rlds.statistics import compute_statistics
 from rlds_ecosystem.nests import named_leaves
 
@@ -91,6 +94,114 @@ def test_transitions_of_some_fields(dataset):
 
     samples = [table.select(wanted).transitions() for table in tables]
     assert_same(samples, expected(episodes, of_steps))
+
+
+def _of_agents(episodes, nested, has_flag, parts):
+    """Episodes of two agents: `parts` makes the field of both from an array."""
+    made = []
+    for episode in episodes:
+        steps = {name: episode["steps"][name] for name in ("observation", "action")}
+        for name in ("reward", "discount"):
+            column = episode["steps"][name]
+            both = np.stack([column, column * np.float32(0.5)], 1)
+            steps[name] = parts(both) if name in nested else column
+        if has_flag:
+            steps["is_terminal"] = episode["steps"]["is_terminal"]
+        made.append({**episode, "steps": dict(sorted(steps.items()))})
+    return made
+
+
+def _of_each(both):
+    return dict(zip("ab", both.T.copy()))
+
+
+def _write_agents(directory, episodes):
+    step = {name: feed_datasets.STEP[name] for name in episodes[0]["steps"]}
+    number = feed_datasets.STEP["reward"]
+    for name in ("reward", "discount"):
+        column = episodes[0]["steps"][name]
+        if isinstance(column, dict):
+            step[name] = tfds_files.Features(features=dict.fromkeys(column, number))
+        else:
+            step[name] = dataclasses.replace(number, shape=column.shape[1:])
+    return rlds.feeds.open(feed_datasets.write(directory, episodes, step))
+
+
+@pytest.mark.parametrize("has_flag", [True, False])
+@pytest.mark.parametrize("nested", [("reward",), ("reward", "discount")])
+def test_nested_rewards_are_arrays_leaf_by_leaf(tmp_path, nested, has_flag):
+    episodes = feed_datasets.random_episodes(9, seed=1)
+    as_dicts = _of_agents(episodes, nested, has_flag, _of_each)
+    as_arrays = _of_agents(episodes, nested, has_flag, lambda both: both)
+    dicts = _write_agents(tmp_path / "dicts", as_dicts)
+    arrays = _write_agents(tmp_path / "arrays", as_arrays)
+
+    def assert_equal(got, expected):
+        for number, part in enumerate("ab"):
+            np.testing.assert_array_equal(got[part], expected[..., number])
+
+    for n, gamma in ((1, 0.9), (3, 0.9)):
+        samples = dicts.transitions(n, gamma)
+        numbers = np.arange(len(samples))
+        got, expected_batch = samples.batch(numbers), arrays.transitions(n, gamma).batch(numbers)
+        for name in nested:
+            assert_equal(got[name], expected_batch[name])
+        np.testing.assert_array_equal(got["next_is_terminal"], expected_batch["next_is_terminal"])
+
+        def of_steps(steps, known, n=n, gamma=gamma):
+            return transformations.transitions(
+                steps, n=n, gamma=gamma, final_observation_known=known
+            )
+
+        assert_same([samples], expected(as_dicts, of_steps))
+
+    values = np.random.default_rng(0).normal(size=(dicts.num_steps, 2))
+    for given in (None, values):
+        of_parts = None if given is None else dict(zip("ab", given.T))
+        got = rlds.feeds.lambda_returns(dicts, gamma=0.9, lambda_=0.8, values=of_parts)
+        assert_equal(got, rlds.feeds.lambda_returns(arrays, gamma=0.9, lambda_=0.8, values=given))
+    with pytest.raises(ValueError, match="values of shape"):
+        rlds.feeds.lambda_returns(dicts, values=values)
+
+    options = {
+        "seed": 2,
+        "fraction": 0.5,
+        "own": "observation/state",
+        "fields": "observation/state",
+    }
+    goals = dicts.steps().with_goals(
+        reward_fn=lambda batch: dict.fromkeys("ab", batch["goal_distance"] + 0.5), **options
+    )
+    got = goals.batch(np.arange(len(goals)))
+    stored = dicts.steps().batch(np.arange(len(goals)))["reward"]
+    for part in "ab":
+        is_own = got["goal_distance"] == -1
+        expected_reward = np.where(is_own, stored[part], got["goal_distance"] + 0.5)
+        np.testing.assert_array_equal(got["reward"][part], expected_reward)
+    with pytest.raises(ValueError, match="reward_fn returned arrays of shape"):
+        dicts.steps().with_goals(reward_fn=lambda batch: np.zeros(2), **options).batch([0, 1])
+
+
+def test_refuses_rewards_without_their_discounts(tmp_path):
+    episodes = feed_datasets.random_episodes(3, seed=1)
+    episodes = _of_agents(episodes, ("discount",), True, _of_each)
+    table = _write_agents(tmp_path, episodes)
+    batch = table.transitions().batch([0, 1])
+    for part in "ab":  # As stored: no sum needs them.
+        np.testing.assert_array_equal(
+            batch["discount"][part], episodes[0]["steps"]["discount"][part][:2]
+        )
+    message = r"no discount fits the field 'reward' of shape \(\); there are 'discount/a'"
+    with pytest.raises(ValueError, match=message):
+        table.transitions(2)
+    with pytest.raises(ValueError, match=message):
+        rlds.feeds.lambda_returns(table)
+    steps = _tensors(episodes[0]["steps"])
+    transformations.transitions(steps)
+    with pytest.raises(ValueError, match=message):
+        transformations.transitions(steps, n=2)
+    with pytest.raises(ValueError, match=message):
+        transformations.episode_return(steps, stored_discounts=True)
 
 
 @pytest.mark.parametrize("padding", ["edge", "zeros"])
