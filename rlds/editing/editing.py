@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from rlds.editing.drafts import Draft, state_of
-from rlds.editing.edited import fields_of, source_of
+from rlds.editing.edited import source_of
 from rlds.editing.operations import Describe, Operation, as_recipe
 from rlds.sources import lineage
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Exported, export_class, prepare, write_export
 from rlds.sources.opening import open as open_episodes
-from rlds.sources.rates import rate_in
 from rlds.sources.source import Source, StoredSource
 from rlds_ecosystem import stores
 from rlds_ecosystem.errors import StorageError
@@ -114,8 +113,7 @@ class Edit:
         names = [each.name for each in operations if isinstance(each, Describe)]
         said = {**draft.metadata, **draft.facts}
         self.described = {name: said[name] for name in names}
-        draft.metadata = _without_layout(draft, format)
-        self.view = draft.view()
+        self.view = draft.view(copies_numbers=export_class(format).renumbers_copies)
         self.num_episodes = {name: self.view.num_episodes(name) for name in self.view.splits}
         licenses = {name: source_of(part.episodes).license for name, part in draft.parts.items()}
         rows = np.flatnonzero(draft.kept)
@@ -155,8 +153,8 @@ class Edit:
         names = list(self.view.splits)
         if not self.is_split or self.keeps_splits:
             return {os.fspath(to): names}
-        suffix = next(iter(export_class(self.format).suffixes), "")
-        return {os.path.join(os.fspath(to), name + suffix): [name] for name in names}
+        named = export_class(self.format).part_name
+        return {os.path.join(os.fspath(to), named(name)): [name] for name in names}
 
     def write(
         self,
@@ -297,7 +295,9 @@ def _in_place(
     with replaced(target, keep_old=keep_old) as draft:
         if state_of(made.episodes) != made.inputs:
             raise StorageError(f"{target} has changed since it was opened; do it again")
-        found = made.write(draft, splits, settings, at=target)
+        # A link to a dataset of another name has no name that tells the format.
+        at = target if target.name == draft.name else os.path.realpath(target)
+        found = made.write(draft, splits, settings, at=at)
         said = lineage.file_of(draft).read_bytes()
         if target.is_dir():
             known = {os.path.abspath(path) for path in (*made.source.inputs(), *made.stale)}
@@ -347,22 +347,6 @@ def _with_rows(recipe: list[dict[str, Any]], asked: Mapping[str, str]) -> list[d
         rest = {name: value for name, value in said.items() if name != "rows"}
         made.append({**rest, **({"rows": {text: asked[text] for text in where}} if where else {})})
     return made
-
-
-def _without_layout(draft: Draft, format: str) -> dict[str, Any]:
-    """The metadata of a dataset, without how its files are laid out if its fields are others now.
-
-    Formats keep that under their names. Some know what to do with it.
-    """
-    first = next(iter(draft.parts.values())).episodes
-    if first.format == format and export_class(format).keeps_layout:
-        return draft.metadata
-    said = draft.metadata.get(first.format)
-    if not isinstance(said, Mapping) or fields_of(first).keys() == draft.fields.keys():
-        return draft.metadata
-    known = {"fps": rate_in(said), "robot_type": said.get("info", {}).get("robot_type")}
-    rest = {name: value for name, value in draft.metadata.items() if name != first.format}
-    return {**{name: value for name, value in known.items() if value is not None}, **rest}
 
 
 def _copy_others(old: Path, new: Path, inputs: Collection[str]) -> None:

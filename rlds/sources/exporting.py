@@ -43,6 +43,7 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
     StoredSource,
+    is_derived,
 )
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at, nest
@@ -121,8 +122,7 @@ class Export(abc.ABC):
       statistics: Patterns of the names of files that others keep in the folder of a dataset, and
         that are wrong once it has other episodes.
       episodes: The episodes.
-      keeps_layout: Whether it knows what to do with the metadata of data in its own format whose
-        fields are others now.
+      renumbers_copies: Whether episodes that are copied get the numbers of its tables of texts.
       is_exact: Whether reading back what was written gives the same episodes, but for the fields
         that change or are lost. If not, they are only counted.
       unchecked: Paths of fields that reading back may give in another form: a video in another
@@ -139,7 +139,7 @@ class Export(abc.ABC):
     format: ClassVar[str]
     suffixes: tuple[str, ...] = ()
     keeps_splits: ClassVar[bool] = False
-    keeps_layout: ClassVar[bool] = False
+    renumbers_copies: ClassVar[bool] = False
     statistics: ClassVar[Sequence[str]] = ()
     is_exact: bool = True
     unchecked: Collection[str] = ()
@@ -157,6 +157,11 @@ class Export(abc.ABC):
         self._digest: Callable[[SourceEpisode | Place], int] = lambda episode: 0
         self._digests: dict[int, int] = {}
         self._copied: set[int] = set()
+
+    @classmethod
+    def part_name(cls, name: str) -> str:
+        """Returns what the file or the folder is called that has a part of the episodes."""
+        return name + next(iter(cls.suffixes), "")
 
     @abc.abstractmethod
     def placements(self) -> Sequence[Placement]:
@@ -440,7 +445,8 @@ def sidecar_placements(sidecar: Sidecar, why: Mapping[str, str] | None = None) -
       sidecar: What the format holds, and what is in the sidecar.
       why: Why fields are in the sidecar, by path.
     """
-    why = why or {}
+    derived = [path for path, field in sidecar.steps.items() if is_derived(path, field)]
+    why = {**(why or {}), **dict.fromkeys(derived, "it follows from the flags")}
     fields = [(path, f"{rlds.STEPS}/{path}", sidecar.places) for path in sidecar.steps]
     fields += [(path, path, sidecar.episode_places) for path in sidecar.episode]
     return [
@@ -581,7 +587,7 @@ def write_export(
       described: What is said anew of the data as a whole, by the names of facts and of metadata.
     """
     format = writer.format
-    writer.check(path)
+    writer.check(at or path)
     placements = tuple(writer.placements())
     losses = [str(found) for found in placements if found.how in ("changed", "lost")]
     if losses and not allow_loss:
@@ -590,7 +596,11 @@ def write_export(
             "allow_loss=True (--allow-loss on the command line) to write them nevertheless"
         )
     writer.skip_damaged = skip_damaged
-    with _advice(skip_damaged), made_at_once(path) as draft, show_progress(progress) as bars:
+    with (
+        _advice(skip_damaged, at or path),
+        made_at_once(path) as draft,
+        show_progress(progress) as bars,
+    ):
         total = len(writer.episodes) if writer.episodes.has_random_access else None
         task = bars.add_task(f"episodes to {format}", total=total)
         writer._advance = lambda: bars.advance(task)
@@ -628,8 +638,8 @@ def write_export(
 
 
 @contextlib.contextmanager
-def _advice(skip_damaged: bool) -> Iterator[None]:
-    """Adds to errors what to do."""
+def _advice(skip_damaged: bool, path: str | os.PathLike[str]) -> Iterator[None]:
+    """Adds to errors what to do; of a full disk, names the dataset rather than a draft of it."""
     try:
         yield
     except SourceError as error:
@@ -639,6 +649,7 @@ def _advice(skip_damaged: bool) -> Iterator[None]:
         raise
     except OSError as error:
         if error.errno == errno.ENOSPC:
+            error.filename = os.fspath(path)
             error.add_note(
                 "Nothing was changed. The new data needs room beside what is there, until it is "
                 "complete: make some, or name a place on another disk (--to on the command line)."

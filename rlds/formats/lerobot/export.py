@@ -70,7 +70,7 @@ class LeRobotExport(Export):
     """
 
     format = "lerobot"
-    keeps_layout: ClassVar[bool] = True
+    renumbers_copies: ClassVar[bool] = True
 
     def __init__(
         self,

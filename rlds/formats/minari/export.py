@@ -25,10 +25,11 @@ from rlds.formats.minari.attributes import (
     attributes_of,
 )
 from rlds.formats.minari.hdf5_files import hdf5_writer
-from rlds.formats.minari.places import SIDECAR, identifier_at, make_namespaces
+from rlds.formats.minari.places import SIDECAR, identifier_at, is_versioned, make_namespaces
 from rlds.formats.minari.source import METADATA_KEY, field_path
 from rlds.formats.minari.spaces import (
     SMALLEST_IMAGE,
+    Leaf,
     Spaces,
     box,
     merged,
@@ -62,7 +63,14 @@ from rlds.sources.exporting import (
     without_transitions,
 )
 from rlds.sources.sidecar import Sidecar, SidecarWriter
-from rlds.sources.source import Outline, Source, SourceEpisode, SourceError
+from rlds.sources.source import (
+    Outline,
+    RandomAccessSource,
+    Source,
+    SourceEpisode,
+    SourceError,
+    is_derived,
+)
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import at, is_in, leaves_at, nest, put, root_of
 
@@ -219,6 +227,7 @@ class MinariExport(Export):
     def _minari_paths(self) -> dict[str, str]:
         """The paths of the fields of a step in Minari."""
         recorded_flags = (TERMINATIONS, TRUNCATIONS) if self._recorded else ()
+        is_left_out = self.is_exact and is_derived(rlds.DISCOUNT, self._steps.get(rlds.DISCOUNT))
         paths = {}
         for path in self._steps:
             field, *names = path.split("/")
@@ -226,7 +235,7 @@ class MinariExport(Export):
                 paths[path] = "/".join([self._GROUPS[field], *names])
             elif (field == INFOS and names) or path in recorded_flags:  # D4RL has infos, too.
                 paths[path] = path
-            elif self._recorded and path == rlds.DISCOUNT:  # It follows from the flags.
+            elif path == rlds.DISCOUNT and (self._recorded or is_left_out):
                 continue
             elif field not in (rlds.REWARD, *rlds.STEP_FLAGS):
                 paths[path] = f"{INFOS}/{path}"
@@ -250,8 +259,10 @@ class MinariExport(Export):
     def _spaces_in_json(self, steps: Mapping[str, Any]) -> dict[str, str]:
         """Returns the spaces of observations and actions: those that they had, or new ones."""
         known = {name: self._recorded[name] for name in SPACES.values() if name in self._recorded}
-        written = {path for path in self._paths.values() if root_of(path) in SPACES}
-        if known and _spaces_of(known).leaves.keys() == written:
+        leaves = _spaces_of(known).leaves
+        written = {there: path for path, there in self._paths.items() if root_of(there) in SPACES}
+        self._leaves, is_same = leaves, leaves.keys() == written.keys() != set()
+        if is_same and all(_holds(it, self._steps[written[there]]) for there, it in leaves.items()):
             return known
         steps = nest(dict(leaves_at(steps, None)))  # Names of spaces have no slashes.
         return {
@@ -273,9 +284,26 @@ class MinariExport(Export):
         if path in self._classes:
             return {"type": "Discrete", "dtype": "int64", "start": 0, "n": self._classes[path]}
         field = self._steps.get(path, field)  # A source may declare nothing but a dtype.
+        leaf = self._recorded_leaf(path)
+        if leaf is not None and leaf.kind != "Text" and _holds(leaf, field):  # Texts are read.
+            return dict(leaf.space)
         if field.is_text and not field.encoding and field.shape == ():
             return self._texts.setdefault(path, _Texts()).space()
         return box(field.column_dtype, field.shape)
+
+    def _recorded_leaf(self, path: str) -> Leaf | None:
+        """Returns the space that a field had in Minari, before an edit gave it another name."""
+        names = {}
+        if isinstance(self._source, RandomAccessSource):
+            names = self._source.stored_names()
+        place = f"{rlds.STEPS}/{path}"
+        root, *parts = names.get(place, place).split("/")[1:]
+        return self._leaves.get("/".join([self._GROUPS.get(root, root), *parts]))
+
+    @classmethod
+    @override
+    def part_name(cls, name: str) -> str:
+        return name if is_versioned(name) else f"{name}-v0"
 
     @override
     def check_target(self, path: str | os.PathLike[str]) -> None:
@@ -305,8 +333,11 @@ class MinariExport(Export):
             if self._data_format == "hdf5":
                 write = stack.enter_context(hdf5_writer(data))
             numbers = self._write_episodes(write, keep)
+        spaces = self._spaces_in_json(self._source.step_fields())
+        if self._sidecar is not None and self._recorded:  # Texts are known now.
+            self._restated(self._sidecar, spaces).write_text(data / SIDECAR)
         described = {
-            **self._described(),
+            **self._described(spaces),
             **numbers,
             "data_format": self._data_format,
             "dataset_id": self._dataset_id or path.name,
@@ -314,6 +345,12 @@ class MinariExport(Export):
         }
         described["dataset_size"] = _size_in_megabytes(data)
         (data / "metadata.json").write_text(json.dumps(described))
+
+    def _restated(self, sidecar: Sidecar, spaces: Mapping[str, str]) -> Sidecar:
+        """Returns the sidecar with the spaces that fields have now."""
+        said = dict(sidecar.metadata["metadata"])
+        said[METADATA_KEY] = {**self._recorded, **spaces}
+        return dataclasses.replace(sidecar, metadata={**sidecar.metadata, "metadata": said})
 
     def _write_episodes(
         self, write: Writer, keep: Callable[[SourceEpisode], None] | None
@@ -346,9 +383,8 @@ class MinariExport(Export):
     def finish(self, path: str | os.PathLike[str]) -> None:
         make_namespaces(pathlib.Path(os.path.abspath(path)))
 
-    def _described(self) -> dict[str, Any]:
+    def _described(self, spaces: Mapping[str, str]) -> dict[str, Any]:
         """Returns metadata.json, when all episodes are written."""
-        spaces = self._spaces_in_json(self._source.step_fields())
         described = {"jpeg_encoding": self._keeps_jpeg, "minari_version": _MINARI_VERSION}
         if self._recorded:
             # Without images, it means nothing what they would be.
@@ -464,6 +500,14 @@ def _as_column(
 
 def _numbers(values: np.ndarray) -> Column:
     return Column(Field(values.dtype, values.shape[1:]), values)
+
+
+def _holds(leaf: Leaf, field: Field) -> bool:
+    """Whether a space is of the dtype and the shape of a field."""
+    if leaf.kind == "Text" or field.is_text:
+        return leaf.field.is_text == field.is_text
+    shape = leaf.jpeg.shape if leaf.is_image and field.encoding else leaf.shape
+    return (leaf.field.dtype, shape) == (field.column_dtype, _shape_of(field))
 
 
 def _spaces_of(metadata: Mapping[str, Any]) -> Spaces:

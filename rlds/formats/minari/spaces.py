@@ -30,11 +30,13 @@ class Leaf:
       kind: The name of the space, such as "Box".
       field: What its values are.
       is_image: Whether Minari takes the values for images, and may keep them as JPEG.
+      space: The space in JSON.
     """
 
     kind: str
     field: Field
     is_image: bool = False
+    space: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -132,7 +134,7 @@ def _parse(space: Mapping[str, Any], path: str) -> Spaces:
         tuples = frozenset([path] if kind == "Tuple" else [])
         children = [_parse(child, f"{path}/{name}") for name, child in subspaces.items()]
         return merged([Spaces({}, tuples), *children])
-    return Spaces({path: _leaf(kind, space, path)})
+    return Spaces({path: dataclasses.replace(_leaf(kind, space, path), space=space)})
 
 
 def _leaf(kind: str, space: Mapping[str, Any], path: str) -> Leaf:

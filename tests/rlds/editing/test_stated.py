@@ -2,13 +2,20 @@
 
 import json
 
+import gymnasium
 import h5py
+import hostile_sources
+import minari
 import numpy as np
 import pytest
+from export_options import options_for
+from minari.data_collector import EpisodeBuffer
 
 import rlds.sources
 from rlds import editing
-from rlds.editing import Merge
+from rlds.editing import Add, Drop, Merge, Rename
+from rlds.sources.episode_fields import as_converted
+from rlds_ecosystem.nests import leaves_at
 
 
 def demonstrations(path, env_args=None, **attributes):
@@ -82,8 +89,81 @@ def test_files_that_were_opened_together_do_not_get_one_environment(tmp_path):
     (tmp_path / "all").mkdir()
     for name, is_delta in (("a", True), ("b", False)):
         demonstrations(tmp_path / f"all/{name}.hdf5", environment(is_delta=is_delta))
-    with pytest.raises(ValueError, match="2 unlike env_args, .* Pass env_args="):
+    with pytest.raises(ValueError, match=r"2 unlike env_args, .* Pass env_args="):
         rlds.sources.export(tmp_path / "all", "robomimic", tmp_path / "made.hdf5")
     given = environment(is_delta=True)
     rlds.sources.export(tmp_path / "all", "robomimic", tmp_path / "made.hdf5", env_args=given)
     assert stated(tmp_path / "made.hdf5")["env_args"] == given
+
+
+def quality(episode):
+    return 1.0
+
+
+def half(episode):
+    return np.full(len(episode), 0.5, np.float32)
+
+
+@pytest.mark.parametrize(
+    "name", ["aloha", "d4rl", "lerobot_2", "maniskill", "minari_hdf5", "robomimic_all", "zarr"]
+)
+def test_a_change_of_fields_keeps_what_is_stated_of_all_others(name, tmp_path):
+    hostile_sources.FORMATS[name].write(tmp_path)
+    path = tmp_path / hostile_sources.OPENED.get(name, ("", None))[0]
+    options = hostile_sources.OPTIONS.get(name, {})
+    before = rlds.sources.open(path, "all", **options)
+    of_field = [p for p, _ in leaves_at(before.spec["steps"], None) if p.startswith("observation")]
+    operations = [Add("steps/extra", half), Add("quality", quality)]
+    operations += [Rename(of_field[0], f"{of_field[0]}_2")] * (len(of_field) > 1)
+    known = dict(leaves_at(before.metadata, None))
+    about = as_converted(before[0]).metadata
+    rlds.edit(path, *operations, options=options, target_options=options_for(before.format, before))
+    after = rlds.sources.open(path, "all")
+    found = dict(leaves_at(after.metadata, None))
+    changed = {key for key, value in known.items() if found.get(key, value) != value}
+    assert {
+        key for key in changed if "space" not in key and not key.startswith("lerobot/")
+    } == set()
+    last = of_field[0].removeprefix("observation/").replace("/", ".")
+    gone = {key for key in known.keys() - found.keys() if last not in key}
+    assert gone == set()
+    assert as_converted(after[0]).metadata.keys() >= about.keys()
+
+
+def test_what_robomimic_needs_to_play_demonstrations_stays(tmp_path):
+    path = tmp_path / "a.hdf5"
+    demonstrations(path, environment(is_delta=True))
+    changes = [Rename("observation/eef", "observation/hand"), Add("quality", quality)]
+    rlds.edit(path, *changes, Drop("observation/gripper"), Add("steps/observation/extra", half))
+    with h5py.File(path) as file:
+        assert json.loads(file["data"].attrs["env_args"]) == environment(is_delta=True)
+        assert {demo.attrs["model_file"] for demo in file["data"].values()} == {"<mujoco/>"}
+        assert set(file["data/demo_0/obs"]) == {"hand", "extra"}
+
+
+def test_what_minari_states_of_an_environment_stays(tmp_path, monkeypatch):
+    """Minari itself reads the spaces, the environment and the author again."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    environment = gymnasium.make("CartPole-v1")
+    rewards = {"rewards": [1.0, 1.0], "terminations": [False, True], "truncations": [False, False]}
+    seen = np.zeros((3, 4), np.float32)
+    buffer = EpisodeBuffer(
+        observations=list(seen), actions=[0, 1], infos={"x": [0, 1, 2]}, **rewards
+    )
+    told = {"author": "a", "author_email": "a@b.org", "code_permalink": "https://c.org"}
+    told |= {"algorithm_name": "d", "description": "Poles.", "requirements": []}
+    made = minari.create_dataset_from_buffers(
+        "cart/test-v0", [buffer], environment, eval_env=environment, **told
+    )
+    before, spaces = made.spec.env_spec, (made.observation_space, made.action_space)
+    path = tmp_path / "cart/test-v0"
+    for operation in (Rename("infos/x", "infos/y"), Add("quality", quality), Drop("infos/y")):
+        rlds.edit(path, operation, to=tmp_path / "cart/next-v0")
+        path.rename(tmp_path / operation.do)
+        (tmp_path / "cart/next-v0").rename(path)
+        after = minari.MinariDataset(path / "data")
+        assert (after.observation_space, after.action_space) == spaces
+        assert after.spec.env_spec == before
+        stated = json.loads((path / "data/metadata.json").read_text())
+        assert stated["author"] == ["a"]
+        assert stated["code_permalink"] == told["code_permalink"]
