@@ -12,6 +12,8 @@ import pytest
 from rlds.sources import reading
 from rlds.sources.source import DamagedEpisode, SourceError
 
+# Spoilt flags may be conventions that are warned of.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 # How many inputs of each format there is time for: fewer in `make test`.
 FEW = 8 if "FEW_EXAMPLES" in os.environ else 4
 # Inputs that were read wrongly once; their names begin with that of the format.

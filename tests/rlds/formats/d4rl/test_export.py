@@ -9,6 +9,9 @@ import rlds.sources
 from rlds.editing import Trim
 from rlds.sources.exporting import differences
 
+# Some families have none; see the tests of the source.
+pytestmark = pytest.mark.filterwarnings("ignore:.*there are no timeouts")
+
 
 def values_of(path):
     """All arrays and attributes of a file, without what only this library looks at."""

@@ -1,5 +1,6 @@
 import pickle
 import shutil
+import warnings
 from pathlib import Path
 
 import h5py
@@ -19,6 +20,9 @@ from rlds.sources.source import DamagedEpisode, SourceError
 from rlds_ecosystem.nests import leaves_at
 from tfds_builders.builder import convert
 from tfds_builders.published import D4rlConfig, RldsD4rl
+
+# Some families have none; the warning has a test of its own.
+pytestmark = pytest.mark.filterwarnings("ignore:.*there are no timeouts")
 
 UMAZE = "Ant_maze_u-maze_noisy_multistart_False_multigoal_False_sparse"
 
@@ -136,6 +140,28 @@ def test_a_field_alone_is_that_of_the_episode(tmp_path, name):
             steps = dict(leaves_at(reading.read_steps(source, "train", index, [path]), None))
             assert list(steps) == [path]
             np.testing.assert_array_equal(steps[path], column, strict=True)
+
+
+def test_a_file_without_timeouts(tmp_path):
+    """Its terminals may be time limits; some episodes may go on over one."""
+    ends = {"terminals": raw_d4rl.flags(10, 3, 9), "timeouts": None}
+    path = small_file(tmp_path / "a.hdf5", **ends)
+    with pytest.warns(UserWarning, match=r"a\.hdf5: there are no timeouts.*time_limit="):
+        assumed = rlds.sources.open(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for episodes, truncated in (
+            (assumed, [False, False]),
+            (rlds.sources.open(path, time_limit=6), [False, True]),
+            (rlds.sources.open(path, time_limit=0), [False, False]),
+            (rlds.sources.open(path, boundary="flags"), [False, False]),
+            (rlds.sources.open(small_file(tmp_path / "b.hdf5")), [False, True]),
+        ):
+            assert [e.truncated for e in episodes] == truncated
+            for episode in episodes:
+                assert episode.complete
+                assert episode.steps["is_terminal"][-1] != episode.truncated
+                assert episode.steps["discount"][-2] == episode.truncated
 
 
 @pytest.mark.slow
