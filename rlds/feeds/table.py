@@ -44,6 +44,7 @@ from rlds.sources.source import (
     SourceError,
     files_of,
 )
+from rlds.sources.text_tables import renumbered
 from rlds.sources.video_frames import FramesSource
 from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem import stores
@@ -135,7 +136,7 @@ def open(
             for each in paths
         ]
         storage = JoinedStorage(tables)
-        return Table(_JoinedEpisodes(tables), storage, storage.fields, tables[0]._given)  # type: ignore[arg-type]
+        return Table(_JoinedEpisodes(tables, storage), storage, storage.fields, tables[0]._given)  # type: ignore[arg-type]
     assert isinstance(path, str | os.PathLike | Episodes)
     if isinstance(path, Episodes):
         episodes = path
@@ -521,6 +522,7 @@ class Table:
         *,
         masks: Mapping[str, Any] | None = None,
         include_last_action: bool | None = None,
+        quantiles: Sequence[float] = (0.01, 0.99),
     ) -> Statistics:
         """Computes the statistics of fields, for `Samples.normalize`; reads all steps once.
 
@@ -530,6 +532,7 @@ class Table:
           masks: Which elements to normalize, by field; where not given, all.
           include_last_action: Whether the last step of each episode has an action; if None, what
             the episode says.
+          quantiles: Which quantiles, as numbers from 0 to 1.
 
         Raises:
           KeyError: There is no such field.
@@ -551,6 +554,7 @@ class Table:
             wanted,
             masks=masks,
             include_last_action=include_last_action,
+            quantiles=quantiles,
         )
 
     def blocks(self, paths: Sequence[str]) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
@@ -692,8 +696,13 @@ class Table:
 class _JoinedEpisodes:
     """The episodes of several tables, by the numbers that they have in all of them."""
 
-    def __init__(self, tables: Sequence[Table]) -> None:
-        self._tables = tables
+    def __init__(self, tables: Sequence[Table], storage: JoinedStorage) -> None:
+        self._tables, self._storage = tables, storage
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """That of the first one, with the texts of all."""
+        return self._storage.metadata
 
     @property
     def source(self) -> Source:
@@ -702,9 +711,12 @@ class _JoinedEpisodes:
         return source
 
     def episode(self, number: int) -> SourceEpisode:
-        for table in self._tables:
+        for table, new in zip(self._tables, self._storage.new_numbers):
             if number < table.num_episodes:
-                return table.source_episode(number)
+                episode = table.source_episode(number)
+                columns = dict(leaves_at(episode.steps, None))
+                columns |= {path: renumbered(columns[path], new[path]) for path in new}
+                return dataclasses.replace(episode, steps=nest(columns)) if new else episode
             number -= table.num_episodes
         raise IndexError(number)
 

@@ -37,12 +37,12 @@ class VideoStorage(WrappedStorage):
 
     @override
     def made_of(self, path: str) -> Sequence[str]:
-        return [] if path in self.source.cameras else [path]
+        return [] if path in self.source.cameras or path in self.source.marks else [path]
 
     @override
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
         others = self.storage.rows(episodes, steps, self.needed(paths))
-        return _VideoRows(self, episodes, steps, others)
+        return _VideoRows(self, episodes, steps, others, paths)
 
     @override
     def is_image(self, path: str) -> bool:
@@ -50,25 +50,32 @@ class VideoStorage(WrappedStorage):
 
     @override
     def fingerprint(self) -> str:
-        return hash_of(self.storage.fingerprint(), *self.source.cameras)
+        cameras = self.source.cameras.items()
+        units = [f"{path} {field.unit}" if field.unit else path for path, field in cameras]
+        return hash_of(self.storage.fingerprint(), *units)
 
 
 class _VideoRows(Rows):
     def __init__(
-        self, storage: VideoStorage, episodes: np.ndarray, steps: np.ndarray, others: Rows
+        self,
+        storage: VideoStorage,
+        episodes: np.ndarray,
+        steps: np.ndarray,
+        others: Rows,
+        paths: Sequence[str],
     ) -> None:
         self._storage, self._episodes = storage, episodes
-        self._steps, self._others = steps, others
+        self._steps, self._others, self._paths = steps, others, paths
 
     def at(self, steps: np.ndarray) -> Rows:
-        return _VideoRows(self._storage, self._episodes, steps, self._others.at(steps))
+        return _VideoRows(self._storage, self._episodes, steps, self._others.at(steps), self._paths)
 
     def take(self, path: str) -> np.ndarray:
         source = self._storage.source
-        info = source.cameras.get(path)
-        if info is None:
+        if path not in source.cameras and path not in source.marks:
             return self._others.take(path)
-        images = arrays.empty((len(self._steps), *info.shape), info.dtype)
+        field = self._storage.fields[path]
+        images = arrays.empty((len(self._steps), *field.shape), field.dtype)
         # The frames of an episode, in their order; those that are wanted twice are decoded once.
         order = np.lexsort((self._steps, self._episodes))
         episodes, steps = self._episodes[order], self._steps[order]
@@ -82,8 +89,12 @@ class _VideoRows(Rows):
             for group in chunk:
                 rows = groups[group]
                 split, index = self._storage.episodes.place(int(episodes[rows[0]]))
+                if path in source.marks:
+                    camera = source.marks[path]
+                    images[order[rows]] = source.have_frames(split, index, camera, steps[rows])
+                    continue
                 targets = [images[row] for row in order[rows].tolist()]
-                source.read_frames(split, index, path, steps[rows], targets)
+                source.read_frames(split, index, path, steps[rows], targets, self._paths)
 
         for_all_rows(decode, len(groups), self._storage.threads)
         if len(firsts) < len(order):

@@ -40,15 +40,18 @@ from rlds.formats.lerobot.feature_statistics import (
     statistics_in,
 )
 from rlds.formats.lerobot.layout import Info, episode_key
+from rlds.formats.lerobot.modality import tables_of
 from rlds.formats.lerobot.parquet_rows import ParquetRows, as_numpy
 from rlds.formats.lerobot.salvaged_info import salvaged_info
 from rlds.formats.lerobot.small_files import leftovers, other_files, read_bytes, task_text, walk
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.formats.lerobot.tables import data_schema, tasks_table
 from rlds.formats.lerobot.unfinished_parquet import finish_parquet, leaves_of
+from rlds.raw_files.tiff_images import is_tiff, tiff_pixels
 from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds.recording.lerobot import add_recording, recordings_in, undone_files
 from rlds.sources.encoded_clips import pixels
+from rlds.sources.text_tables import TASKS, unknown_numbers
 from rlds.video.container import Clip, VideoFile
 from rlds.video.encoding import encoded
 from rlds_ecosystem import import_extra, stores
@@ -599,7 +602,28 @@ class _Remains:
         if not statistics:
             statistics = shaped_like(_statistics(table, frames, info, episode, like), like)
         columns = dict(zip(table.schema.names, table.columns))
-        return Rows(columns, tasks, statistics, frames, layout.others_of(episode.row))
+        rows = Rows(columns, tasks, statistics, frames, layout.others_of(episode.row))
+        return dataclasses.replace(
+            rows, numbers=self._numbers(table, info), known_tasks=self._tasks
+        )
+
+    def _numbers(self, table: Any, info: Info) -> dict[str, np.ndarray]:
+        """The columns of numbers of tasks, beside `task_index`."""
+        known = [column_of(field, info.features.get(field.name)) for field in table.schema]
+        tables = tables_of(epath.Path(self._root), known, info.features_as_said)
+        names = [n for n, it in tables.items() if it == TASKS and n not in self._task_column]
+        columns = {column.name: column for column in known}
+        found = {
+            n: values_of(columns[n], table[n], functools.partial(SourceError, file=n))
+            for n in names
+        }
+        for name, numbers in found.items():
+            for number in unknown_numbers(numbers, self._tasks):
+                self._tasks[number] = f"task {number}"
+                self._lost.append(
+                    f"{name}: the text of task {number}; it is {self._tasks[number]!r} now"
+                )
+        return found
 
 
 def _placed(row: Mapping[str, Any], length: int, info: Info) -> Mapping[str, Any]:
@@ -651,7 +675,8 @@ def _statistics(
     like: Mapping[str, Statistics],
 ) -> dict[str, Statistics]:
     """The statistics of an episode that no table has any of."""
-    found = clip_statistics({name: _clip_of(each, episode.length) for name, each in frames.items()})
+    clips = {name: _clip_of(each, episode.length) for name, each in frames.items()}
+    found = clip_statistics(clips, info.depths)
     for field in table.schema:
         column = column_of(field, info.features.get(field.name))
         if column.kind == "numbers":
@@ -661,6 +686,6 @@ def _statistics(
         elif column.kind == "image":
             files = table[field.name].combine_chunks().field("bytes").to_pylist()
             chosen = [files[row] for row in sampled_frames(len(files))]
-            images = [pixels(data, image_field(data)) for data in chosen]
-            found[field.name] = of_images(images, scale=255 if images[0].dtype == np.uint8 else 1)
+            images = [tiff_pixels(x) if is_tiff(x) else pixels(x, image_field(x)) for x in chosen]
+            found[field.name] = of_images(images)
     return found

@@ -27,8 +27,9 @@ from rlds.sources.source import (
 from rlds.sources.wrapped import WrappedSource
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.decoding import ClipIndex, ClipReader
-from rlds.video.fields import cameras_of
+from rlds.video.fields import cameras_of, depths_of_codes
 from rlds.video.packets import VideoInfo
+from rlds_ecosystem.columns import known_field
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.forking import begin_anew_in_forks
 from rlds_ecosystem.nests import at, is_in, leaves_at, nest
@@ -86,14 +87,17 @@ def with_video(source: Source) -> Source:
 class FramesSource(WrappedSource):
     """A source whose steps have the pixels that it has as clips; see `with_frames`.
 
-    The first episode decides about the sizes of the pictures.
+    The first episode decides about the sizes of the pictures. Where frames and steps do not match
+    one to one, a step may have no frame: the mark `<camera>_known` is False there, and the pixels
+    are zeros. Pixels that are read without their mark are an error there.
 
     Args:
       source: The source.
       cameras: See `with_frames`.
 
     Attributes:
-      cameras: The paths of the fields that are decoded, with what their videos are.
+      cameras: The fields that are decoded, by path. Codes of depths become float32.
+      marks: The cameras whose steps may have no frame, by the paths of their marks.
 
     Raises:
       KeyError: There is no such camera.
@@ -114,8 +118,31 @@ class FramesSource(WrappedSource):
         for camera in wanted:
             if any(is_in(path, camera) or is_in(camera, path) for path in steps):
                 raise ValueError(f"{files_of(source)}: the steps have a field {camera!r} already")
+        clips_of = source.episode_fields()
+        may_lack = [name for name in wanted if FRAMES in at(clips_of, f"{VIDEO}/{name}")]
+        self.marks = {
+            known_field(name): name for name in may_lack if known_field(name) not in steps
+        }
         self._readers = _Readers()
-        self.cameras: dict[str, VideoInfo] = {name: self._first_info(name) for name in wanted}
+        self._infos = {name: self._first_info(name) for name in wanted}
+        clips = {name: at(clips_of, f"{VIDEO}/{name}/{CLIP}") for name in wanted}
+        self.cameras = {name: self._pixels(name, clip) for name, clip in clips.items()}
+        self._values = {n: depths_of_codes(clip.codes, clip.unit) for n, clip in clips.items()}
+
+    def _pixels(self, camera: str, clip: Field) -> Field:
+        """The field of the frames of a clip."""
+        info = self._infos[camera]
+        if clip.codes is None:
+            return Field(info.dtype, info.shape, unit=clip.unit)
+        if info.dtype != np.uint16:
+            raise SourceError(
+                f"frames of {info.pix_fmt}, expected gray of more than 8 bits, as the dataset says "
+                "that they are codes of depths. Correct what it says, or pass video='packets'",
+                file=files_of(self.source),
+                field=camera,
+            )
+        doc = "Depths of the codes of a video."
+        return Field(np.float32, info.shape, unit=clip.unit, doc=doc)
 
     def _first_info(self, camera: str) -> VideoInfo:
         """What the first video of a camera is that can be read."""
@@ -136,9 +163,9 @@ class FramesSource(WrappedSource):
         self.__dict__.update(state, _readers=_Readers())
 
     def step_fields(self) -> Mapping[str, Any]:
-        """Returns those of the source, and the pixels."""
-        pixels = {path: Field(info.dtype, info.shape) for path, info in self.cameras.items()}
-        return nest({**dict(leaves_at(self.source.step_fields(), None)), **pixels})
+        """Returns those of the source, the pixels and their marks."""
+        marks = dict.fromkeys(self.marks, Field(np.bool_, doc="Whether the step has a frame."))
+        return nest({**dict(leaves_at(self.source.step_fields(), None)), **self.cameras, **marks})
 
     def episode_fields(self) -> Mapping[str, Any]:
         """Returns those of the source, without the clips."""
@@ -157,22 +184,33 @@ class FramesSource(WrappedSource):
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
         wanted = self.step_paths(fields)
-        cameras = [path for path in wanted if path in self.cameras]
-        others = None if fields is None else {*fields} - {_in_steps(path) for path in cameras}
+        made = [path for path in wanted if path in self.cameras or path in self.marks]
+        others = None if fields is None else {*fields} - {_in_steps(path) for path in made}
         episode = reading.read(self.source, split, index, others, rows)
         steps = dict(leaves_at(episode.steps, None))
-        if cameras:
+        if made:
             length = reading.outline(self.source, split, index).num_steps
             begin, end, _ = rows.indices(length)
             values = episode.metadata if fields is None else None
-            for camera in cameras:
+            rows_of = np.arange(begin, max(begin, end))
+            for path in made:
+                camera = self.marks.get(path, path)
                 with self._opened(split, index, camera, values) as clip:
-                    steps[camera] = self._decoded(clip, camera, begin, max(begin, end))
+                    if path in self.marks:
+                        steps[path] = clip.numbers_of(rows_of) >= 0
+                    else:
+                        steps[path] = self._decoded(clip, camera, rows_of, wanted)
         metadata = self._without_clips(episode.metadata)
         return dataclasses.replace(episode, steps=nest(steps), metadata=metadata)
 
     def read_frames(
-        self, split: str, index: int, camera: str, steps: np.ndarray, images: Sequence[np.ndarray]
+        self,
+        split: str,
+        index: int,
+        camera: str,
+        steps: np.ndarray,
+        images: Sequence[np.ndarray],
+        others: Collection[str] = (),
     ) -> None:
         """Decodes the frames of some steps into arrays, of the shape and dtype of the field.
 
@@ -182,23 +220,41 @@ class FramesSource(WrappedSource):
           camera: The path of the field.
           steps: The steps, ascending.
           images: An array for each.
+          others: The paths that are read beside it. Without the mark of the camera, a step that has
+            no frame is an error.
 
         Raises:
           SourceError: They cannot be decoded; says where.
         """
         with self._opened(split, index, camera) as clip:
-            self._decode(clip, camera, steps, images)
+            self._decode(clip, camera, steps, images, others)
 
-    def _decoded(self, clip: _OpenClip, camera: str, begin: int, end: int) -> np.ndarray:
-        info = self.cameras[camera]
-        images = np.empty((end - begin, *info.shape), info.dtype)
-        self._decode(clip, camera, np.arange(begin, end), list(images))
+    def have_frames(self, split: str, index: int, camera: str, steps: np.ndarray) -> np.ndarray:
+        """Returns which of some steps have a frame.
+
+        Raises:
+          SourceError: The clip is damaged; says where.
+        """
+        with self._opened(split, index, camera) as clip:
+            return clip.numbers_of(steps) >= 0
+
+    def _decoded(
+        self, clip: _OpenClip, camera: str, steps: np.ndarray, others: Collection[str]
+    ) -> np.ndarray:
+        field = self.cameras[camera]
+        images = np.empty((len(steps), *map(int, field.shape)), field.dtype)  # type: ignore[arg-type]
+        self._decode(clip, camera, steps, list(images), others)
         return images
 
     def _decode(
-        self, clip: _OpenClip, camera: str, steps: np.ndarray, images: Sequence[np.ndarray]
+        self,
+        clip: _OpenClip,
+        camera: str,
+        steps: np.ndarray,
+        images: Sequence[np.ndarray],
+        others: Collection[str],
     ) -> None:
-        expected, info = self.cameras[camera], clip.reader.info
+        expected, info = self._infos[camera], clip.reader.info
         if (info.shape, info.dtype) != (expected.shape, expected.dtype):
             raise SourceError(
                 f"frames of {info.dtype} of shape {info.shape}, expected {expected.dtype} of shape "
@@ -215,8 +271,16 @@ class FramesSource(WrappedSource):
                 row=int(steps[row]),
             )
         is_there = present >= 0
+        mark = known_field(camera)
+        if not is_there.all() and not (mark in self.marks and mark in others):
+            raise SourceError(
+                f'the video has no frame for it. With video="frames", read {mark!r}, too: it is '
+                "False there, and the pixels are zeros",
+                file=clip.name,
+                row=int(steps[numbers < 0][0]),
+            )
         targets = [images[place] for place in places[is_there].tolist()]
-        clip.reader.read_into(present[is_there].tolist(), targets)
+        clip.reader.read_into(present[is_there].tolist(), targets, self._values[camera])
         for row in np.flatnonzero(numbers < 0).tolist():
             images[row][...] = 0
         if len(present) < len(numbers):

@@ -131,12 +131,20 @@ class ClipReader:
         self.read_into(range(start, stop), list(result))
         return result
 
-    def read_into(self, numbers: Sequence[int], images: Sequence[np.ndarray]) -> None:
+    def read_into(
+        self,
+        numbers: Sequence[int],
+        images: Sequence[np.ndarray],
+        values: np.ndarray | None = None,
+    ) -> None:
         """Reads some frames into arrays.
 
         Args:
           numbers: Which, ascending.
-          images: An array for each, of the shape and the dtype that `info` has.
+          images: An array for each, of the shape and the dtype that `info` has, or of the dtype of
+            `values`.
+          values: The value of each code that a pixel may be, if pixels are codes. Larger codes have
+            the last value.
 
         Raises:
           IndexError: There are no such frames.
@@ -148,7 +156,7 @@ class ClipReader:
             raise IndexError(f"frames {numbers}, but {self._name} has {len(self)}")
         with video_errors(self._name):
             for frame, image in zip(self._decoded(numbers), images, strict=True):
-                _convert(frame, image)
+                _convert(frame, image, self.info.dtype, values)
 
     def _decoded(self, numbers: Sequence[int]) -> Iterator[Any]:
         """Yields some frames."""
@@ -226,13 +234,14 @@ class ClipReader:
         self._next = int(np.searchsorted(self._times, self.index.packets.pts[key]))
 
 
-def _convert(frame: Any, image: np.ndarray) -> None:
-    """Writes the pixels of a frame into an array."""
+def _convert(frame: Any, image: np.ndarray, dtype: np.dtype, values: np.ndarray | None) -> None:
+    """Writes the pixels of a frame, or the values that they are codes of, into an array."""
     height, width, channels = image.shape
     if channels == 3:
         frame = _to_rgb()(frame)
-    rows = np.frombuffer(frame.planes[0], image.dtype).reshape(height, -1)
-    image[...] = rows[:, : width * channels].reshape(image.shape)
+    rows = np.frombuffer(frame.planes[0], dtype).reshape(height, -1)
+    pixels = rows[:, : width * channels].reshape(image.shape)
+    image[...] = pixels if values is None else values.take(pixels, mode="clip")
 
 
 def _to_rgb() -> Callable[[Any], Any]:

@@ -7,21 +7,36 @@ from typing import Any
 
 import numpy as np
 
+import rlds
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.container import Clip
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.fields import DepthCodes, Field
 
-__all__ = ["cameras_of", "clip_fields", "clip_values"]
+__all__ = [
+    "PER_METRE",
+    "camera_path",
+    "cameras_of",
+    "clip_fields",
+    "clip_values",
+    "depths_of_codes",
+]
+
+PER_METRE = {"m": 1.0, "mm": 1000.0}
+"""The units of depths, with how many of them are a metre."""
 
 
-def clip_fields(*, has_frames: bool = False) -> dict[str, Field]:
+def clip_fields(
+    *, has_frames: bool = False, unit: str | None = None, codes: DepthCodes | None = None
+) -> dict[str, Field]:
     """Returns the fields of a camera.
 
     Args:
       has_frames: Whether frames and steps do not match one to one.
+      unit: The unit of the depths that the pixels are, or stand for.
+      codes: The quantisation of depths, if the pixels are codes.
     """
     return {
-        CLIP: Field(bytes, doc="A video file that plays alone."),
+        CLIP: Field(bytes, unit=unit, doc="A video file that plays alone.", codes=codes),
         FIRST: Field(np.int64, doc="How many of its frames come before that of step 0."),
         **(
             {FRAMES: Field(np.int64, (None,), doc="Which of its frames each step has.")}
@@ -29,6 +44,19 @@ def clip_fields(*, has_frames: bool = False) -> dict[str, Field]:
             else {}
         ),
     }
+
+
+def depths_of_codes(codes: DepthCodes | None, unit: str | None) -> np.ndarray | None:
+    """Returns the depth of each code, float32; None without a quantisation.
+
+    Args:
+      codes: The quantisation.
+      unit: The unit of the depths.
+    """
+    if codes is None:
+        return None
+    depths = codes.decode(np.arange(codes.levels + 1)) * PER_METRE[unit or "m"]
+    return depths.astype(np.float32)
 
 
 def clip_values(clip: Clip, frames: np.ndarray | None = None) -> dict[str, Any]:
@@ -44,6 +72,17 @@ def clip_values(clip: Clip, frames: np.ndarray | None = None) -> dict[str, Any]:
         frames = np.asarray(frames, np.int64)
         values[FRAMES] = np.where(frames < 0, -1, frames + clip.first)
     return values
+
+
+def camera_path(path: str) -> str:
+    """Returns the path of a field, in which the fields of a clip are that of its camera.
+
+    >>> camera_path("video/observation/top/clip"), camera_path("success")
+    ('steps/observation/top', 'success')
+    """
+    camera, _, part = path.removeprefix(f"{VIDEO}/").rpartition("/")
+    is_clip = path.startswith(f"{VIDEO}/") and camera and part in (CLIP, FIRST, FRAMES)
+    return f"{rlds.STEPS}/{camera}" if is_clip else path
 
 
 def cameras_of(episode_fields: Mapping[str, Any]) -> list[str]:

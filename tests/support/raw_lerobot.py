@@ -221,6 +221,20 @@ def write_v3(
     return path
 
 
+def say_depths(path: Path, **said: Any) -> dict[str, Any]:
+    """Has `info.json` say more of the video of depths; returns all that it says of it.
+
+    Without arguments, that it holds the codes that LeRobot makes by default.
+    """
+    content = json.loads((path / "meta/info.json").read_text())
+    codes = {"depth_min": 0.01, "depth_max": 10.0, "shift": 3.5, "use_log": True}
+    about: dict[str, Any] = content["features"][DEPTH]["info"]
+    about |= {f"video.{name}": value for name, value in codes.items()}
+    about |= {"depth_unit": "mm", **said}
+    _write_json(path / "meta/info.json", content)
+    return about
+
+
 def write_tasks(path: Path, order: Any = (0, 1)) -> None:
     """Writes tasks.parquet, as pandas writes a frame whose index is the text."""
     texts = [TASKS[task] for task in order]

@@ -18,7 +18,7 @@ import contextlib
 import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,9 +26,12 @@ import rlds
 from rlds.feeds.table import open as open_table
 from rlds.robotics.registry import find_meaning
 from rlds.sources.standardized import name_of
+from rlds.sources.text_tables import TASKS, TextTable, table_in
 from rlds.sources.texts import as_text
 from rlds.statistics import FieldStatistics
+from rlds.video.fields import PER_METRE
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.fields import Field
 
 __all__ = ["LeRobotDataset", "LeRobotDatasetMetadata", "statistics_of"]
 
@@ -43,7 +46,7 @@ _SCALARS = {
     **dict.fromkeys(("frame_index", "episode_index", "index", _TASK_INDEX), "int64"),
 }
 _LEFT_OUT = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL, rlds.DISCOUNT, _TASK)
-_QUANTITIES = ("min", "max", "mean", "std")
+_QUANTITIES, _QUANTILES = ("min", "max", "mean", "std"), (0.01, 0.1, 0.5, 0.9, 0.99)
 _MOST_FRAMES = 64
 _BLOCK = 4096
 
@@ -75,10 +78,11 @@ class LeRobotDatasetMetadata:
       features: The dtype and the shape of each feature, by its name.
       episodes: For each episode `dataset_from_index`, `dataset_to_index`, `length` and `tasks`.
       tasks: The tasks, by their numbers.
+      depth_output_unit: The unit of the statistics of depths, "m" or "mm"; as stored if None.
     """
 
     has_language_columns = False
-    depth_keys: Sequence[str] = ()
+    depth_output_unit: str | None = None
 
     def __init__(
         self,
@@ -127,7 +131,9 @@ class LeRobotDatasetMetadata:
 
     def _feature(self, path: str, videos: set[str]) -> dict[str, Any]:
         field, kind = self.table.fields[path], ""
-        if self.table.storage.is_image(path) or (field.dtype == np.uint8 and len(field.shape) == 3):
+        is_deep = field.dtype == np.uint16 and field.shape[-1:] == (1,)
+        is_array = len(field.shape) == 3 and (field.dtype == np.uint8 or is_deep)
+        if self.table.storage.is_image(path) or is_array:
             kind = "video" if path in videos else "image"
         kind = kind or ("string" if field.is_text else np.dtype(field.column_dtype).name)
         names = list(field.names) if field.names else None
@@ -162,6 +168,27 @@ class LeRobotDatasetMetadata:
         return [key for key in self.features if key in {*self.image_keys, *self.video_keys}]
 
     @property
+    def depth_keys(self) -> list[str]:
+        """The features that are images or videos of depths."""
+        return [key for key in self.camera_keys if self._field(key).dtype != np.uint8]
+
+    def _field(self, key: str) -> Field:
+        return self.table.fields[self.paths[key]]
+
+    def pixels(self, key: str, images: np.ndarray) -> np.ndarray:
+        """Returns pixels as LeRobot scales them: depths in their unit, others from 0 to 1."""
+        dtype = np.result_type(images, np.float32)
+        pixels, unit = images.astype(dtype), self._field(key).unit
+        if key not in self.depth_keys:
+            return pixels / np.float32(255)
+        wanted = self.depth_output_unit
+        if unit in PER_METRE and wanted in PER_METRE:
+            pixels *= np.float32(PER_METRE[wanted] / PER_METRE[unit])
+        if wanted == "mm" and self.features[key]["dtype"] == "video":
+            np.rint(pixels, out=pixels)  # As LeRobot has it.
+        return pixels
+
+    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the features."""
         return {key: feature["shape"] for key, feature in self.features.items()}
@@ -183,14 +210,24 @@ class LeRobotDatasetMetadata:
         if _TASK not in fields:
             return {0: ""}, np.zeros(self.total_frames, np.int64)
         steps = self.table.select(fields).steps(only_real=True)
-        texts: dict[str, int] = {}
+        known = dict(self.table_of_tasks)
+        texts = {text: number for number, text in reversed(known.items())}
         numbers = []
         for begin in range(0, len(steps), _BLOCK):
             batch = steps.batch(range(begin, min(begin + _BLOCK, len(steps))))
             for row, text in enumerate(map(as_text, batch[_TASK])):
-                stored = int(batch[_TASK_INDEX][row]) if _TASK_INDEX in fields else len(texts)
-                numbers.append(texts.setdefault(text, stored))
-        return {number: text for text, number in texts.items()}, np.array(numbers, np.int64)
+                if text not in texts:
+                    stored = int(batch[_TASK_INDEX][row]) if _TASK_INDEX in fields else len(known)
+                    # Several datasets have several tasks of one number.
+                    texts[text] = max(known) + 1 if stored in known else stored
+                    known[texts[text]] = text
+                numbers.append(texts[text])
+        return known, np.array(numbers, np.int64)
+
+    @property
+    def table_of_tasks(self) -> TextTable:
+        """The tasks by the numbers that columns have, if that is known of the dataset."""
+        return table_in(getattr(self.table.episodes, "metadata", {}), TASKS)
 
     @property
     def tasks(self) -> dict[int, str]:
@@ -230,7 +267,8 @@ class LeRobotDatasetMetadata:
         """The statistics of the features that are numbers, by their names."""
         cameras, others = self.camera_keys, ("image", "video", "string", "bool")
         numbers = [name for name in self.paths if self.features[name]["dtype"] not in others]
-        computed = self.table.compute_statistics([self.paths[name] for name in numbers])
+        paths = [self.paths[name] for name in numbers]
+        computed = self.table.compute_statistics(paths, quantiles=_QUANTILES)
         found = {}
         for name in numbers:
             field, shape = computed[self.paths[name]], self.features[name]["shape"]
@@ -242,8 +280,10 @@ class LeRobotDatasetMetadata:
         seen = steps.batch_columns(some) if cameras else {}
         for name in cameras:
             frames = [image.reshape(-1, image.shape[-1]) for image in seen[self.paths[name]]]
-            pixels = np.concatenate(frames) / 255
+            pixels = self.pixels(name, np.concatenate(frames).astype(np.float64))
             values = {key: getattr(pixels, key)(axis=0) for key in _QUANTITIES}
+            quantiles = np.quantile(pixels, _QUANTILES, axis=0)
+            values |= {_name_of(q): value for q, value in zip(_QUANTILES, quantiles)}
             found[name] = {key: value.reshape(-1, 1, 1) for key, value in values.items()}
             found[name]["count"] = np.array([size])
         return found
@@ -265,6 +305,7 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
       download_videos: Not needed.
       video_backend: Not needed: PyAV decodes.
       return_uint8: Whether videos are uint8, and not float32 from 0 to 1.
+      depth_output_unit: The unit of depths, "m" or "mm", if their own is known.
       **options: Those of `LeRobotDatasetMetadata`.
 
     Attributes:
@@ -293,10 +334,15 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         download_videos: bool = True,
         video_backend: str | None = None,
         return_uint8: bool = False,
+        *,
+        depth_output_unit: Literal["m", "mm"] = "mm",
         **options: Any,
     ) -> None:
         del force_cache_sync, download_videos, video_backend
+        if depth_output_unit not in PER_METRE:
+            raise ValueError(f"depth_output_unit: got {depth_output_unit!r}, expected 'm' or 'mm'")
         self.meta = LeRobotDatasetMetadata(repo_id, root, revision, **options)
+        self.meta.depth_output_unit = depth_output_unit
         self.repo_id, self.root = repo_id, root
         if episode_filter is not None:
             known = range(self.meta.total_episodes) if episodes is None else episodes
@@ -369,11 +415,11 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
             return torch.from_numpy(column.astype(kinds.get(column.dtype.kind, column.dtype)))
         made = []
         for image in column:
+            if not (is_video and self._return_uint8) or key in self.meta.depth_keys:
+                image = self.meta.pixels(key, image)
             pixels = torch.from_numpy(np.ascontiguousarray(np.moveaxis(image, -1, -3)))
             if is_video and len(pixels.shape) == 4 and len(pixels) == 1:  # As LeRobot has it.
                 pixels = pixels[0]
-            if not (is_video and self._return_uint8):
-                pixels = pixels.to(torch.float32) / 255
             made.append(pixels if self.image_transforms is None else self.image_transforms(pixels))
         return made
 
@@ -396,4 +442,9 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
 def statistics_of(field: FieldStatistics) -> dict[str, np.ndarray]:
     """Returns the statistics of a field, by the names that LeRobot and GR00T have for them."""
     found = {name: getattr(field, name) for name in _QUANTITIES}
-    return found | {f"q{round(100 * q):02}": value for q, value in field.quantiles.items()}
+    return found | {_name_of(q): value for q, value in field.quantiles.items()}
+
+
+def _name_of(q: float) -> str:
+    """The name of a quantile, such as `q01`."""
+    return f"q{round(100 * q):02}"

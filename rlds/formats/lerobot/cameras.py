@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,12 +11,14 @@ import numpy as np
 
 from rlds.formats.lerobot.feature_plan import free_name
 from rlds.formats.lerobot.feature_statistics import Statistics, of_images, sampled_frames
-from rlds.formats.lerobot.layout import IMAGE_NAMES
+from rlds.formats.lerobot.layout import IMAGE_NAMES, depth_info
 from rlds.sources.source import SourceEpisode
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.container import Clip
 from rlds.video.decoding import ClipIndex, ClipReader
+from rlds.video.fields import depths_of_codes
 from rlds.video.packets import VideoInfo
+from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at
 
 __all__ = ["Cameras", "clip_statistics", "described"]
@@ -30,7 +33,7 @@ class Cameras:
     """The clips that episodes have.
 
     Args:
-      fields: The paths of the fields of episodes.
+      fields: The fields of episodes, by path.
       sidecar: Those of cameras that get no feature.
       taken: The names of other features.
       fps: How many rows there are in a second.
@@ -41,17 +44,28 @@ class Cameras:
     """
 
     def __init__(
-        self, fields: Collection[str], sidecar: Collection[str], taken: Collection[str], fps: float
+        self,
+        fields: Mapping[str, Any],
+        sidecar: Collection[str],
+        taken: Collection[str],
+        fps: float,
     ) -> None:
         self._fps = fps
         self.names: dict[str, str] = {}
+        self._depths: dict[str, Field] = {}
         self.described: dict[str, dict[str, Any]] = {}
         for path in fields:
             camera, _, name = path.rpartition("/")
             is_one = camera.startswith(f"{VIDEO}/") and name == CLIP
             if is_one and f"{camera}/{FRAMES}" not in fields and camera not in sidecar:
                 wanted = camera.removeprefix(f"{VIDEO}/").replace("/", ".")
-                self.names[camera] = free_name(wanted, {*taken, *self.names.values()})
+                name = free_name(wanted, {*taken, *self.names.values()})
+                self.names[camera], self._depths[name] = name, fields[path]
+
+    @property
+    def depths(self) -> dict[str, np.ndarray | None]:
+        """The depth of each code, by feature; None if its pixels are no codes."""
+        return {name: depths_of_codes(f.codes, f.unit) for name, f in self._depths.items()}
 
     @property
     def fields(self) -> dict[str, str]:
@@ -99,7 +113,14 @@ class Cameras:
                 f"{frame / self._fps:.4f} s at {self._fps:g} rows a second: LeRobot would not find "
                 f"it. Pass fps={float(video.info.fps):g}, or to_sidecar=[{where.split(', ')[-1]!r}]"
             )
-        said = described(video.info)
+        said = described(video.info, self._depths[name])
+        is_codes = said["info"]["video.is_depth_map"]
+        if name not in self.described and video.info.dtype != np.uint8 and not is_codes:
+            warnings.warn(
+                f"{where}: gray of more than 8 bits without a quantisation of depths. LeRobot "
+                "reads it as RGB of 8 bits. To export depth images, open it with video='frames'",
+                stacklevel=2,
+            )
         known = self.described.setdefault(name, said)
         if said["shape"] != known["shape"]:
             raise ValueError(
@@ -108,9 +129,15 @@ class Cameras:
             )
 
 
-def described(info: VideoInfo) -> dict[str, Any]:
-    """Returns what `info.json` says of a video feature."""
+def described(info: VideoInfo, clip: Field | None = None) -> dict[str, Any]:
+    """Returns what `info.json` says of a video feature.
+
+    Args:
+      info: What the video says.
+      clip: The field of the clip, which may say what its pixels are.
+    """
     height, width, channels = info.shape
+    is_depth = clip is not None and clip.codes is not None
     return {
         "dtype": "video",
         "shape": [height, width, channels],
@@ -120,10 +147,11 @@ def described(info: VideoInfo) -> dict[str, Any]:
             "video.width": width,
             "video.codec": info.codec,
             "video.pix_fmt": info.pix_fmt,
-            "video.is_depth_map": False,
+            "video.is_depth_map": is_depth,
             "video.fps": float(info.fps),
             "video.channels": channels,
             "has_audio": info.has_audio,
+            **(depth_info(clip) if clip is not None and (is_depth or clip.unit) else {}),
         },
     }
 
@@ -138,11 +166,16 @@ def _sampled(clip: Clip) -> list[int]:
     return frames[:: max(1, len(frames) // _MOST_FRAMES)]
 
 
-def clip_statistics(clips: Mapping[str, Clip], made: Collection[str] = ()) -> dict[str, Statistics]:
+def clip_statistics(
+    clips: Mapping[str, Clip],
+    depths: Mapping[str, np.ndarray | None],
+    made: Collection[str] = (),
+) -> dict[str, Statistics]:
     """Returns the statistics of the frames of clips, by feature.
 
     Args:
       clips: The clips.
+      depths: The depth of each code that pixels are, by feature.
       made: Features that were encoded here, of which as many frames are looked at as of images.
     """
 
@@ -151,8 +184,7 @@ def clip_statistics(clips: Mapping[str, Clip], made: Collection[str] = ()) -> di
         frames = sampled_frames(clip.num_frames) if name in made else _sampled(clip)
         with ClipReader(clip.data, name, ClipIndex.of(clip.video)) as reader:
             images = (reader.frames(clip.first + i, clip.first + i + 1)[0] for i in frames)
-            is_depth = reader.info.dtype != np.uint8
-            return of_images(images, scale=1.0 if is_depth else 255.0)
+            return of_images(images, depths[name])
 
     with ThreadPoolExecutor(max(1, len(clips))) as threads:
         return dict(zip(clips, threads.map(of, clips, clips.values())))

@@ -16,6 +16,7 @@ from rlds.formats.lerobot.layout import Feature
 from rlds.formats.lerobot.parquet_rows import as_numpy
 from rlds.raw_files.jpeg_images import jpeg_shape
 from rlds.raw_files.png_images import is_png, png_shape
+from rlds.raw_files.tiff_images import is_tiff, tiff_pixels
 from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
@@ -96,19 +97,26 @@ def contradiction(column: Column, feature: Feature) -> str:
     return f"{dtype} of shape {shape}, but the data have {kinds.get(column.kind, column.field)}"
 
 
-def image_field(data: bytes) -> Field:
+def image_field(data: bytes, unit: str | None = None) -> Field:
     """Returns the field of images like one.
+
+    Args:
+      data: The file of the image.
+      unit: The unit of depths.
 
     Raises:
       ValueError: It is damaged.
     """
     if is_png(data):
         shape, dtype = png_shape(data)
-        return Field(dtype, shape, encoding="png")
+        return Field(dtype, shape, encoding="png", unit=unit)
     if data.startswith(b"\xff\xd8"):
         height, width, *channels = jpeg_shape(data)
         return Field(np.uint8, (height, width, *(channels or [1])), encoding="jpeg")
-    return Field(bytes)  # A file of another kind, such as the TIFF file of a depth map.
+    if is_tiff(data):
+        pixels = tiff_pixels(data)
+        return Field(pixels.dtype, pixels.shape, unit=unit)
+    return Field(bytes)  # A file of another kind.
 
 
 def values_of(column: Column, array: Any, damage: Damage) -> np.ndarray:
@@ -132,7 +140,23 @@ def values_of(column: Column, array: Any, damage: Damage) -> np.ndarray:
     if column.kind == "image":
         array = array.field("bytes")
         _check_no_null(array, 1, damage)
+        if not column.field.is_text and not column.field.encoding:
+            return _tiff_images(column.field, array.to_pylist(), damage)
     return objects(array.to_pylist())
+
+
+def _tiff_images(field: Field, files: list[bytes], damage: Damage) -> np.ndarray:
+    images = np.empty((len(files), *map(int, field.shape)), field.dtype)  # type: ignore[arg-type]
+    for row, data in enumerate(files):
+        try:
+            pixels = tiff_pixels(data)
+        except (ValueError, OSError) as error:
+            raise damage(f"a damaged TIFF file: {error}", row) from error
+        if (pixels.shape, pixels.dtype) != (field.shape, field.dtype):
+            found = f"an image of {pixels.dtype} of shape {pixels.shape}"
+            raise damage(f"{found}, but it is {field} in the first file", row)
+        images[row] = pixels
+    return images
 
 
 @functools.lru_cache(256)

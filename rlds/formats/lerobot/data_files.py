@@ -75,12 +75,14 @@ class DataFiles:
         for field in rows.schema:
             if field.name in columns:
                 raise SourceError("two columns have one name", file=rows.path, field=field.name)
-            column = column_of(field, self._features.get(field.name))
+            feature = self._features.get(field.name)
+            column = column_of(field, feature)
             if column.kind == "image" and rows.num_rows:
                 first = ParquetRows(rows.path, [field.name]).read(0, 1)[field.name]
                 data = first.combine_chunks().field("bytes")[0].as_py()
                 with source_errors(rows.path, row=0, field=field.name):
-                    column = Column(field.name, "image", image_field(data or b""))
+                    image = image_field(data or b"", feature and feature.unit)
+                column = Column(field.name, "image", image)
             columns[field.name] = column
         for name in (_EPISODE_INDEX, _FRAME_INDEX):
             if name not in columns:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import rlds
-from rlds.formats.lerobot.layout import DEFAULT_COLUMNS
+from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, TABLE, depth_info
 from rlds.sources.texts import is_instruction
 from rlds_ecosystem.fields import Field
 
@@ -80,13 +80,12 @@ class Column:
         shape = shape or self.field.shape  # type: ignore[assignment]
         if self.is_image:
             said = {"dtype": "image", "shape": shape, "names": ["height", "width", "channels"]}
-            depth = {"is_depth_map": True}
-            if self.field.unit in ("m", "mm"):
-                depth["depth_unit"] = self.field.unit  # type: ignore[assignment]
-            return {**said, "info": depth} if self.is_depth else said
+            return {**said, "info": depth_info(self.field)} if self.is_depth else said
         names = self.field.names
         dtype = "string" if self.field.is_text else str(self.field.dtype)
-        return {"dtype": dtype, "shape": shape or (1,), "names": list(names) if names else None}
+        table = {TABLE: self.field.table} if self.field.table else {}
+        names = list(names) if names else None  # type: ignore[assignment]
+        return {"dtype": dtype, "shape": shape or (1,), "names": names, **table}
 
 
 def columns_of(fields: Mapping[str, Field], sidecar: Collection[str] = ()) -> list[Column]:

@@ -7,7 +7,7 @@ where LeRobot takes them from histograms. Those of all episodes are the mean of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -61,23 +61,28 @@ def of_column_like(column: np.ndarray, like: Statistics | None) -> Statistics:
     return of_column(column)
 
 
-def of_images(images: Iterable[np.ndarray], *, scale: float = 255.0) -> Statistics:
+def of_images(images: Iterable[np.ndarray], values: np.ndarray | None = None) -> Statistics:
     """Returns the statistics of a feature of images in an episode.
 
+    Pixels of uint8 count as numbers from 0 to 1. Others are depths, in their unit.
+
     Args:
-      images: The sampled frames, at least one: arrays of height, width and channels, uint8 or
-        uint16.
-      scale: By what pixels are divided: 1 for depth.
+      images: The sampled frames, at least one: arrays of height, width and channels.
+      values: The depth of each code that a pixel may be, ascending, if pixels are codes.
     """
-    counts, num_images = np.zeros((0, 0), np.int64), 0
-    for image in images:
-        image = _shrunk(image)
+    counts, scale, num_images = np.zeros((0, 0), np.int64), 1.0, 0
+    shrunk = map(_shrunk, images)
+    for image in shrunk:
+        if image.dtype.kind == "f":
+            return _of_depths([image, *shrunk])
         if not num_images:
+            scale = 255.0 if image.dtype == np.uint8 else 1.0
             counts = np.zeros((image.shape[-1], np.iinfo(image.dtype).max + 1), np.int64)
         for channel, row in enumerate(counts):
             row += np.bincount(image[..., channel].reshape(-1), minlength=len(row))
         num_images += 1
-    values = np.arange(counts.shape[1], dtype=np.float64)
+    codes = np.arange(counts.shape[1])
+    values = (codes if values is None else values.take(codes, mode="clip")).astype(np.float64)
     sums = counts.cumsum(axis=1)
     number = int(sums[0, -1])
     mean = counts @ values / number
@@ -86,9 +91,15 @@ def of_images(images: Iterable[np.ndarray], *, scale: float = 255.0) -> Statisti
     ranks |= {name: _rank(share, number) for name, share in QUANTILES.items()}
     found: dict[str, np.ndarray] = {"mean": mean, "std": np.sqrt(variance)}
     for name, rank in ranks.items():
-        found[name] = np.array([np.searchsorted(row, rank, "right") for row in sums])
+        found[name] = values[[int(np.searchsorted(row, rank, "right")) for row in sums]]
     shaped = {name: value.reshape(-1, 1, 1) / scale for name, value in found.items()}
     return {**shaped, "count": np.array([num_images])}
+
+
+def _of_depths(images: Sequence[np.ndarray]) -> Statistics:
+    found = of_column(np.concatenate([image.reshape(-1, image.shape[-1]) for image in images]))
+    shaped = {name: value.reshape(-1, 1, 1) for name, value in found.items()}
+    return {**shaped, "count": np.array([len(images)])}
 
 
 def sampled_frames(num_frames: int) -> list[int]:

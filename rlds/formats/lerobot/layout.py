@@ -24,8 +24,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 import rlds
 from rlds.raw_files.untrusted import SourceError
+from rlds.video.fields import PER_METRE, depths_of_codes
+from rlds_ecosystem.fields import DepthCodes, Field
 from rlds_ecosystem.nests import is_in
 
 __all__ = [
@@ -44,11 +48,13 @@ __all__ = [
     "NUMBERS",
     "SIDECAR",
     "STATS",
+    "TABLE",
     "TASK",
     "TASKS",
     "TASKS_JSONL",
     "Feature",
     "Info",
+    "depth_info",
     "episode_key",
     "others_of",
     "step_paths",
@@ -74,6 +80,9 @@ METADATA_KEY = "lerobot"
 # What the text of a task is called.
 LANGUAGE_INSTRUCTION = "language_instruction"
 
+# Under this name, a feature of `info.json` says which table of texts its numbers are of.
+TABLE = "table"
+
 # The columns that every data file has. `info.json` lists them among the features.
 DEFAULT_COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "timestamp": {"dtype": "float32", "shape": [1], "names": None},
@@ -94,6 +103,8 @@ EPISODE_COLUMNS = ("episode_index", "tasks", "length", "dataset_from_index", "da
 EPISODE_GROUPS = ("data/", "meta/episodes/", "stats/", "videos/")
 
 _REWARD = "next.reward"
+# The quantisation of depths in the `info` of a video, as `DepthCodes` has it; of 12 bits.
+_CODES = ("video.depth_min", "video.depth_max", "video.shift", "video.use_log")
 _CAMERAS = f"{rlds.OBSERVATION}/images/"
 _NUMBERS = ("episode_chunk", "episode_index", "chunk_index", "file_index")
 _PLACEHOLDER = re.compile(rf"\{{(video_key|({'|'.join(_NUMBERS)})(:0?[0-9]{{1,2}}d)?)\}}")
@@ -110,12 +121,16 @@ class Feature:
       dtype: A dtype of NumPy, or `string`, `image`, `video`, `language`.
       shape: The shape of a value. Scalars have `(1,)`.
       raw: All that is said of it: `names`, and `info` of a video.
+      unit: The unit of depths, if it is known.
+      codes: The quantisation of depths, if the pixels of a video are codes of them.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     raw: Mapping[str, Any]
+    unit: str | None = None
+    codes: DepthCodes | None = None
 
     @classmethod
     def from_json(cls, name: str, raw: Any) -> Feature:
@@ -136,7 +151,7 @@ class Feature:
             or len(shape) > _MAX_DIMS
         ):
             raise ValueError(f"{shape!r:.100}, expected a shape")
-        return cls(name, raw["dtype"], tuple(shape), raw)
+        return cls(name, raw["dtype"], tuple(shape), raw, *_depth_of(raw))
 
     @property
     def is_video(self) -> bool:
@@ -226,16 +241,29 @@ class Info:
             raise SourceError(
                 f"{chunks_size!r:.100}, expected a number", file=file, field="chunks_size"
             )
+        data_path = _template(raw.get("data_path"), file, "data_path")
+        if not (is_v3 or "{episode_index" in data_path):
+            what = f"{data_path!r:.200}, expected {{episode_index}}: each episode has a file"
+            raise SourceError(what, file=file, field="data_path")
         has_video = any(feature.is_video for feature in features.values())
         return cls(
             raw,
             is_v3,
             features,
             float(fps),
-            _template(raw.get("data_path"), file, "data_path"),
+            data_path,
             _template(raw.get("video_path"), file, "video_path") if has_video else None,
             chunks_size,
         )
+
+    @property
+    def depths(self) -> dict[str, np.ndarray | None]:
+        """The depth of each code of the video features, by name; None if there are no codes."""
+        return {
+            name: depths_of_codes(feature.codes, feature.unit)
+            for name, feature in self.features.items()
+            if feature.is_video
+        }
 
     @property
     def features_as_said(self) -> Mapping[str, Mapping[str, Any]]:
@@ -264,6 +292,22 @@ class Info:
             file_index=file,
             video_key=video,
         )
+
+
+def depth_info(field: Field) -> dict[str, Any]:
+    """Returns what `info` of a feature says of depths: their unit and their quantisation.
+
+    Args:
+      field: The field of images, or of a clip.
+    """
+    said: dict[str, Any] = {}
+    if field.codes or not field.is_text:  # LeRobot takes all depth in video for codes.
+        said["is_depth_map"] = True
+    if field.unit in PER_METRE:
+        said["depth_unit"] = field.unit
+    if (codes := field.codes) is not None:
+        said |= dict(zip(_CODES, (codes.low, codes.high, codes.shift, codes.is_log)))
+    return said
 
 
 def video_columns(video: str) -> tuple[str, str, str, str]:
@@ -351,6 +395,27 @@ def _nested(name: str, known: set[str]) -> str:
         if ".".join(parts[:number]) in known:
             return "/".join([*parts[: number - 1], ".".join(parts[number - 1 :])])
     return "/".join(parts)
+
+
+def _depth_of(raw: Mapping[str, Any]) -> tuple[str | None, DepthCodes | None]:
+    """The unit of the depths of a feature, and the quantisation of those in a video.
+
+    Raises:
+      ValueError: They are said in part, or contradict each other.
+    """
+    info = raw.get("info")
+    info = info if isinstance(info, Mapping) else {}
+    said, unit = {name: info.get(name) for name in _CODES}, info.get("depth_unit")
+    if unit not in (None, *PER_METRE):
+        raise ValueError(f"depth_unit: {unit!r:.100}, expected one of {[*PER_METRE]}")
+    if raw["dtype"] != "video" or not any(value is not None for value in said.values()):
+        return unit, None
+    *numbers, is_log = said.values()
+    is_depth = info.get("is_depth_map") or info.get("video.is_depth_map")
+    if not is_depth or not all(map(_is_number, numbers)) or not isinstance(is_log, bool):
+        said["is_depth_map"] = is_depth
+        raise ValueError(f"{said!r:.200}, expected three numbers, true or false, and true")
+    return unit or "m", DepthCodes(*map(float, numbers), is_log=is_log)
 
 
 def _texts(names: Any, depth: int = 0) -> list[str]:

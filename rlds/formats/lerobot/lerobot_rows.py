@@ -49,6 +49,7 @@ from rlds.formats.lerobot.small_files import decoded_schema, task_text
 from rlds.formats.lerobot.source import EXTRA_FILES, ROW, LeRobotSource
 from rlds.formats.lerobot.tables import column_array, image_array
 from rlds.formats.tfds.source import FolderSource
+from rlds.raw_files.tiff_images import encode_tiff
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources import reading
 from rlds.sources.encoded_clips import pixels
@@ -57,10 +58,12 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import Place, RandomAccessSource, SourceEpisode, SourceError, files_of
+from rlds.sources.text_tables import TASKS
 from rlds.sources.texts import as_text, as_texts
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip, cut_clip, packets_of
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import at, leaves_at, nest
 
 __all__ = ["LeRobotRows", "order_of"]
@@ -110,6 +113,7 @@ class LeRobotRows:
             self._info = Info.from_json(raw, is_v3=schemas["episodes"] is not None)
             self._task_path = layout.task_path(self.paths)
             tasks = sorted(said["tasks"], key=lambda row: row["task_index"])
+            self._tasks = {row["task_index"]: str(task_text(row)) for row in tasks}
             fps = self._info.fps
             self._settings = Settings(
                 raw["features"],
@@ -117,12 +121,13 @@ class LeRobotRows:
                 fps,
                 raw.get("robot_type"),
                 episodes.split,
-                [str(task_text(row)) for row in tasks],
+                list(self._tasks.values()),
                 chunks_size=raw.get("chunks_size", 1000),
                 others={name: value for name, value in raw.items() if name not in OF_VERSIONS},
                 episode_schema=schemas["episodes"] and decoded_schema(schemas["episodes"]),
                 **sizes,
             )
+        self._task_columns = self._columns_of_tasks()
         self._like: dict[str, Statistics] = {}  # Those of an episode that came with some.
         self._is_edited = episodes.has_random_access and not all(
             export.is_stored(index) for index in range(len(episodes))
@@ -139,6 +144,18 @@ class LeRobotRows:
         self._version: Version = version or ("v3.0" if self._info.is_v3 else "v2.1")
         if self._version == "v2.1" and fps != int(fps):
             raise ValueError(f"fps: {fps}, but readers of version 2.1 take whole numbers only")
+
+    def _columns_of_tasks(self) -> list[str]:
+        """The columns of numbers of tasks, beside `task_index`."""
+        fields = {name: self._spec.get(f"{rlds.STEPS}/{path}") for name, path in self.paths.items()}
+        of_tasks = (n for n, it in fields.items() if isinstance(it, Field) and it.table == TASKS)
+        return [name for name in of_tasks if name not in layout.NUMBERS]
+
+    @property
+    def _is_counted(self) -> bool:
+        """Whether the tasks are numbered from 0 on, and each text once."""
+        texts = list(self._tasks.values())
+        return [*self._tasks] == [*range(len(texts))] and len({*texts}) == len(texts)
 
     @property
     def unchecked(self) -> set[str]:
@@ -162,6 +179,8 @@ class LeRobotRows:
         places |= {p: PERSISTENT for p in self._spec if p.startswith(f"{rlds.STEPS}/{LANGUAGE}/")}
         places |= {f"{rlds.STEPS}/{path}": PERSISTENT for path in self._kept.texts}
         names = [*layout.NUMBERS, *((_FRAME, _TIME, PERSISTENT) if self._is_edited else ())]
+        # The same numbers, if the table of tasks is the same again.
+        names += self._task_columns if self._is_part or not self._is_counted else ()
         numbers = {f"{rlds.STEPS}/{self.paths[name]}" for name in names if name in self.paths}
         return [
             Placement(path, places[path], "renumbered", "counted anew")
@@ -176,7 +195,7 @@ class LeRobotRows:
         Sidecar.of_dataset(export.episodes, layout.METADATA_KEY).write_text(path / layout.SIDECAR)
         settings = self._settings
         if self._is_part:
-            used = _tasks_of(export.episodes, self._task_path)
+            used = self._used_tasks(export.episodes)
             known = [text for text in settings.tasks if text in used]
             settings = dataclasses.replace(settings, tasks=known)
         with dataset_files(self._version, path, settings) as files:
@@ -199,11 +218,30 @@ class LeRobotRows:
                 data = text.encode() or base64.b64decode(content["base64"])
                 _write_file(path, name, data)
 
+    def _used_tasks(self, episodes: Episodes) -> set[str]:
+        """The texts of the tasks that the steps of episodes have, as far as they can be read."""
+        used: set[str] = set()
+        source, columns = episodes.source, [self.paths[name] for name in self._task_columns]
+        assert isinstance(source, RandomAccessSource)
+        for index in range(len(episodes)):
+            place = source.stored_at(*episodes.place(index))
+            with contextlib.suppress(SourceError, KeyError):  # Reading it all raises this error.
+                if place is not None and isinstance(place.source, LeRobotSource):
+                    used.update(place.source.stored_tasks(place.split, place.index))
+                    continue
+                wanted = [self._task_path, *columns]
+                found = reading.read_steps(source, *episodes.place(index), wanted)
+                used |= {as_text(value) for value in at(found, self._task_path)}
+                numbers = {n for path in columns for n in np.unique(at(found, path)).tolist()}
+                used |= {self._tasks[number] for number in numbers if number in self._tasks}
+        return used
+
     def _copies(self, place: Place) -> bool:
         source = place.source
         if self._version != "v3.0" or not isinstance(source, LeRobotSource):
             return False
-        return source.can_be_copied(self.paths, self._schema)
+        known = {*source.task_columns} >= {*self._task_columns}
+        return known and source.can_be_copied(self.paths, self._schema)
 
     def _copied(self, place: Place) -> tuple[Rows, Mapping[str, Any]]:
         """An episode as it is stored: its rows, and its further files."""
@@ -215,9 +253,10 @@ class LeRobotRows:
             episode = reading.read(place.source, place.split, place.index)
             return self._rows(episode, is_stored=True), found.extras
         columns = dict(zip(found.table.column_names, found.table.columns))
-        return Rows(
-            columns, found.tasks, statistics, found.frames, layout.others_of(said)
-        ), found.extras
+        rows = Rows(columns, found.tasks, statistics, found.frames, layout.others_of(said))
+        numbers = {name: found.numbers[name] for name in self._task_columns}
+        texts = place.source.texts
+        return dataclasses.replace(rows, numbers=numbers, known_tasks=texts), found.extras
 
     def compared(self, episode: SourceEpisode) -> SourceEpisode:
         """An episode whose clips are the packets that its frames are made of."""
@@ -264,7 +303,9 @@ class LeRobotRows:
         for column in self._kept.added:
             if not column.field.is_text:
                 statistics[column.name] = of_column(steps[column.path])
-        return Rows(arrays, tasks, statistics, clips, layout.others_of(said))
+        rows = Rows(arrays, tasks, statistics, clips, layout.others_of(said))
+        numbers = {name: np.asarray(steps[self.paths[name]]) for name in self._task_columns}
+        return dataclasses.replace(rows, numbers=numbers, known_tasks=self._tasks)
 
     def _count_anew(self, steps: dict[str, np.ndarray]) -> None:
         """Has the rows of an episode begin with 0: LeRobot looks for its frames by their time."""
@@ -303,7 +344,8 @@ class LeRobotRows:
             return column_array(steps[path], field.type)
         if kind == "image":
             names = map(as_text, steps[f"{IMAGE_FILE}/{path}"])
-            return image_array(steps[path].tolist(), [name or None for name in names])
+            files = [f if isinstance(f, bytes) else encode_tiff(f) for f in steps[path]]
+            return image_array(files, [name or None for name in names])
         if kind == "bytes":
             return arrow.array(steps[path].tolist(), field.type)
         texts = [as_text(value) for value in steps[path]]
@@ -328,7 +370,8 @@ class LeRobotRows:
 
         If it came without any, and so did those before it, those of its numbers.
         """
-        found = clip_statistics({name: clip for name, clip in clips.items() if name in like})
+        wanted = {name: clip for name, clip in clips.items() if name in like}
+        found = clip_statistics(wanted, self._info.depths)
         for field in self._schema:
             name, path = field.name, self.paths[field.name]
             column, is_image = steps[path], False
@@ -337,7 +380,7 @@ class LeRobotRows:
             if is_image:
                 said = self._spec[f"{rlds.STEPS}/{path}"]
                 images = [pixels(column[row], said) for row in sampled_frames(len(column))]
-                found[name] = of_images(images, scale=255 if images[0].dtype == np.uint8 else 1)
+                found[name] = of_images(images)
             elif column.dtype != object and (name in like or not like):
                 found[name] = of_column_like(column, like.get(name))
         return shaped_like(found, like)
@@ -357,22 +400,6 @@ def order_of(episodes: Episodes) -> list[int] | None:
         row = json.loads(as_text(dict(leaves_at(found, None))[ROW]))
         indices.append(row["episode_index"])
     return sorted(range(len(indices)), key=indices.__getitem__)
-
-
-def _tasks_of(episodes: Episodes, path: str) -> set[str]:
-    """The texts of the tasks that the steps of episodes have, as far as they can be read."""
-    used: set[str] = set()
-    source = episodes.source
-    assert isinstance(source, RandomAccessSource)
-    for index in range(len(episodes)):
-        place = source.stored_at(*episodes.place(index))
-        with contextlib.suppress(SourceError, KeyError):  # Reading it all raises this error.
-            if place is not None and isinstance(place.source, LeRobotSource):
-                used.update(place.source.stored_tasks(place.split, place.index))
-                continue
-            found = reading.read_steps(source, *episodes.place(index), [path])
-            used |= {as_text(value) for value in at(found, path)}
-    return used
 
 
 def _write_file(folder: Path, name: str, data: bytes) -> None:

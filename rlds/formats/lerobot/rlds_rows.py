@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,8 @@ from rlds.sources.encoded_clips import ClipsSource, encoded_placements, pixels
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, sidecar_placements
 from rlds.sources.sidecar import Sidecar, SidecarWriter
-from rlds.sources.source import SourceEpisode
+from rlds.sources.source import SourceEpisode, is_derived
+from rlds.sources.text_tables import TASKS, table_in
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip, packets_of
 from rlds_ecosystem import import_extra
@@ -122,10 +123,12 @@ class RldsRows:
             for path, style in said.items()
             if version == "v3.0" and path in fields and fields[path].dtype == str
         }
-        taken = {*to_sidecar, self._task, *self._texts.values(), PERSISTENT, EVENTS}
+        derived = [path for path, field in fields.items() if is_derived(path, field)]
+        taken = {*to_sidecar, *derived, self._task, *self._texts.values(), PERSISTENT, EVENTS}
         if METADATA_KEY in episodes.metadata:  # What LeRobot counts is counted anew.
             taken |= DEFAULT_COLUMNS.keys()
-        self._columns = columns_of(fields, taken)
+        tasks, without_table = _numbered_tasks(episodes, fields, taken)
+        self._columns = columns_of(fields, {*taken, *without_table})
         places = {column.path: column.name for column in self._columns}
         if is_column and self._task not in to_sidecar:
             places[self._task] = TASK
@@ -143,6 +146,9 @@ class RldsRows:
             if field.dtype == str and (path in fields or "/" not in path)
         }
         self._why |= {path: why_not(field) for path, field in fields.items() if path not in places}
+        self._why |= dict.fromkeys(
+            without_table, "LeRobot would have its numbers without the texts"
+        )
         features: dict[str, Any] = {column.name: column.feature() for column in self._columns}
         features |= self._cameras.features
         features |= {DONE: _FLAG, TRUNCATED: _FLAG, **DEFAULT_COLUMNS}
@@ -154,6 +160,7 @@ class RldsRows:
             fps,
             robot_type,
             episodes.split if episodes.split.isidentifier() else "train",
+            tasks,
             data_files_size_in_mb=data_files_size_in_mb,
             video_files_size_in_mb=0,
             made={self._cameras.names[path]: video_files_size_in_mb for path in self._encoded},
@@ -233,7 +240,7 @@ class RldsRows:
             kind = self._schema.field(PERSISTENT).type
             arrays[PERSISTENT] = import_extra("pyarrow").array([said] * num_rows, kind)
         clips = self._cameras.clips(episode, num_rows)
-        statistics |= clip_statistics(clips, self._settings.made)
+        statistics |= clip_statistics(clips, self._cameras.depths, self._settings.made)
         files.add(Rows(arrays, self._tasks_of(episode, num_rows), statistics, clips))
 
     def _image_statistics(self, column: Column, values: np.ndarray, where: str) -> Statistics:
@@ -250,7 +257,7 @@ class RldsRows:
         known = (3,) if self._version == "v2.1" else (1, 3)
         if "image" in column.name and images[0].shape[-1] not in known:
             return {}
-        return of_images(images, scale=1.0 if column.is_depth else 255.0)
+        return of_images(images)
 
     def _tasks_of(self, episode: SourceEpisode, num_rows: int) -> list[str]:
         if not self._task:
@@ -270,6 +277,21 @@ class RldsRows:
                 "which are of 32 bits, out of step, and does not open the dataset",
                 stacklevel=2,
             )
+
+
+def _numbered_tasks(
+    episodes: Episodes, fields: Mapping[str, Field], taken: Collection[str]
+) -> tuple[list[str], list[str]]:
+    """The tasks that columns have the numbers of, and columns whose texts LeRobot has no table for.
+
+    What is read back has the numbers that there were: these have to be those of the new table.
+    """
+    tables = {path: it.table for path, it in fields.items() if it.table and path not in taken}
+    known = table_in(episodes.metadata, TASKS)
+    texts = list(known.values())
+    is_counted = [*known] == [*range(len(texts))] and len({*texts}) == len(texts) > 0
+    without = [path for path, table in tables.items() if table != TASKS or not is_counted]
+    return texts if len(without) < len(tables) else [], without
 
 
 def _is_text(field: Any) -> bool:

@@ -8,7 +8,9 @@ unless you say which flag of the rows is to be believed.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -22,7 +24,7 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.formats.lerobot.columns import contradiction, objects
+from rlds.formats.lerobot.columns import contradiction, objects, values_of
 from rlds.formats.lerobot.data_files import PATH, DataFiles
 from rlds.formats.lerobot.episode_table import EpisodeRow, EpisodeTable
 from rlds.formats.lerobot.language import (
@@ -34,17 +36,21 @@ from rlds.formats.lerobot.language import (
     texts_of,
 )
 from rlds.formats.lerobot.layout import (
+    EPISODES_FOLDER,
+    EPISODES_JSONL,
     EXTRAS,
     INFO,
     METADATA_KEY,
     NUMBERS,
     SIDECAR,
+    TABLE,
     TASK,
     TASKS,
     episode_key,
     step_paths,
     task_path,
 )
+from rlds.formats.lerobot.modality import tables_of
 from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.formats.lerobot.small_files import (
     decoded_schema,
@@ -71,6 +77,8 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
 )
+from rlds.sources.text_tables import TASKS as OF_TASKS
+from rlds.sources.text_tables import unknown_numbers
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Span
 from rlds.video.fields import clip_fields
@@ -86,6 +94,7 @@ __all__ = ["EXTRA_FILES", "ROW", "LeRobotSource"]
 ROW, EXTRA_FILES = "lerobot/row", "extras"
 
 _TASK_INDEX, _TIMESTAMP, _TRUNCATED = "task_index", "timestamp", "next.truncated"
+_REWARD = "next.reward"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,12 +106,14 @@ class StoredEpisode:
       tasks: The text of the task of each row.
       frames: Where the frames of the video features are.
       extras: Its further files: fields of an episode, by path.
+      numbers: The other columns of numbers of tasks.
     """
 
     table: Any
     tasks: Sequence[str]
     frames: Mapping[str, Span]
     extras: Mapping[str, bytes]
+    numbers: Mapping[str, np.ndarray]
 
 
 class LeRobotSource(RandomAccessSource):
@@ -121,6 +132,10 @@ class LeRobotSource(RandomAccessSource):
     * `lerobot/row`: in JSON, all that the tables say of it, with its statistics, as in version 3.0;
     * `extras`: the files that RoboCasa keeps of the episode.
 
+    The fields of columns of numbers of tasks have the `Field.table` "tasks", so that an edit that
+    renumbers the tasks renumbers them, too: `task_index`, and the annotations of GR00T, which are
+    those in `modality.json`, or all `annotation.*` without it.
+
     The metadata has what else there is: info.json, the tasks, other files in `meta`. A dataset that
     `rlds.sources.export` made of other data gives that data again.
 
@@ -135,14 +150,17 @@ class LeRobotSource(RandomAccessSource):
         latter is for data from which rows were taken out; steps then say which frame is theirs.
       terminal: Which flag of the last row says that the episode ended in a terminal state:
         `next.done` or `next.success`, unless `next.truncated` is set. If None, no episode did.
+      task_columns: Further columns of numbers of tasks, such as `task_index_high_level`.
 
     Attributes:
+      texts: The texts of the tasks by their numbers.
+      task_columns: The columns of numbers of tasks, beside `task_index`.
       subtasks: The texts of the subtasks that rows have the numbers of.
 
     Raises:
       FileNotFoundError: There is no dataset.
       SourceError: info.json or a table is damaged, or no data file can be read.
-      ValueError: There is no such flag.
+      ValueError: There is no such flag, or no such column.
     """
 
     description = "Episodes of a LeRobot dataset."
@@ -158,6 +176,7 @@ class LeRobotSource(RandomAccessSource):
         flat_cameras: bool = False,
         match: Literal["order", "timestamp"] = "order",
         terminal: Literal["done", "success"] | None = None,
+        task_columns: Sequence[str] = (),
     ) -> None:
         self._root = stores.as_path(path)
         self.video, self.quality = video, quality
@@ -165,15 +184,22 @@ class LeRobotSource(RandomAccessSource):
         # Of what is not chosen, nothing is said: conversions that were begun earlier go on.
         self._options |= {"quality": quality} if video == "jpeg" else {}
         self._options |= {"flat_cameras": True} if flat_cameras else {}
+        self._options |= {"task_columns": [*task_columns]} if task_columns else {}
         if not (self._root / INFO).exists():
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {INFO}.")
         self._info = read_info(self._root)
         self._table = EpisodeTable(self._root, self._info)
         self._tasks = read_tasks(self._root, self._info)
-        self._texts = {row["task_index"]: task_text(row) for row in self._tasks}
+        self.texts = {row["task_index"]: task_text(row) for row in self._tasks}
         self._splits = self._stated_splits() or {"train": range(len(self._table.indices))}
         self._data = DataFiles(self._root, self._info.features, self._table)
         self._columns = self._data.columns
+        tables = self._tables(task_columns)
+        for name, table in tables.items():
+            field = dataclasses.replace(self._columns[name].field, table=table)
+            self._columns[name] = dataclasses.replace(self._columns[name], field=field)
+        of_tasks = (name for name, table in tables.items() if table == OF_TASKS)
+        self.task_columns = [name for name in of_tasks if name != _TASK_INDEX]
         self._videos = Videos(self._root, self._info.fps, by_time=match == "timestamp")
         self._paths = step_paths([*self._columns, *self._info.videos], flat_cameras=flat_cameras)
         self._task_path = task_path(self._paths)
@@ -200,6 +226,16 @@ class LeRobotSource(RandomAccessSource):
         return isinstance(raw, dict) and {"codebase_version", "features"} <= raw.keys()
 
     # --- What there is.
+
+    def _tables(self, task_columns: Sequence[str]) -> dict[str, str]:
+        """Returns the tables of texts whose numbers columns hold, by column."""
+        features = self._info.raw["features"]
+        for name in task_columns:
+            if name not in features or name not in self._columns:
+                known = ", ".join(self._columns)
+                raise ValueError(f"task_columns: there is no column {name!r}, only {known}")
+            features[name][TABLE] = OF_TASKS  # What is exported says it, too.
+        return tables_of(self._root, self._columns.values(), self._info.features_as_said)
 
     def _free_styles(self) -> list[str]:
         """The styles of language, if no feature has the place of their texts."""
@@ -248,15 +284,16 @@ class LeRobotSource(RandomAccessSource):
         if _TASK_INDEX in self._columns:
             fields[self._task_path] = Field(str, doc="The text of the task.")
         fields |= {f"{LANGUAGE}/{style}": Field(str) for style in self._styles}
-        fields.setdefault(rlds.DISCOUNT, Field(np.float32))
-        return nest(fields)
+        return nest(with_discount(fields))
 
     @override
     def episode_fields(self) -> Mapping[str, Any]:
         fields: dict[str, Any] = {ROW: Field(str)}
         for name in self._info.videos:
-            by_time = self._options["match"] == "timestamp"
-            fields[f"{VIDEO}/{self._paths[name]}"] = clip_fields(has_frames=by_time)
+            by_time, feature = self._options["match"] == "timestamp", self._info.features[name]
+            fields[f"{VIDEO}/{self._paths[name]}"] = clip_fields(
+                has_frames=by_time, unit=feature.unit, codes=feature.codes
+            )
         fields |= {f"{EXTRA_FILES}/{name}": Field(bytes) for name in self._extras}
         return nest(fields)
 
@@ -279,6 +316,11 @@ class LeRobotSource(RandomAccessSource):
                 "fields": self._paths,
             }
         }
+
+    @override
+    def aliases(self) -> Mapping[str, str]:
+        paths = {_REWARD: rlds.REWARD, TASK: self._task_path, **self._paths}
+        return {"length": rlds.STEPS, **{n: f"{rlds.STEPS}/{path}" for n, path in paths.items()}}
 
     def inputs(self) -> Sequence[epath.Path]:
         """Returns all files of the tables, the data and the videos."""
@@ -359,6 +401,27 @@ class LeRobotSource(RandomAccessSource):
         if "splits" in raw and not self._stated_splits():
             what = f"{raw['splits']!r:.100}, expected ranges of the {len(lengths)} episodes"
             yield SourceError(what, file=file, field="splits")
+        gaps = np.setdiff1d(np.arange(len(self._table.indices)), self._table.indices)
+        if len(gaps):
+            what = f"no episode {gaps[0]}: LeRobot takes wrong rows, as it counts the episodes"
+            table = EPISODES_FOLDER if self._info.is_v3 else EPISODES_JSONL
+            yield SourceError(what, file=self._root / table, field="episode_index")
+        yield from self._unknown_tasks()
+
+    def _unknown_tasks(self) -> Iterator[SourceError]:
+        """Yields columns with numbers that no task has. Reading `task_index` says so itself."""
+        unknown: dict[str, SourceError] = {}
+        for file in walk(self._root / "data", ".parquet") if self.task_columns else ():
+            error = functools.partial(SourceError, file=file)
+            with contextlib.suppress(SourceError, KeyError):  # Reading its episodes says it.
+                rows = ParquetRows(file, self.task_columns)
+                table = rows.read(0, rows.num_rows)
+                for name in self.task_columns:
+                    numbers = values_of(self._columns[name], table[name], error)
+                    if name not in unknown and (found := unknown_numbers(numbers, self.texts)):
+                        what = f"{found[0]}, which is no task of the dataset"
+                        unknown[name] = SourceError(what, file=file, field=name)
+        yield from unknown.values()
 
     def _stated_splits(self) -> dict[str, range]:
         """The splits that info.json names; none, if they are not all episodes without gaps."""
@@ -446,7 +509,9 @@ class LeRobotSource(RandomAccessSource):
             table = self._data.table(row)
             frames = {name: self._span(row, name) for name in self._info.videos}
             tasks, extras = self._tasks_of(row, table), self._extra_files(row)
-            found = StoredEpisode(table, tasks, frames, extras)
+            numbers = self._data.read(row, self.task_columns, table=table)
+            numbers = {name: numbers[name] for name in self.task_columns}
+            found = StoredEpisode(table, tasks, frames, extras, numbers)
         self._stored = place, found
         return found
 
@@ -459,12 +524,15 @@ class LeRobotSource(RandomAccessSource):
         return self._table.whole(self._splits[split][index])
 
     def stored_tasks(self, split: str, index: int) -> Sequence[str]:
-        """Returns the text of the task of each row of an episode, or empty ones.
+        """Returns the texts of tasks that an episode has the numbers of, or an empty one.
 
         Raises:
           SourceError: It is damaged.
         """
-        return self._tasks_of(self._table.row(self._splits[split][index]))
+        row = self._table.row(self._splits[split][index])
+        numbers = self._data.read(row, self.task_columns)
+        found = {n for name in self.task_columns for n in np.unique(numbers[name]).tolist()}
+        return [*self._tasks_of(row), *(self.texts[n] for n in found if n in self.texts)]
 
     def _tasks_of(self, row: EpisodeRow, table: Any = None) -> Sequence[str]:
         names = [_TASK_INDEX] if _TASK_INDEX in self._columns else []
@@ -476,7 +544,7 @@ class LeRobotSource(RandomAccessSource):
     def stored_digest(self, split: str, index: int) -> int:
         """Returns a digest of the rows of an episode, its tasks, packets and further files.
 
-        What numbers its rows in the dataset does not count: a copy has the same.
+        What numbers its rows and tasks in the dataset does not count: a copy has the same.
 
         Raises:
           SourceError: It is damaged.
@@ -487,6 +555,9 @@ class LeRobotSource(RandomAccessSource):
             content: dict[str, Any] = self._data.read(row, [*self._columns], table=found.table)
             for name in NUMBERS:
                 content.pop(name, None)
+            for name, numbers in found.numbers.items():
+                texts = [str(self.texts.get(n, n)) for n in numbers.ravel().tolist()]
+                content[name] = objects(texts)
             runs = [f"{len([*rows])} {text}" for text, rows in itertools.groupby(found.tasks)]
             content |= {TASK: objects(runs), **found.extras}
             crc = 0
@@ -550,7 +621,11 @@ class LeRobotSource(RandomAccessSource):
         found = self._data.read(row, [*names, _TIMESTAMP] if names else [SUBTASK_INDEX], span)
         if names:
             return texts_of({name: found[name] for name in names}, found[_TIMESTAMP])
-        texts = [self.subtasks.get(int(number), "") for number in found[SUBTASK_INDEX]]
+        numbers = found[SUBTASK_INDEX]
+        if self.subtasks and (unknown := unknown_numbers(numbers, self.subtasks)):
+            number = int(np.argmax(numbers == unknown[0]))
+            raise self._without_text(row, span, number, SUBTASK_INDEX, f"subtask {unknown[0]}")
+        texts = [self.subtasks.get(number, "") for number in numbers.ravel().tolist()]
         return {"subtask": objects(texts)}
 
     def _is_terminal(self, row: EpisodeRow) -> bool:
@@ -563,14 +638,15 @@ class LeRobotSource(RandomAccessSource):
         return found[0] and not any(found[1:])
 
     def _instructions(self, row: EpisodeRow, tasks: np.ndarray, span: range) -> np.ndarray:
-        texts = [self._texts.get(int(task)) for task in tasks]
+        texts = [self.texts.get(int(task)) for task in tasks]
         if None in texts:
             number = texts.index(None)
-            raise SourceError(
-                f"task {tasks[number]}, which is no task of the dataset",
-                file=self._root / row.file,
-                episode=row.key,
-                row=row.begin + span.start + number,
-                field=_TASK_INDEX,
-            )
+            raise self._without_text(row, span, number, _TASK_INDEX, f"task {tasks[number]}")
         return objects(texts)
+
+    def _without_text(
+        self, row: EpisodeRow, span: range, number: int, field: str, what: str
+    ) -> SourceError:
+        what, place = f"{what}, which is none of the dataset", row.begin + span.start + number
+        file = self._root / row.file
+        return SourceError(what, file=file, episode=row.key, row=place, field=field)

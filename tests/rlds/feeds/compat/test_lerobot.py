@@ -8,11 +8,14 @@ import pytest
 import raw_lerobot
 
 import rlds.feeds
+import rlds.sources
 from rlds.feeds.compat.lerobot import LeRobotDataset, LeRobotDatasetMetadata
 
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="there is no PyTorch"
 )
+
+QUANTITIES = ("min", "max", "mean", "q01", "q10", "q50", "q90", "q99")
 
 
 @pytest.fixture(scope="module", name="directory")
@@ -43,6 +46,47 @@ def test_metadata_of_lerobot(directory):
     images = rlds.feeds.open(directory / "arm_lerobot").steps().batch(range(18))["observation"]
     mean = images["images"]["wrist"].mean((0, 1, 2)) / 255
     np.testing.assert_allclose(meta.stats[raw_lerobot.IMAGE]["mean"], mean.reshape(3, 1, 1))
+
+
+def test_statistics_of_depths(tmp_path):
+    """LeRobot scales none of them: they are in their unit, or in the one that is asked for."""
+    depth = np.full((4, 8, 8, 1), 397, np.uint16)
+    (tmp_path / "raw").mkdir()
+    action = np.arange(8, dtype=np.float32).reshape(4, 2)
+    np.savez(
+        tmp_path / "raw/ep_0.npz", **{"observation/images/d": depth, "action": action, "x": action}
+    )
+    rlds.sources.export(tmp_path / "raw", "lerobot", tmp_path / "set", fps=10)
+    meta = LeRobotDatasetMetadata("me/set", tmp_path / "set")
+    assert meta.depth_keys == meta.camera_keys == ["observation.images.d"]
+    for unit in (None, "mm"):  # Nobody says which unit they have.
+        meta.depth_output_unit = unit
+        assert {float(meta.stats["observation.images.d"][q][0, 0, 0]) for q in QUANTITIES} == {397}
+        del meta.stats
+    for q in ("q01", "q10", "q50", "q90", "q99"):  # Policies ask for these.
+        expected = np.quantile(action, int(q[1:]) / 100, 0)
+        np.testing.assert_allclose(meta.stats["action"][q], expected)
+
+
+@needs_torch
+@pytest.mark.parametrize(("unit", "stored"), [("mm", "mm"), ("mm", "m"), ("m", "mm")])
+def test_depths(tmp_path, unit, stored):
+    """Those of a video are rounded to millimetres, as LeRobot does it."""
+    import torch
+
+    raw_lerobot.write_v3(tmp_path, codecs={raw_lerobot.DEPTH: "depth"})
+    raw_lerobot.say_depths(tmp_path, depth_unit=stored)
+    dataset = LeRobotDataset("me/arm", tmp_path, depth_output_unit=unit, return_uint8=True)
+    codes = raw_lerobot.frames(raw_lerobot.DEPTH, 1, 5)
+    low, high = np.log(0.01 + 3.5), np.log(10 + 3.5)
+    depths = np.exp(low + codes / 4095 * (high - low)) - 3.5
+    depths = np.rint(depths * 1000) if unit == "mm" else depths
+    found = dataset[8][raw_lerobot.DEPTH]
+    assert (found.dtype, found.shape) == (torch.float32, (1, 32, 48))
+    np.testing.assert_allclose(found[0], depths[1], rtol=1e-6)
+    assert dataset.meta.depth_keys == [raw_lerobot.DEPTH]
+    mean = dataset.meta.stats[raw_lerobot.DEPTH]["mean"]
+    np.testing.assert_allclose(np.ravel(mean), depths.mean(), rtol=0.2)
 
 
 @needs_torch

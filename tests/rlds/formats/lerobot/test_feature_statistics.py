@@ -66,8 +66,13 @@ def test_images(images):
         expected = np.quantile(pixels, share, 0, method="inverted_cdf")
         np.testing.assert_allclose(found[name].reshape(-1), expected, err_msg=name)
     assert found["count"].tolist() == [len(images)]
-    deep = of_images(images[..., :1].astype(np.uint16) * 100, scale=1.0)
+    deep = of_images(images[..., :1].astype(np.uint16) * 100)
     np.testing.assert_allclose(deep["mean"].reshape(-1), pixels[:, 0].mean() * 25500)
+    depths = np.linspace(0.5, 9, 256).astype(np.float32)  # Of codes.
+    codes = images[..., :1]
+    of_codes = of_images(codes.astype(np.uint16), depths)
+    for name, value in of_images(depths[codes]).items():
+        np.testing.assert_allclose(of_codes[name], value, rtol=1e-6, err_msg=name)
 
 
 def test_all_episodes():

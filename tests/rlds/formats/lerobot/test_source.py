@@ -1,5 +1,6 @@
 """LeRobot datasets as episodes, compared with what was written."""
 
+import io
 import json
 import os
 import pickle
@@ -12,7 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import raw_lerobot as raw
+from PIL import Image
 
+import rlds.editing
+import rlds.feeds
 import rlds.sources
 from rlds.formats.lerobot.layout import episode_key, step_paths
 from rlds.formats.lerobot.source import LeRobotSource
@@ -216,6 +220,120 @@ def test_videos_of_their_own_and_depths(tmp_path):
     assert (field.dtype, field.shape) == (np.uint16, (32, 48, 1))
     depth = source.read("train", 1).steps["observation"]["images"]["depth"]
     assert (depth[..., 0] == raw.frames(raw.DEPTH, 1, 5)).all()  # The codec loses nothing.
+
+
+@pytest.mark.parametrize("unit", ["mm", "m"])
+def test_depths_of_codes(tmp_path, unit):
+    """The formula is that of LeRobot: equal steps of the logarithm of the depth and the shift."""
+    raw.write_v3(tmp_path / "set", codecs={raw.DEPTH: "depth", raw.TOP: "h264"})
+    about = raw.say_depths(tmp_path / "set", depth_unit=unit)
+    codes = raw.frames(raw.DEPTH, 1, 5)[..., None]
+    low, high = np.log(0.01 + 3.5), np.log(10 + 3.5)
+    depths = np.exp(low + codes / 4095 * (high - low)) - 3.5
+    depths *= 1000 if unit == "mm" else 1
+    opened = rlds.sources.open(tmp_path / "set", video="frames")
+    field = opened.spec["steps"]["observation"]["images"]["depth"]
+    assert (field.dtype, field.shape, field.unit, field.codes) == ("f4", (32, 48, 1), unit, None)
+    found = opened.columns(1, ["observation/images/depth"])["observation"]["images"]["depth"]
+    np.testing.assert_allclose(found, depths, rtol=1e-6)
+    batch = rlds.feeds.open(tmp_path / "set", video="frames").steps().batch([7, 8])
+    np.testing.assert_array_equal(batch["observation"]["images"]["depth"], found[:2])
+    # Packets stay codes, and what they are goes with them.
+    for options in ({}, {"codec": "h264"}):
+        out = tmp_path / f"out{len(options)}"
+        assert rlds.sources.export(tmp_path / "set", "lerobot", out, **options)
+        said = json.loads((out / "meta/info.json").read_text())["features"][raw.DEPTH]["info"]
+        assert about.items() - {("video.is_depth_map", True)} <= said.items()
+        clip = rlds.sources.open(out).spec["video"]["observation"]["images"]["depth"]["clip"]
+        assert (clip.unit, clip.codes.low, clip.codes.is_log) == (unit, 0.01, True)
+    again = rlds.sources.open(out, video="frames").columns(1, ["observation/images/depth"])
+    np.testing.assert_array_equal(again["observation"]["images"]["depth"], found)
+    statistics = json.loads((out / "meta/stats.json").read_text())[raw.DEPTH]
+    assert np.ravel(statistics["max"]) <= 10 * (1000 if unit == "mm" else 1)
+    np.testing.assert_allclose(np.ravel(statistics["mean"]), depths.mean(), rtol=0.2)
+    rlds.sources.export(
+        tmp_path / "set", "zarr", tmp_path / "z", source_options={"video": "frames"}
+    )
+    stored = rlds.sources.open(tmp_path / "z")
+    assert stored.spec["steps"]["observation"]["images"]["depth"].unit == unit
+    np.testing.assert_array_equal(stored.columns(1)["observation"]["images"]["depth"], found)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"video.shift": None}, "expected three numbers"),
+        ({"video.use_log": "yes"}, "expected three numbers"),
+        ({"is_depth_map": False}, "expected three numbers"),
+        ({"video.depth_min": -9.0}, "low < high"),
+        ({"depth_unit": "inch"}, "expected one of .*'mm'"),
+    ],
+)
+def test_depths_that_are_said_wrongly(tmp_path, said, message):
+    raw.write_v3(tmp_path, codecs={raw.DEPTH: "depth"})
+    raw.say_depths(tmp_path, **said)
+    with pytest.raises(SourceError, match=rf"info\.json.*{raw.DEPTH}.*{message}"):
+        rlds.sources.open(tmp_path)
+
+
+def test_codes_of_depths_in_colours(tmp_path):
+    raw.write_v3(tmp_path, codecs={raw.DEPTH: "h264"})
+    raw.say_depths(tmp_path)
+    with pytest.raises(SourceError, match="yuv420p, expected gray"):
+        rlds.sources.open(tmp_path, video="frames")
+
+
+@pytest.mark.parametrize(
+    "other", [{"video.depth_max": 3.0}, {"video.use_log": False}, {"depth_unit": "m"}]
+)
+def test_merges_of_unlike_depths(tmp_path, other):
+    for name, said in {"one": {}, "same": {}, "other": other}.items():
+        raw.write_v3(tmp_path / name, codecs={raw.DEPTH: "depth"}, lengths=(2, 3), files=((0, 1),))
+        raw.say_depths(tmp_path / name, **said)
+    merge = rlds.editing.Merge([tmp_path / "other"], metadata="first")
+    with pytest.raises(ValueError, match=r"depth/clip.*(codes|unit) differs"):
+        rlds.editing.prepare_edit(tmp_path / "one", [merge])
+    merge = rlds.editing.Merge([tmp_path / "same"], duplicates="keep")
+    rlds.edit(tmp_path / "one", merge, to=tmp_path / "out")
+    assert len(rlds.sources.open(tmp_path / "out", video="frames")) == 4
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [("uint16", "mm"), ("float32", "m")])
+def test_depths_in_tiff_files(tmp_path, dtype, unit):
+    """What LeRobot writes for images of depths."""
+    raw.write_v3(tmp_path / "set", lengths=(2, 3), files=((0, 1),))
+    truth = np.arange(5 * 24).reshape(5, 4, 6, 1).astype(dtype)
+    truth = truth / np.float32(7) if unit == "m" else truth * np.uint16(500)
+    files = []
+    for image in truth:
+        made = io.BytesIO()
+        Image.fromarray(image[..., 0]).save(made, "TIFF")
+        files.append({"bytes": made.getvalue(), "path": f"frame-{len(files):06d}.tiff"})
+    data = tmp_path / "set/data/chunk-000/file-000.parquet"
+
+    def write(files):
+        table = pq.read_table(data)
+        place = table.schema.get_field_index(raw.IMAGE)
+        column = pa.array(files, table.schema.field(place).type)
+        pq.write_table(table.set_column(place, table.schema.field(place), column), data)
+
+    write(files)
+    info = json.loads((tmp_path / "set/meta/info.json").read_text())
+    said = {"is_depth_map": True, "depth_unit": unit}
+    info["features"][raw.IMAGE] |= {"shape": [4, 6, 1], "info": said}
+    (tmp_path / "set/meta/info.json").write_text(json.dumps(info))
+    rlds.edit(tmp_path / "set", rlds.editing.Trim(begin=1), to=tmp_path / "cut")
+    for name, begins in {"set": (0, 2), "cut": (1, 3)}.items():
+        opened = rlds.sources.open(tmp_path / name)
+        field = opened.spec["steps"]["observation"]["images"]["wrist"]
+        assert (str(field.dtype), field.shape, field.unit) == (dtype, (4, 6, 1), unit)
+        for index, begin in enumerate(begins):
+            found = opened.columns(index)["observation"]["images"]["wrist"]
+            np.testing.assert_array_equal(found, truth[begin : (2, 5)[index]])
+    files[1]["bytes"] = files[1]["bytes"][:40]
+    write(files)
+    with pytest.raises(SourceError, match=r"file-000\.parquet.*row 1.*wrist.*TIFF"):
+        rlds.sources.open(tmp_path / "set").columns(0)
 
 
 def _decoded(file):

@@ -1,0 +1,44 @@
+"""TIFF files of depth images: 16-bit integers or 32-bit floats, one channel."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import numpy as np
+
+from rlds_ecosystem import import_extra
+from tfds_files.images import may_hold
+
+__all__ = ["encode_tiff", "is_tiff", "tiff_pixels"]
+
+# The modes of Pillow, by their first letters.
+_DTYPES = {"I;16": np.uint16, "F": np.float32}
+
+
+def is_tiff(data: bytes) -> bool:
+    """Whether data begins like a TIFF file."""
+    return data.startswith((b"II*\0", b"MM\0*"))
+
+
+def tiff_pixels(data: bytes) -> np.ndarray:
+    """Returns the pixels of a depth image, of shape (height, width, 1).
+
+    Raises:
+      ValueError: The file is damaged, or holds other pixels.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Of Pillow, about large images.
+        image = import_extra("PIL.Image").open(io.BytesIO(data), formats=("TIFF",))
+    dtype = _DTYPES.get(image.mode[:4])
+    if dtype is None or not may_hold(data, image.height, image.width):
+        what = f"{image.width} x {image.height} pixels of mode {image.mode} in {len(data)} bytes"
+        raise ValueError(f"a TIFF file of {what}, expected 16-bit integers or 32-bit floats")
+    return np.asarray(image).astype(dtype, copy=False)[..., None]
+
+
+def encode_tiff(pixels: np.ndarray) -> bytes:
+    """Returns the TIFF file of a depth image; the inverse of `tiff_pixels`."""
+    made = io.BytesIO()
+    import_extra("PIL.Image").fromarray(pixels[..., 0]).save(made, "TIFF")
+    return made.getvalue()
