@@ -109,9 +109,15 @@ class VideoFrames:
     def take(self, indices: Sequence[int]) -> list[np.ndarray]:
         """Returns some frames, by their indices, which ascend.
 
+        Where a step has no frame, it is that of the next step that has one, or else of the last.
+
         Raises:
           SourceError: They cannot be decoded.
         """
+        steps = np.arange(self._num_steps)
+        shown = np.flatnonzero(self._source.have_frames(*self._episode, self._camera, steps))
+        if len(shown):
+            indices = shown[np.searchsorted(shown, indices).clip(max=len(shown) - 1)].tolist()
         info = self._source.cameras[self._camera]
         images = [np.empty(info.shape, info.dtype) for _ in indices]
         self._source.read_frames(*self._episode, self._camera, np.array(indices), images)

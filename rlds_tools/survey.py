@@ -11,7 +11,7 @@ import collections
 import dataclasses
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,8 @@ from rlds.sources import Episodes, reading
 from rlds.sources.selected import SelectedSource
 from rlds.sources.source import SourceEpisode, SourceError, StoredSource
 from rlds.sources.texts import is_instruction
+from rlds.video import FRAMES, VIDEO
+from rlds_ecosystem.columns import known_field
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import named_leaves
 from rlds_tools.cameras import Frames, cameras_of, fault_of
@@ -291,9 +293,24 @@ class Survey:
         if not episode.complete:
             self._found("warning", "an episode whose recording was cut", index)
         self._look_at_texts(index, columns, episode.metadata)
+        for path, missing in self._missing_frames(plain, episode.metadata):
+            self._found("warning", f"{path} has no frame in {count(missing, 'step')}", index, path)
         for path, field in self.cameras.items():
             if length and path in columns:
                 self._look_at_frames(index, path, Frames(columns[path], field))
+
+    def _missing_frames(
+        self, columns: Mapping[str, np.ndarray], metadata: Mapping[str, Any]
+    ) -> Iterator[tuple[str, int]]:
+        """Yields the cameras that have no frame in some steps, and in how many."""
+        ends = f"/{FRAMES}"
+        for path, frames in named_leaves(metadata.get(VIDEO, {})):
+            if path.endswith(ends) and (missing := np.count_nonzero(np.asarray(frames) < 0)):
+                yield path.removesuffix(ends), missing
+        for path in self.cameras:
+            mark = columns.get(known_field(path), np.ones(1, np.bool_))
+            if mark.dtype == np.bool_ and not mark.all():
+                yield path, np.count_nonzero(~mark)
 
     def _look_at_frames(self, index: int, path: str, frames: Frames) -> None:
         try:

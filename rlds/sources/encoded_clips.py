@@ -145,7 +145,7 @@ class ClipsSource(WrappedSource):
             if camera in self._images:
                 column, field = steps[camera], self._images[camera]
                 return self._encoded(lambda step: pixels(column[step], field), length, camera)
-            return self._of_clip(split, index, camera, length)
+            return self._of_clip(split, index, camera, length, episode.final_observation_known)
 
         if cameras:  # Encoders and decoders run without Python's lock.
             with ThreadPoolExecutor(min(len(cameras), os.cpu_count() or 1)) as pool:
@@ -156,16 +156,20 @@ class ClipsSource(WrappedSource):
         steps = {path: column for path, column in steps.items() if path not in self._gone}
         return dataclasses.replace(episode, steps=nest(steps), metadata=nest(about))
 
-    def _of_clip(self, split: str, index: int, camera: str, length: int) -> Clip:
-        """The clip of an episode that has one: its packets, or its frames encoded."""
+    def _of_clip(
+        self, split: str, index: int, camera: str, length: int, is_final_known: bool
+    ) -> Clip:
+        """The clip of an episode that has one: its packets, or its frames encoded.
+
+        There may be no frame for the final observation. Others that are missing are an error.
+        """
         values = at(reading.read_metadata(self.source, split, index, [path := _path(camera)]), path)
         if FRAMES not in values:
             data, first = bytes(values[CLIP]), int(values[FIRST])
             info = VideoFile(data, path).info
-            # There may be none for the final observation.
-            length = min(length, max(info.num_frames - first, 1))
+            length = min(length, max(info.num_frames - first, length - is_final_known, 1))
             with contextlib.suppress(SourceError):  # Others are decoded.
-                if info.codec == self._how.codec:
+                if info.codec == self._how.codec and first + length <= info.num_frames:
                     packets, is_key = stream_packets(Clip(data, first, length))
                     return clip_of(packets, is_key, self._how.codec, self._how.fps)
         assert self._frames is not None

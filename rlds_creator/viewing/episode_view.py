@@ -206,6 +206,8 @@ class EpisodeView:
         if path in self.steps.fields and self._kind_of(path) == "picture":
             if isinstance(value, bytes):
                 return {"bytes": len(value), "type": pictures.media_type_of(value) or ""}
+            if value is None:
+                return None
             array = np.asarray(value)
             return {"shape": list(array.shape), "dtype": str(array.dtype)}
         return as_json(parsed(value))

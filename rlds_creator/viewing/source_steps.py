@@ -14,6 +14,7 @@ from rlds.sources import RandomAccessSource
 from rlds.sources.episodes import Episodes
 from rlds_creator.viewing.cache import Cache, size_of
 from rlds_creator.viewing.steps import Steps
+from rlds_ecosystem.columns import known_field
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import at, leaves_at
 
@@ -85,8 +86,9 @@ class SourceSteps(Steps):
             size = math.prod(side or 64 for side in field.shape) * field.column_dtype.itemsize
         length = max(1, min(64, _BLOCK // max(size, 1)))
         begin = step // length * length
+        paths = [path, *([known_field(path)] if self._has_mark(path) else [])]
         end = min(begin + length, self.num_steps)
-        rows = self._cache.get((*self._key, path, begin), lambda: self._read([path], begin, end))
+        rows = self._cache.get((*self._key, path, begin), lambda: self._read(paths, begin, end))
         return _rows(rows[path], step - begin)
 
     def _whole(self, path: str) -> Any:
@@ -98,11 +100,19 @@ class SourceSteps(Steps):
     @override
     def step(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
         small = self._columns()
-        return {
-            path: _rows(small[path], step) if path in small else self._large(path, step)
-            for path in paths
-            if path in self.fields
-        }
+
+        def value(path: str) -> Any:
+            mark = small.get(known_field(path)) if self._has_mark(path) else None
+            if mark is not None and not mark[step]:
+                return None
+            return _rows(small[path], step) if path in small else self._large(path, step)
+
+        return {path: value(path) for path in paths if path in self.fields}
+
+    def _has_mark(self, path: str) -> bool:
+        """Whether another field says in which steps a value is known."""
+        mark = self.fields.get(known_field(path))
+        return isinstance(mark, Field) and (mark.shape, mark.dtype) == ((), np.bool_)
 
     @override
     def numbers(self, path: str, seconds: float) -> tuple[np.ndarray, bool]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import raw_droid
 import raw_lerobot
 from tiny_datasets import episode, write_dataset
 
@@ -153,6 +154,17 @@ def test_images_are_decoded_if_that_is_asked_for(tmp_path):
     ((severity, text, episodes),) = found(path, checksums=True)
     assert (severity, episodes) == ("error", (0,))
     assert "observation/camera cannot be decoded" in text
+
+
+@pytest.mark.parametrize("options", [{}, {"video": "frames"}])
+def test_steps_without_a_frame(options, tmp_path):
+    """The videos of the third episode have a frame less than there are steps."""
+    raw_droid.write_folder(tmp_path)
+    told = {text: where for _, text, where in found(tmp_path, options=options)}
+    for camera in ("wrist", "ext1"):
+        assert told[f"observation/images/{camera} has no frame in 1 step"] == (2,)
+    assert sum("no frame" in text for text in told) == 2
+    assert "cannot be decoded" not in rlds_tools.report(tmp_path, episodes=[2]).content
 
 
 def test_empty_instructions(tmp_path):

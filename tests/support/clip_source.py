@@ -27,10 +27,19 @@ class ClipSource(RandomAccessSource):
       path: Nothing is there.
       number: How many episodes there are.
       clips: Replace that of the first camera, by episode.
+      missing: The step of which the other camera has no frame; None if it has all.
     """
 
-    def __init__(self, path: Any = "robot", *, number: int = 3, clips: Any = None) -> None:
+    def __init__(
+        self,
+        path: Any = "robot",
+        *,
+        number: int = 3,
+        clips: Any = None,
+        missing: int | None = 3,
+    ) -> None:
         self._path, self._number, self._clips = path, number, clips or {}
+        self._missing = missing
 
     def inputs(self) -> list[Any]:
         return []
@@ -80,22 +89,21 @@ class ClipSource(RandomAccessSource):
                 "seed": index,
                 VIDEO: {
                     "observation": {"images": {"top": clip_values(clip)}},
-                    WRIST: clip_values(wrist, _wrist_frames(length)),
+                    WRIST: clip_values(wrist, self._wrist_frames(length)),
                 },
             },
         )
 
-
-def _wrist_frames(length: int) -> np.ndarray:
-    """Every second step has the frame of that before it, and step 3 has none."""
-    frames = np.arange(length) // 2
-    frames[3] = -1
-    return frames
+    def _wrist_frames(self, length: int) -> np.ndarray:
+        """Every second step has the frame of that before it."""
+        steps = np.arange(length)
+        return np.where(steps == self._missing, -1, steps // 2)
 
 
-def pixels(index: int) -> dict[str, np.ndarray]:
+def pixels(index: int, missing: int | None = 3) -> dict[str, np.ndarray]:
     """The pixels of an episode, of files that are decoded as a whole."""
     begin, end = EPISODES[index % 3]
     wrist = decoded(encoded("av1", 20, seed=index % 3))[np.arange(end - begin) // 2]
-    wrist[3] = 0
+    if missing is not None:
+        wrist[missing] = 0
     return {TOP: decoded(encoded("h264"))[begin:end], WRIST: wrist}

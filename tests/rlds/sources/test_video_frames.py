@@ -7,10 +7,12 @@ import pytest
 from clip_source import EPISODES, TOP, WRIST, ClipSource, pixels
 from videos import encoded
 
+import rlds.feeds
 import rlds.sources
 from rlds.feeds import materialise
 from rlds.raw_files.untrusted import SourceError
 from rlds.sources.episodes import Episodes
+from rlds.sources.exporting import export
 from rlds.sources.video_frames import with_frames
 from rlds.video.container import Clip
 from rlds.video.fields import cameras_of
@@ -27,7 +29,10 @@ def _check(episodes, cameras=(TOP, WRIST)):
         for _ in range(8):
             start = int(rng.integers(length))
             stop = int(rng.integers(start, length + 4))
-            found = episodes.columns(index, [*cameras, "action"], start, stop)
+            marks = [f"{WRIST}_known"] if WRIST in cameras else []
+            found = episodes.columns(index, [*cameras, *marks, "action"], start, stop)
+            for mark in marks:
+                assert at(found, mark).tolist() == [k != 3 for k in range(length)][start:stop]
             for camera in cameras:
                 np.testing.assert_array_equal(at(found, camera), expected[camera][start:stop])
             assert found["action"].tolist() == episode.steps["action"][start:stop].tolist()
@@ -66,6 +71,27 @@ def test_a_dataset_of_tfds_keeps_the_clips(tmp_path):
     assert stored == raw
     _check(with_frames(episodes))
     _check(rlds.sources.open(tmp_path / "dataset", video="frames"))
+
+
+def test_steps_without_a_frame(tmp_path):
+    """Their pixels are read with a mark only, and no video is made of them."""
+    episodes = with_frames(Episodes(ClipSource()))
+    assert episodes[1].steps[f"{WRIST}_known"].tolist() == [step != 3 for step in range(14)]
+    assert episodes.columns(1, [WRIST], 4, 14)[WRIST].shape == (10, 48, 64, 3)
+    with pytest.raises(SourceError, match=r"episode_1, row 3: the video has no frame for it"):
+        episodes.columns(1, [WRIST])
+    table = rlds.feeds.open(episodes)
+    batch = table.steps().batch(np.arange(3, 5))
+    assert batch[f"{WRIST}_known"].tolist() == [False, True]
+    assert batch[WRIST].any(axis=(1, 2, 3)).tolist() == [False, True]
+    samples = rlds.feeds.open(episodes, fields=[WRIST]).steps()
+    assert samples.batch(np.arange(3))[WRIST].any()
+    with pytest.raises(SourceError, match=f"read '{WRIST}_known', too"):
+        samples.batch(np.arange(4))
+    short = ClipSource(missing=None, clips={0: Clip(encoded("h264", 4))})
+    for source, row in ((ClipSource(), 3), (short, 4)):
+        with pytest.raises(SourceError, match=rf"row {row}: the video has no frame"):
+            export(source, "mcap", tmp_path / "made", codec="h264")
 
 
 def test_clips_that_cannot_be_shown():

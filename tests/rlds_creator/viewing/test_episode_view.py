@@ -17,7 +17,7 @@ from rlds_creator.viewing import EpisodeView, Shelf, episode_view, steps
 from rlds_creator.viewing.values import as_json, parsed
 from rlds_ecosystem.nests import leaves_at
 from tests.golden import test_tfds_4_9_10
-from tests.support import raw_minari, tiny_datasets
+from tests.support import raw_droid, raw_minari, tiny_datasets
 
 GOLDEN = test_tfds_4_9_10.__file__.removesuffix("/test_tfds_4_9_10.py")
 T = 7
@@ -334,6 +334,17 @@ def test_rewards_of_a_long_log_come_bit_by_bit(long, monkeypatch):
 
 
 # --- What is damaged, small, or not there.
+
+
+def test_a_step_without_a_frame_has_no_picture(tmp_path):
+    raw_droid.write_folder(tmp_path)
+    view, camera = view_of(tmp_path, 2), "observation/images/wrist"
+    shown = [view.step(step)["values"] for step in (4, 5)]
+    assert [values[f"{camera}_known"] for values in shown] == [True, False]
+    assert [values[camera] is None for values in shown] == [False, True]
+    assert pixels_of(view.picture(4, camera)).any()
+    with pytest.raises(KeyError, match="Step 5 has no picture"):
+        view.picture(5, camera)
 
 
 def test_wrong_steps_and_fields(recording):

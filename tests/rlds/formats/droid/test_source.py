@@ -61,9 +61,12 @@ def test_pixels(folder):
     path, _ = folder
     episodes = rlds.sources.open(path, video="frames")
     expected = decoded(encoded("h264", 5, seed=4, fps=15))
-    pixels = episodes.columns(2, ["observation/images/wrist"])["observation"]["images"]["wrist"]
-    np.testing.assert_array_equal(pixels[:5], expected)
-    assert not pixels[5].any()
+    images = episodes.columns(2, ["observation/images"])["observation"]["images"]
+    np.testing.assert_array_equal(images["wrist"][:5], expected)
+    assert not images["wrist"][5].any()
+    assert images["wrist_known"].tolist() == [True] * 5 + [False]
+    with pytest.raises(SourceError, match=r"row 5: the video has no frame for it.*wrist_known'"):
+        episodes.columns(2, ["observation/images/wrist"])
     found = episodes.columns(2, ["observation/images/wrist", "action/gripper_position"], 2, 4)
     np.testing.assert_array_equal(found["observation"]["images"]["wrist"], expected[2:4])
 
