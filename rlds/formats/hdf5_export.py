@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -74,7 +74,11 @@ class Hdf5EpisodesExport(Export):
     def holds(self, path: str) -> bool:
         """Whether a field of the steps has numbers of one shape, or images of one shape."""
         field = self.steps.get(path)
-        if not isinstance(field, Field) or path in _DERIVED or {"", ".", ".."} & {*path.split("/")}:
+        if (
+            not isinstance(field, Field)
+            or root_of(path) in _DERIVED
+            or {"", ".", ".."} & {*path.split("/")}
+        ):
             return False
         is_fixed = not field.is_text and not {None, 0} & {*field.shape}
         return is_fixed and (self.holds_files or encoding_of(field) in ("", "png"))
@@ -90,6 +94,10 @@ class Hdf5EpisodesExport(Export):
     @override
     def placements(self) -> Sequence[Placement]:
         return sidecar_placements(self.sidecar, dict.fromkeys(self.pngs, PNGS))
+
+    def each_in_order(self) -> Iterator[SourceEpisode]:
+        """Yields the episodes, in the order of the files of the format that they came from."""
+        yield from self.each(self.order_of_origin() if self.metadata else None)
 
     def columns(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
         """Returns what is written of the steps, by the paths of arrays."""

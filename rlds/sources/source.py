@@ -29,7 +29,7 @@ from rlds.raw_files.untrusted import (
 from rlds_ecosystem import stores
 from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import is_in, leaves_at, named_leaves
+from rlds_ecosystem.nests import has, is_in, leaves_at, named_leaves
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,6 +56,7 @@ __all__ = [
     "is_derived",
     "outline_of",
     "require_files",
+    "with_discount",
 ]
 
 # A nest of columns: arrays with a leading time axis in dicts.
@@ -244,6 +245,12 @@ def is_derived(path: str, field: Any) -> bool:
     return path == rlds.DISCOUNT and bool(field == DERIVED_DISCOUNT)
 
 
+def with_discount(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns fields of steps by path, with the derived discount unless there are discounts."""
+    derived = {} if has(fields, rlds.DISCOUNT) else {rlds.DISCOUNT: DERIVED_DISCOUNT}
+    return {**fields, **derived}
+
+
 def outline_of(steps: Columns, final_observation_known: bool) -> Outline:
     """Returns the outline of an episode, by the columns of its flags or of any other fields."""
     columns = (c for name in steps for _, c in leaves_at({name: steps[name]}, None))
@@ -340,7 +347,7 @@ class Source(abc.ABC):
         return {}
 
     def aliases(self) -> Mapping[str, str]:
-        """Returns the paths of fields by the names that the format has for them, where these differ.
+        """Returns the paths of fields by the names that the format has for them.
 
         Edits and conditions know fields by both. A path is one in `Episodes.spec`; `steps` stands
         for the number of steps.

@@ -136,7 +136,8 @@ class D3rlpyExport(Export):
                 name = "observations" if len(self._observations) == 1 else f"observations/{part}"
                 yield name, np.asarray(at(steps, path))[:end]
             yield "actions", _as_rows(np.asarray(at(steps, self._action))[:end])
-            reward = steps.get(rlds.REWARD, np.zeros(episode.num_steps, np.float32))
+            zeros = np.zeros(episode.num_steps, np.float32)
+            reward = steps[rlds.REWARD] if rlds.REWARD in self._arrays else zeros
             yield "rewards", _as_rows(np.asarray(reward)[:end])
         yield TERMINATED, np.bool_(terminated)
 

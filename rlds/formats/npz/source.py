@@ -39,12 +39,12 @@ from rlds.sources.conventions import warn_of_convention
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import (
     ALL_ROWS,
-    DERIVED_DISCOUNT,
     OF_TRANSITIONS,
     Origin,
     RandomAccessSource,
     SourceEpisode,
     require_files,
+    with_discount,
 )
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
@@ -155,8 +155,7 @@ class NpzSource(RandomAccessSource):
 
     @override
     def step_fields(self) -> Mapping[str, Any]:
-        discount = {} if rlds.DISCOUNT in self._steps else {rlds.DISCOUNT: DERIVED_DISCOUNT}
-        return nest({**self._steps, **discount})
+        return nest(with_discount(self._steps))
 
     def episode_fields(self) -> Mapping[str, Any]:
         """Returns the fields of the arrays that do not belong to the steps."""

@@ -46,9 +46,9 @@ from rlds.sources.texts import as_texts
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import known_field, missing
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import Paths, conflicts, is_in, nest, root_of
+from rlds_ecosystem.nests import Paths, conflicts, has, is_in, nest, root_of
 
-__all__ = ["ATTRIBUTES", "MASKS", "METADATA_KEY", "TABLE", "RobomimicSource"]
+__all__ = ["ATTRIBUTES", "EP_META", "MASKS", "METADATA_KEY", "TABLE", "RobomimicSource"]
 
 # Under this name, the metadata of a dataset holds what the files say.
 METADATA_KEY = "robomimic"
@@ -59,7 +59,7 @@ TABLE = Hdf5Table(
     with_final=("obs",),
 )
 _SUFFIXES = (".hdf5", ".h5")
-_EP_META = "ep_meta"
+EP_META = "ep_meta"
 # What stands in the place of a value.
 _EMPTY = {"numbers": 0, "text": "", "bytes": b""}
 
@@ -279,8 +279,8 @@ class RobomimicSource(RandomAccessSource):
             self._add_field(fields, name, field, path)
             if merged.count < len(sound(self._demos)):
                 self._add_field(fields, known_field(name), Field(np.bool_), path)
-        if rlds.DISCOUNT not in fields:
-            self._add_field(fields, rlds.DISCOUNT, DERIVED_DISCOUNT, rlds.DISCOUNT)
+        if not has(fields, rlds.DISCOUNT):
+            fields[rlds.DISCOUNT] = DERIVED_DISCOUNT
         if INSTRUCTION not in {*self._steps, *self._values}:
             with sound(self._demos)[0].open() as opened:
                 has_instruction = self._instruction(opened) or any(map(self._task, self._files))
@@ -412,8 +412,8 @@ class RobomimicSource(RandomAccessSource):
         return instruction_of_file(file.attributes, self._dialect.name, file.name)
 
     def _instruction(self, opened: OpenDemo) -> str:
-        has_meta = _EP_META in opened.demo.attributes
-        found = instruction_of_demo(opened.attribute(_EP_META)) if has_meta else ""
+        has_meta = EP_META in opened.demo.attributes
+        found = instruction_of_demo(opened.attribute(EP_META)) if has_meta else ""
         return found or self._task(opened.demo.file)
 
     def _value(self, opened: OpenDemo, path: str) -> Any:

@@ -23,15 +23,15 @@ from rlds.sources.episode_fields import RESERVED
 from rlds.sources.sidecar import Sidecar, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
-    DERIVED_DISCOUNT,
     Origin,
     RandomAccessSource,
     SourceEpisode,
     SourceError,
+    with_discount,
 )
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import Paths, conflicts, nest, root_of
+from rlds_ecosystem.nests import Paths, conflicts, has, nest, root_of
 
 __all__ = ["FEATURES_FILE", "SIDECAR_FIELD", "STEPS_FIELD", "WebdatasetSource", "path_of"]
 
@@ -166,8 +166,7 @@ class WebdatasetSource(RandomAccessSource):
     @override
     def step_fields(self) -> Mapping[str, Any]:
         fields = {p: field for p, field in self._steps.items() if p not in rlds.STEP_FLAGS}
-        fields.setdefault(rlds.DISCOUNT, DERIVED_DISCOUNT)
-        return nest(fields)
+        return nest(with_discount(fields))
 
     @override
     def episode_fields(self) -> Mapping[str, Any]:
@@ -235,7 +234,9 @@ class WebdatasetSource(RandomAccessSource):
         nothing = np.empty((length, 0))
         others = from_sars(observation=nothing, action=nothing, reward=None, terminal=is_terminal)
         flags = {name: others[name] for name in rlds.STEP_FLAGS}
-        steps = {rlds.DISCOUNT: others[rlds.DISCOUNT], **raw.steps, **flags}
+        steps = {**raw.steps, **flags}
+        if not has(steps, rlds.DISCOUNT):
+            steps[rlds.DISCOUNT] = others[rlds.DISCOUNT]
         is_cut = end == last.samples[-1] and not last.is_complete
         begins_inside = not begin.number and (self._name_of(samples[0])[1] or 0) > 1
         return SourceEpisode(

@@ -168,6 +168,34 @@ def test_all_comes_back(format, tmp_path):
     assert found.source.description == source.description
 
 
+class Agents(Sample):
+    """Several agents, each with its reward and discount."""
+
+    def step_fields(self) -> dict[str, Any]:
+        each = {"a": np.float32, "b": np.float32}
+        return {**super().step_fields(), "reward": each, "discount": each}
+
+    def read(self, *arguments: Any) -> SourceEpisode:
+        episode = super().read(*arguments)
+        for name in ("reward", "discount"):
+            column = np.asarray(episode.steps[name], np.float32)
+            episode.steps[name] = {"a": column, "b": column / 2}
+        return episode
+
+
+@pytest.mark.parametrize("format", [format for format in OPTIONS if format != "minari"])
+def test_rewards_and_discounts_of_several_agents_come_back(format, tmp_path):
+    source = Agents(all_known=format == "d4rl_pybullet")
+    made = export(
+        source, format, tmp_path / NAMES.get(format, "made"), verify=False, **OPTIONS[format]
+    )
+    for one, two in zip(rlds.sources.Episodes(source, "all"), rlds.sources.open(made.path)):
+        for name in ("reward", "discount"):
+            assert two.steps[name].keys() == {"a", "b"}
+            for part, column in one.steps[name].items():
+                np.testing.assert_array_equal(two.steps[name][part], column)
+
+
 class Plain(Sample):
     """Without what HDF5 files of Minari cannot hold, and with rows that Blosc cuts in parts."""
 
