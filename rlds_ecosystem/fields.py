@@ -103,7 +103,8 @@ class Field:
       doc: What the field is, in a sentence.
       codes: The quantisation, if the values are codes that stand for other numbers.
       table: The name of the table of texts whose row numbers the values are, such as `"tasks"`.
-      kind: What numbers mean to the controller: one of `KINDS`, or empty if it is not known.
+      kind: What the numbers of an action mean to the controller, a gripper's aside: one of `KINDS`,
+        or empty if it is not known.
 
     >>> Field(np.float32, (3,), names=("x", "y", "z"), unit="m").dtype
     dtype('float32')

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from rlds.editing.changes import Change, as_field, for_steps
+from rlds.editing.changes import Change, as_field, for_steps, path_in
+from rlds.editing.stated import Policy
 from rlds.sources.episodes import as_values
 from rlds.sources.source import SourceEpisode
 from rlds.sources.texts import as_text, as_texts
@@ -42,13 +43,20 @@ class Unified(Change):
             if path in after and _kind(field) != _kind(after[path])
         }
         self._dropped = before.keys() - after.keys()
+        self._assumed = [
+            f"{path}: {fact} is taken to be that of the other datasets, {value}"
+            for path, field in before.items()
+            for fact, value in getattr(after.get(path), "meaning", {}).items()
+            if isinstance(field, Field) and not getattr(field, fact)
+        ]
 
     @property
     def notes(self) -> list[str]:
         """What becomes of the fields, in words."""
         widened = [f"{p}: {f} becomes {self.fields[p]}" for p, f in self._before.items()]
         filled = [f"{path}: filled with {value}" for path, value in self._fills.items()]
-        return [*widened, *filled, *(f"{path}: left out" for path in sorted(self._dropped))]
+        dropped = [f"{path}: left out" for path in sorted(self._dropped)]
+        return [*widened, *filled, *dropped, *self._assumed]
 
     @override
     def values(self, values: dict[str, Any], row: int, episode: SourceEpisode) -> dict[str, Any]:
@@ -66,7 +74,11 @@ class Unified(Change):
 
 
 def unify(
-    datasets: Mapping[str, Mapping[str, Any]], fills: Mapping[str, Any], *, drops_missing: bool
+    datasets: Mapping[str, Mapping[str, Any]],
+    fills: Mapping[str, Any],
+    *,
+    drops_missing: bool,
+    policy: Policy = "error",
 ) -> list[Unified]:
     """Returns how each of several datasets gets the fields that all of them can have.
 
@@ -76,11 +88,13 @@ def unify(
       datasets: The fields of each, by its name.
       fills: The values of fields that some do not have.
       drops_missing: Whether other fields that some do not have are left out.
+      policy: The treatment of kinds of actions that differ, as of metadata, see `Merge`.
 
     Raises:
       ValueError: A field is missing somewhere, or holds unlike things; says where and what to do.
     """
     paths = dict.fromkeys(path for fields in datasets.values() for path in fields)
+    fills = {path_in(paths, name): value for name, value in fills.items()}
     after: dict[str, Any] = {}
     for path in paths:
         without = [name for name, fields in datasets.items() if path not in fields]
@@ -88,12 +102,13 @@ def unify(
             if drops_missing:
                 continue
             raise ValueError(
-                f"merge: {' and '.join(without)} has no field {path!r}: map another one to it, "
-                "fill it with a value, or leave out what is not everywhere"
+                f"merge: {' and '.join(without)} has no field {path!r}: map another one to it "
+                f"(fields, --map THEIRS={path}), fill it with a value (fills, --fill "
+                f"{path}=VALUE), or leave out what is not everywhere (missing='drop', "
+                "--drop-missing)"
             )
-        after[path] = _common(
-            path, {name: fields[path] for name, fields in datasets.items() if path in fields}
-        )
+        found = {name: fields[path] for name, fields in datasets.items() if path in fields}
+        after[path] = _common(path, found, policy)
     if unknown := fills.keys() - paths.keys():
         raise ValueError(f"merge: there is no field {min(unknown)!r} to fill")
     return [Unified(fields, after, fills) for fields in datasets.values()]
@@ -106,7 +121,7 @@ def _kind(field: Any) -> Any:
     return np.dtype(field.dtype), field.shape, field.encoding
 
 
-def _common(path: str, fields: Mapping[str, Any]) -> Any:
+def _common(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
     """A field that holds what all of these hold."""
     (name, first), *others = fields.items()
     for other, field in others:
@@ -117,10 +132,13 @@ def _common(path: str, fields: Mapping[str, Any]) -> Any:
             continue
         for fact in MEANING:
             one, two = getattr(first, fact), getattr(field, fact)
-            if one and two and one != two:
-                raise ValueError(f"{what}: {fact} differs, {one} and {two}")
+            if one and two and one != two and (fact != "kind" or policy == "error"):
+                advice = ". Merge what is equal, or decide with --metadata" * (fact == "kind")
+                raise ValueError(f"{what}: {fact} differs, {one} and {two}{advice}")
         if first.codes != field.codes:
             raise ValueError(f"{what}: one holds codes, the other does not; decode the codes first")
+        kinds = {first.kind, field.kind} - {""}
+        kind = first.kind or field.kind if len(kinds) < 2 or policy == "first" else ""
         if first.shape != field.shape or first.is_text != field.is_text:
             raise ValueError(f"{what}: these cannot be one field; leave it out, or rename it")
         first = dataclasses.replace(
@@ -128,7 +146,7 @@ def _common(path: str, fields: Mapping[str, Any]) -> Any:
             dtype=_common_dtype(first, field, what),
             encoding=first.encoding if first.encoding == field.encoding else "",
             doc=first.doc if first.doc == field.doc else "",
-            **{**field.meaning, **first.meaning},
+            **{**field.meaning, **first.meaning, "kind": kind},
         )
     return first
 

@@ -245,6 +245,22 @@ class DatasetMeaning:
         units = {d.unit for d in (*self.action, *self.state) if d.field == field}
         return units.pop() if len(units) == 1 else ""
 
+    def kind_of(self, field: str) -> str:
+        """Returns the kind of an action's numbers, one of `rlds_ecosystem.fields.KINDS`.
+
+        Empty if it is not known, or if the elements that move the robot have several kinds.
+        """
+        moving = (d.quantity for d in self.action if d.field == field)
+        kinds = {_kind_of(it) for it in moving if it not in (*_NO_MOVEMENT, _GRIPPER)}
+        return kinds.pop() if len(kinds) == 1 else ""
+
+
+def _kind_of(quantity: str) -> str:
+    if quantity in ("position", "joint_position", "rotation"):
+        return "absolute"
+    last = quantity.rpartition("_")[2]
+    return last if last in ("delta", "velocity") else ""
+
 
 def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetMeaning:
     """Returns what the fields of a dataset mean.

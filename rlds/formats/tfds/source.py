@@ -328,11 +328,12 @@ def _or(value: Any, otherwise: bool) -> bool:
 
 
 def _named(meaning: DatasetMeaning, path: str, field: Any) -> Any:
-    """A field with the names of its elements and their unit, if they are known."""
+    """A field with the names, the unit and the kind of its elements, as far as they are known."""
     if not isinstance(field, Field) or len(field.shape) != 1 or not field.shape[0]:
         return field
     names, unit = meaning.names_of(path, field.shape[0]), meaning.unit_of(path)
-    return dataclasses.replace(field, names=names, unit=unit or None) if names else field
+    said = {"names": names, "unit": unit or None} if names else {}
+    return dataclasses.replace(field, **said, kind=meaning.kind_of(path))
 
 
 def _fields_of(features: tfds_files.Feature, image_files: bool = False) -> dict[str, Any]:
