@@ -18,7 +18,7 @@ import dm_env
 import numpy as np
 from dm_env import specs
 
-from envlogger.errors import UnsupportedTypeError, UsageError
+from envlogger.errors import UnsupportedTypeError, UnsupportedValueError, UsageError
 from rlds_ecosystem import install_command
 
 try:
@@ -40,14 +40,17 @@ class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is u
 
     An episode that is terminated ends with discount 0. One that is only truncated, by a time limit
     for example, ends with discount 1: it could have gone on. Rewards and discounts are `float`;
-    observations and actions are those of the environment. Attributes that the adapter lacks, such
-    as `render` and `unwrapped`, are those of the environment.
+    observations and actions are those of the environment. An array of one reward becomes a `float`,
+    too. Attributes that the adapter lacks, such as `render` and `unwrapped`, are those of the
+    environment.
 
     Args:
       env: The environment; closed together with the adapter. No vector environment: record each of
         the environments in it, with a recorder of its own.
       seed: The seed of the first episode; the later ones follow from it. None leaves it to chance.
       options: The options of every episode.
+      reward_space: The space of rewards that have several elements, or are nested, such as
+        `env.unwrapped.reward_space` of MO-Gymnasium. They stay as the environment returns them.
 
     Attributes:
       seed: The seed that the last `reset` was given, or None.
@@ -73,6 +76,7 @@ class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is u
         env: gymnasium.Env[Any, Any],
         seed: int | None = None,
         options: Mapping[str, Any] | None = None,
+        reward_space: spaces.Space[Any] | None = None,
     ) -> None:
         if isinstance(env, gymnasium.vector.VectorEnv):
             raise UsageError(
@@ -82,6 +86,9 @@ class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is u
         self._env = env
         self._observation_spec = spec_of_space(env.observation_space, "observation")
         self._action_spec = spec_of_space(env.action_space, "action")
+        self._reward_spec = None
+        if reward_space is not None:
+            self._reward_spec = spec_of_space(reward_space, "reward")
         self._next_seed = seed
         self._next_options = self._default_options = options
         self._reset_next_step = True
@@ -113,14 +120,24 @@ class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is u
         return dm_env.restart(observation)
 
     def step(self, action: Any) -> dm_env.TimeStep:
-        """Takes a step; begins a new episode if the last one is over."""
+        """Takes a step; begins a new episode if the last one is over.
+
+        Raises:
+          UnsupportedValueError: The reward is no number, and there is no `reward_space`.
+        """
         if self._reset_next_step:
             return self.reset()
         observation, reward, terminated, truncated, self.info = self._env.step(action)
         self.truncated = bool(truncated)
         self._reset_next_step = bool(terminated or truncated)
         step_type = dm_env.StepType.LAST if self._reset_next_step else dm_env.StepType.MID
-        return dm_env.TimeStep(step_type, float(reward), 0.0 if terminated else 1.0, observation)
+        if self._reward_spec is None:
+            reward = _number(reward)
+        return dm_env.TimeStep(step_type, reward, 0.0 if terminated else 1.0, observation)
+
+    def reward_spec(self) -> Any:
+        """The spec of the reward space; of a `float` without one."""
+        return super().reward_spec() if self._reward_spec is None else self._reward_spec
 
     def observation_spec(self) -> Any:
         """The spec of the observation space."""
@@ -133,6 +150,17 @@ class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is u
     def close(self) -> None:
         """Closes the environment."""
         self._env.close()
+
+
+def _number(reward: Any) -> float:
+    try:
+        return float(np.asarray(reward).item() if np.ndim(reward) else reward)
+    except (TypeError, ValueError) as error:
+        raise UnsupportedValueError(
+            f"the environment returned the reward {reward!r:.200}, expected a number. If rewards "
+            "have several elements, pass GymnasiumAdapter(env, reward_space=...), such as "
+            "env.unwrapped.reward_space"
+        ) from error
 
 
 def record_info(keys: Iterable[str] | None = None) -> StepFn:

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 import envlogger
 from envlogger.callbacks import EpisodeStatistics
-from envlogger.errors import UnsupportedTypeError, UsageError
+from envlogger.errors import UnsupportedTypeError, UnsupportedValueError, UsageError
 from envlogger.gymnasium_adapter import GymnasiumAdapter, record_info, record_reset, spec_of_space
 from envlogger.validation import StepValidator
 
@@ -96,6 +96,36 @@ def test_terminated_and_truncated_are_kept_apart():
     assert (last.discount, both.truncated) == (0.0, True)
     both.reset()
     assert not both.truncated
+
+
+def test_rewards_that_are_arrays(tmp_path):
+    class Rewarded(Corridor):
+        def step(self, action):
+            observation, _, *others = super().step(action)
+            return observation, self.reward, *others
+
+    env = Rewarded()
+    for one in (np.array([2.5]), np.array([[2]]), np.array(2.5), np.int64(2), True, [1.5]):
+        env.reward = one
+        reward = play(GymnasiumAdapter(env), 1)[-1].reward
+        assert type(reward) is float
+        assert reward == np.asarray(one).item()
+    vector = np.array([1, -2], np.float32)
+    parts = {"a": np.float32(1), "b": np.float32(2)}
+    for several in (vector, parts, None, "1, 2"):
+        env.reward = several
+        with pytest.raises(UnsupportedValueError, match=r"expected a number.*reward_space"):
+            play(GymnasiumAdapter(env), 1)
+    box = spaces.Box(-9, 9, (2,), np.float32)
+    number = spaces.Box(-9, 9, (), np.float32)
+    for space, reward in ((box, vector), (spaces.Dict(a=number, b=number), parts)):
+        env.reward, directory = reward, tmp_path / type(space).__name__
+        adapter = GymnasiumAdapter(env, reward_space=space)
+        with envlogger.EnvLogger(adapter, data_directory=directory) as recorder:
+            play(recorder, 1)
+        with envlogger.Reader(directory) as reader:
+            assert reader.reward_spec() == adapter.reward_spec()
+            np.testing.assert_equal(reader.steps[1].timestep.reward, reward)
 
 
 def test_seeds_and_options():
