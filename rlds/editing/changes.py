@@ -18,9 +18,10 @@ from typing_extensions import override
 import rlds
 from rlds.sources.episode_fields import COMPLETE, IMAGE_FILE, TRUNCATED
 from rlds.sources.episode_rows import column_of
-from rlds.sources.source import OF_TRANSITIONS, SourceEpisode
+from rlds.sources.source import OF_TRANSITIONS, SourceEpisode, is_derived
 from rlds.sources.texts import as_text, is_instruction
-from rlds.video import VIDEO
+from rlds.video import CLIP, VIDEO
+from rlds.video.fields import camera_path
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.nests import is_in, leaves_at, nest, root_of
@@ -35,6 +36,7 @@ __all__ = [
     "columns_of",
     "flat_fields",
     "for_steps",
+    "named",
     "path_in",
     "with_values",
 ]
@@ -44,6 +46,7 @@ INSTRUCTION = "instruction"
 
 # What an episode has beside its fields, and can be set as if it were one.
 _FACTS: Mapping[str, Field] = {TRUNCATED: Field(np.bool_), COMPLETE: Field(np.bool_)}
+_NONE: Mapping[str, str] = {}
 
 
 class Change(abc.ABC):
@@ -87,6 +90,7 @@ class Renamed(Change):
       fields: The fields before it.
       old: The path.
       new: The new one, which needs no `steps/` if the old one is of steps.
+      aliases: Other names of fields, see `Source.aliases`.
 
     Raises:
       ValueError: There is no such field, or one at the new path.
@@ -94,9 +98,15 @@ class Renamed(Change):
 
     changes_values = False
 
-    def __init__(self, fields: Mapping[str, Any], old: str, new: str) -> None:
-        self._old = path_in(fields, old)
-        self._new = STEPS + new.removeprefix(STEPS) if self._old.startswith(STEPS) else new
+    def __init__(
+        self, fields: Mapping[str, Any], old: str, new: str, aliases: Mapping[str, str] = _NONE
+    ) -> None:
+        self._old = _whole(fields, path_in(fields, old, aliases))
+        self._new = named(new, aliases)
+        for place in (STEPS, f"{VIDEO}/"):
+            if self._old.startswith(place):
+                camera = camera_path(self._new).removeprefix(STEPS)
+                self._new = place + camera.removeprefix(place)
         renamed: dict[str, Any] = {}
         for path, field in fields.items():
             name = _moved(path, self._old, self._new)
@@ -123,6 +133,7 @@ class Dropped(Change):
     Args:
       fields: The fields before it.
       path: The path.
+      aliases: Other names of fields, see `Source.aliases`.
 
     Raises:
       ValueError: There is no such field.
@@ -130,8 +141,10 @@ class Dropped(Change):
 
     changes_values = False
 
-    def __init__(self, fields: Mapping[str, Any], path: str) -> None:
-        self._places = _places_of(path_in(fields, path))
+    def __init__(
+        self, fields: Mapping[str, Any], path: str, aliases: Mapping[str, str] = _NONE
+    ) -> None:
+        self._places = _places_of(_whole(fields, path_in(fields, path, aliases)))
         self.fields = self._rest(fields)
 
     @override
@@ -156,24 +169,33 @@ class Filled(Change):
       path: The field; `instruction` is the field that is one, however it is called.
       value: The value.
       chosen: Which episodes: one flag each.
+      aliases: Other names of fields, see `Source.aliases`.
 
     Raises:
       ValueError: There is no such field, or the value is none for it.
     """
 
     def __init__(
-        self, fields: Mapping[str, Any], path: str, value: Any, chosen: np.ndarray
+        self,
+        fields: Mapping[str, Any],
+        path: str,
+        value: Any,
+        chosen: np.ndarray,
+        aliases: Mapping[str, str] = _NONE,
     ) -> None:
         known = {**_FACTS, **fields}
         if path == INSTRUCTION and path not in known:
-            path = next((name for name in known if is_instruction(name)), path)
-        self._path = path_in(known, path)
+            texts = (name for name, it in known.items() if isinstance(it, Field) and it.is_text)
+            path = next(filter(is_instruction, texts), path)
+        self._path = path_in(known, path, aliases)
         if self._path not in known:
             below = [name for name in known if is_in(name, self._path)]
             raise ValueError(f"set: {self._path!r} has the fields {below}: set one of them")
         self._value = as_field(value, known[self._path], self._path)
         self._chosen = chosen
-        self.fields = fields
+        self.fields = {**fields}
+        if is_derived(self._path.removeprefix(STEPS), fields.get(self._path)):
+            self.fields[self._path] = Field(np.float32)
         self._is_fact = self._path not in fields
 
     @property
@@ -296,17 +318,43 @@ def with_values(episode: SourceEpisode, values: Mapping[str, Any]) -> SourceEpis
     )
 
 
-def path_in(fields: Iterable[str], name: str) -> str:
+def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NONE) -> str:
     """Returns the path of a field, or of what has fields, which may be called without `steps/`.
+
+    Args:
+      fields: The paths of all fields.
+      name: The path, or an alias.
+      aliases: Other names of fields, see `Source.aliases`.
 
     Raises:
       ValueError: There is none; says which there are.
     """
     fields = list(fields)
-    for path in (name, STEPS + name):
+    for path in (name, STEPS + name, named(name, aliases)):
         if any(is_in(field, place) for field in fields for place in _places_of(path)):
             return path
-    raise ValueError(f"there is no field {name!r}; {what_there_is(name, fields)}")
+    known = dict.fromkeys(map(camera_path, fields))
+    others = [alias for alias, path in aliases.items() if path in known]
+    raise ValueError(f"there is no field {name!r}; {what_there_is(name, [*known, *others])}")
+
+
+def named(name: str, aliases: Mapping[str, str]) -> str:
+    """Returns the path that a name stands for, of a field that there is or of a new one.
+
+    >>> named("observation.grip", {"observation.state": "steps/observation/state"})
+    'steps/observation/grip'
+    """
+    if aliases.get(name, rlds.STEPS) != rlds.STEPS:
+        return aliases[name]
+    is_dotted = "." in name and "/" not in name and any("." in alias for alias in aliases)
+    return STEPS + name.replace(".", "/") if is_dotted else name
+
+
+def _whole(fields: Mapping[str, Any], path: str) -> str:
+    """A path, or that of the clip which is nothing without this part of it."""
+    clip = path.rpartition("/")[0]
+    is_part = path in fields and path != camera_path(path) and f"{clip}/{CLIP}" in fields
+    return clip if is_part else path
 
 
 def _places_of(path: str) -> Sequence[str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlds.editing.changes import Change, Filled, Renamed
+from rlds.editing.changes import Change, Filled, Renamed, named
 from rlds.editing.edited import EditedSource, Part, Rows, fields_of, source_of
 from rlds.editing.stated import DATASET_METADATA, Policy, merged
 from rlds.editing.unifying import Unified, unify
@@ -38,6 +39,7 @@ class Draft:
       parts: The datasets, by their names.
       inputs: The `state_of` the first one, before anything else was read of it.
       fields: The fields by path, as the changes so far leave them.
+      aliases: Other names of fields, see `Source.aliases`.
       kept: Which episodes stay.
       begin: The first step that each keeps.
       end: The step after the last one; -1 for all.
@@ -59,6 +61,7 @@ class Draft:
         self.parts: dict[str, Part] = {name: Part(_with_files(episodes))}
         self.inputs = state_of(episodes)
         self.fields: Mapping[str, Any] = fields_of(episodes)
+        self.aliases = episodes.source.aliases()
         self._changes: list[Change] = []
         self.kept, self.fixed = np.zeros(0, np.bool_), np.zeros(0, np.bool_)
         self.begin, self.end = np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -126,14 +129,27 @@ class Draft:
 
     def _where(self, condition: str) -> np.ndarray:
         check_repeatable(condition)
-        found, self.uses_tables = [], True
+        self.uses_tables = True
+        chosen, first = np.zeros(len(self.kept), np.bool_), 0
         for part in self.parts.values():
-            chosen = np.zeros(len(part.episodes), np.bool_)
-            chosen[part.episodes.table(progress=self._progress).where(condition)] = True
-            found.append(chosen)
-        chosen = np.concatenate(found)
+            table = part.episodes.table(progress=self._progress)
+            chosen[first + table.where(condition, first=first)] = True
+            first += len(part.episodes)
+        is_one = sum(len(part.episodes.ranges) for part in self.parts.values()) == 1
+        if re.search(r"\bindex\b", condition) and not is_one:
+            what = "index counts in each split of each dataset; number counts all episodes"
+            self.notes.append(f"where: {condition!r}: {what}")
         self.asked[condition] = digest_of_rows(np.flatnonzero(chosen), len(chosen))
         return chosen
+
+    def num_steps(self) -> np.ndarray:
+        """Returns how many steps each episode has, before the edit."""
+        found = []
+        for part in self.parts.values():
+            known = part.episodes.all_outlines()
+            each = part.episodes.outlines() if known is None else ()
+            found.append([one.num_steps for one in each] if known is None else known.num_steps)
+        return np.concatenate(found)
 
     def column(self, name: str) -> list[Any]:
         """Returns a column of the table of episodes, with the values that were set since.
@@ -220,9 +236,11 @@ class Draft:
         for name, episodes in datasets.items():
             fields[name] = fields_of(episodes)
             for old, new in names.items() if name != first else ():
-                renamed[name].append(Renamed(fields[name], old, new))
+                known = source_of(episodes).aliases()
+                renamed[name].append(Renamed(fields[name], old, new, known))
                 fields[name] = renamed[name][-1].fields
-        unified = unify(fields, fills, drops_missing=drops_missing)
+        fills = {named(name, self.aliases): value for name, value in fills.items()}
+        unified = unify(fields, fills, drops_missing=drops_missing, policy=metadata)
         added: list[Change | None] = [None] * len(datasets)
         if stated.own:
             before = unified[0].fields

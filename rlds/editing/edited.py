@@ -305,8 +305,9 @@ def _trimmed(episode: SourceEpisode, begin: int, end: int, flags: Collection[str
         else:
             values[path] = np.int64(values[path] + begin)
     origin, first = episode.origin, episode.origin.begin
-    if origin.end - first == number:
-        origin = Origin(origin.file, first + begin, first + end)
+    rows = origin.end - first  # The final observation has a row, or none.
+    if rows in (number, number - episode.final_observation_known):
+        origin = Origin(origin.file, first + begin, first + min(end, rows))
     changed = dataclasses.replace(
         episode,
         steps=nest(steps),

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from typing_extensions import override
 
-from rlds.editing.changes import Added, Dropped, Filled, Renamed
+from rlds.editing.changes import Added, Dropped, Filled, Renamed, named
 from rlds.editing.drafts import Draft
 from rlds.editing.stated import Policy
 from rlds.sources import lineage
@@ -106,6 +106,9 @@ class Keep(Operation):
 class Trim(Operation):
     """Keeps some of the steps of episodes, which are truncated then. Video is not encoded again.
 
+    Negative numbers count from the end of each episode, as in slices: `end=-2` leaves out the last
+    two steps.
+
     Attributes:
       begin: The first step to keep.
       end: The step after the last one to keep; all if None.
@@ -119,13 +122,16 @@ class Trim(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
-        if self.begin < 0 or (self.end is not None and self.end <= self.begin):
-            raise ValueError(f"trim: got {self.begin}:{self.end}, expected some steps, from 0 on")
+        begin, end = self.begin, self.end
+        if end is not None and (end == 0 or ((begin < 0) == (end < 0) and end <= begin)):
+            raise ValueError(f"trim: got {begin}:{end}, expected some steps")
         chosen = draft.some(self.where)
-        draft.begin[chosen] = np.maximum(draft.begin[chosen], self.begin)
-        if self.end is not None:
-            end = draft.end[chosen]
-            draft.end[chosen] = np.where(end < 0, self.end, np.minimum(end, self.end))
+        lengths = draft.num_steps()[chosen] if min(begin, end or 0) < 0 else np.int64(0)
+        first, last = (n if n >= 0 else np.maximum(lengths + n, 0) for n in (begin, end or 0))
+        draft.begin[chosen] = np.maximum(draft.begin[chosen], first)
+        if end is not None:
+            before = draft.end[chosen]
+            draft.end[chosen] = np.where(before < 0, last, np.minimum(before, last))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +155,7 @@ class Set(Operation):
     @override
     def apply(self, draft: Draft) -> None:
         chosen = draft.some(self.where)
-        draft.change(Filled(draft.fields, self.field, self.value, chosen))
+        draft.change(Filled(draft.fields, self.field, self.value, chosen, draft.aliases))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +194,7 @@ class Rename(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
-        draft.change(Renamed(draft.fields, self.old, self.new))
+        draft.change(Renamed(draft.fields, self.old, self.new, draft.aliases))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,7 +210,7 @@ class Drop(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
-        draft.change(Dropped(draft.fields, self.field))
+        draft.change(Dropped(draft.fields, self.field, draft.aliases))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +230,8 @@ class Add(Operation):
     @override
     def apply(self, draft: Draft) -> None:
         function = _imported(self.function) if isinstance(self.function, str) else self.function
-        draft.change(Added(draft.fields, self.field, function, draft.example()))
+        path = named(self.field, draft.aliases)
+        draft.change(Added(draft.fields, path, function, draft.example()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -299,7 +306,10 @@ class Split(Operation):
         rest = max(1 - sum(map(float, given)), 0)
         fractions = np.array([rest if part is None else part for part in self.parts.values()])
         if (fractions < 0).any() or not np.isclose(fractions.sum(), 1):
-            raise ValueError(f"split: the fractions {dict(self.parts)} do not add up to 1")
+            raise ValueError(
+                f"split: the fractions {dict(self.parts)} do not add up to 1: name one part for "
+                "the rest, without a fraction (None, --split NAME)"
+            )
         rows = np.flatnonzero(draft.kept)
         values = draft.column(self.groups) if self.groups else None
         groups: dict[Any, list[int]] = {}
@@ -432,7 +442,10 @@ def _operation(number: int, said: Any) -> Operation:
         raise ValueError(f"recipe: operation {number}: no operation {name}; {known}")
     arguments = {name: value for name, value in said.items() if name != "do"}
     kind = _OPERATIONS[said["do"]]
+    names = [field.name for field in dataclasses.fields(kind)]
     try:
+        if unknown := [name for name in arguments if name not in names]:
+            raise TypeError(f"no argument {unknown[0]!r}; {what_there_is(str(unknown[0]), names)}")
         for field in dataclasses.fields(kind):
             value = arguments.get(field.name)
             expected = _PLAIN.get(str(field.type).removesuffix(" | None"), object)
@@ -469,7 +482,9 @@ def _as_names(values: Sequence[Any]) -> list[str | None]:
     names: dict[Any, str] = {}
     for value in values:
         if value not in names:
-            words = "".join(sign if sign.isalnum() else "_" for sign in str(value).lower())
+            is_whole = isinstance(value, float) and value.is_integer()
+            text = str(int(value) if is_whole else value).lower()
+            words = "".join(sign if sign.isalnum() else "_" for sign in text)
             name = "_".join(word for word in words.split("_") if word)[:80] or "none"
             names[value] = lineage.free_name(name, names.values(), "{}_{}")
     return [names[value] for value in values]

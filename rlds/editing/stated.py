@@ -147,8 +147,8 @@ def _matcher(patterns: Sequence[str]) -> re.Pattern[str]:
 
 
 def _leaves(value: Any, above: _Keys = ()) -> Iterator[tuple[_Keys, Any]]:
-    """Yields the values that are in dicts, with their keys; an empty dict counts as a value."""
-    if isinstance(value, Mapping) and value:
+    """Yields the values that are in dicts, with their keys; an empty dict in one is a value."""
+    if isinstance(value, Mapping) and (value or not above):
         for name, child in value.items():
             yield from _leaves(child, (*above, str(name)))
     else:

@@ -13,6 +13,7 @@ from rlds.sources import reading
 from rlds.sources.digests import as_array, digest_of_columns
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.label_rows import COLUMN as LABELS
+from rlds.sources.queries import NUMBER
 from rlds.sources.rates import rate_in
 from rlds.sources.source import (
     OF_TRANSITIONS,
@@ -51,6 +52,7 @@ class RowMaker:
 
     Attributes:
       schema: The columns, as `pyarrow.Schema`.
+      columns: The columns that have the values of fields, by the paths of these.
     """
 
     def __init__(self, source: Source) -> None:
@@ -78,6 +80,13 @@ class RowMaker:
         ]
         self.schema = arrow.schema([*columns.items()])
         self._instructions = [path for path in (*episode, *steps) if is_instruction(path)]
+        texts = [path if path in episode else f"{rlds.STEPS}/{path}" for path in self._instructions]
+        self.columns = {
+            **{path: name for name, path in self._values.items()},
+            **{f"{rlds.STEPS}/{path}": name for name, path in self._numbers.items()},
+            **dict.fromkeys(texts[:1], "instruction"),
+            rlds.STEPS: "steps",
+        }
         has_clips = any(root_of(path) == VIDEO for path in episode)
         self._wanted = None
         if has_clips:
@@ -176,11 +185,15 @@ class RowMaker:
         for field in self.schema:
             if field.name in self._numbers:
                 made, is_empty = statistics[field.name]
-                parts = [arrow.array(p, mask=is_empty).cast(field.type[0].type) for p in made]
+                # What is NaN is not known: comparisons do not hold for it.
+                parts = [
+                    arrow.array(part, mask=is_empty | np.isnan(part)).cast(field.type[0].type)
+                    for part in made
+                ]
                 columns.append(arrow.StructArray.from_arrays(parts, fields=[*field.type]))
             else:
                 values = [row.get(field.name) for row in batch.rows]
-                columns.append(arrow.array(values, field.type))
+                columns.append(arrow.array(values, field.type, from_pandas=True))
         return arrow.table(columns, schema=self.schema)
 
 
@@ -251,7 +264,7 @@ def column_of(path: str) -> str:
 
 def _free_name(path: str, prefix: str, columns: Mapping[str, Any]) -> str:
     """A name for the column of a field: queries do not tell `Success` from `success`."""
-    taken = {name.lower() for name in (*columns, LABELS)}
+    taken = {name.lower() for name in (*columns, LABELS, NUMBER)}
     while path.lower() in taken:
         path = f"{prefix}/{path}"
     return path

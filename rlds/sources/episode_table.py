@@ -17,8 +17,9 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +44,7 @@ __all__ = ["EpisodeTable", "Progress", "TablePart", "key_of", "table_part", "tab
 Progress = bool | Callable[[int, int | None], None] | None
 
 # A table that was made by another version is made anew.
-_VERSION = 3
+_VERSION = 4
 _KEY = b"rlds"
 # So many episodes are read by one call, and kept in one file until all are read: fewer of a small
 # dataset, whose episodes may be long.
@@ -61,12 +62,14 @@ class TablePart(NamedTuple):
       key: What the file says that it is of, see `key_of`.
       rows: The numbers of the episodes in the split: consecutive ones, or any.
       labels: The folders of labels, which are read anew with each query.
+      aliases: Other names of columns, with these.
     """
 
     file: Path
     key: str
     rows: range | np.ndarray
     labels: Sequence[Path] = ()
+    aliases: Mapping[str, str] = MappingProxyType({})
 
 
 class EpisodeTable:
@@ -116,30 +119,29 @@ class EpisodeTable:
         ]
         return arrow.concat_tables(found, promote_options="permissive").combine_chunks()
 
-    def where(self, condition: str) -> np.ndarray:
+    def where(self, condition: str, *, first: int = 0) -> np.ndarray:
         """Returns the numbers of the episodes for which a condition holds.
 
         Args:
           condition: An expression of SQL over the columns, such as
             `steps > 50 and success and instruction like '%red%'`. Of numbers in steps, a column has
-            the statistics: `reward.max > 1`, `"observation/state".mean < 0`.
+            the statistics: `reward.max > 1`, `"observation/state".mean < 0`. `number` counts the
+            episodes over all splits, `index` those of each split.
+          first: The `number` of the first one.
 
         Raises:
           StorageError: The data was changed meanwhile, or opened in another way.
           ValueError: It is no such expression, or there is no such column.
         """
-        chosen, begin = [], 0
+        chosen, begin = [np.empty(0, np.int64)], first
         for part in self._parts:
             labels = label_rows.summary(part.labels)
             beside = None if labels is None else _labeled(part.file, ["index"], labels)
-            found = queries.indices(part.file, condition, beside=beside)
-            if isinstance(part.rows, range):
-                found = found[(found >= part.rows.start) & (found < part.rows.stop)]
-                chosen.append(begin + found - part.rows.start)
-            else:
-                chosen.append(begin + np.flatnonzero(np.isin(part.rows, found)))
+            more: dict[str, Any] = {"beside": beside, "aliases": part.aliases}
+            found = queries.numbers(part.file, condition, part.rows, first=begin, **more)
+            chosen.append(found - first)
             begin += len(part.rows)
-        return np.concatenate(chosen) if chosen else np.empty(0, np.int64)
+        return np.concatenate(chosen)
 
 
 def table_part(
@@ -165,7 +167,8 @@ def table_part(
     source, rows = _with_table(source, split, rows)
     key = key_of(source)
     file = _table_file(source, split, key, progress, jobs)
-    return TablePart(file, key, rows, label_rows.folders_of(source))
+    aliases = _columns_of_aliases(source)
+    return TablePart(file, key, rows, label_rows.folders_of(source), aliases)
 
 
 def table_row(source: Source, split: str, number: int) -> dict[str, Any]:
@@ -187,6 +190,20 @@ def _with_table(
             break
         source = source.source
     return source, rows
+
+
+def _columns_of_aliases(source: Source) -> dict[str, str]:
+    """Returns the columns of a table that have the values of fields, by their other names."""
+    if not (aliases := source.aliases()):
+        return {}
+    maker = RowMaker(source)
+    taken = {name.lower() for name in (*maker.schema.names, label_rows.COLUMN, queries.NUMBER)}
+    found: dict[str, str] = {}
+    for name, path in aliases.items():
+        if path in maker.columns and name.lower() not in taken:
+            found[name] = maker.columns[path]
+            taken.add(name.lower())
+    return found
 
 
 def _with_labels(part: TablePart, columns: Sequence[str] | None) -> Any:

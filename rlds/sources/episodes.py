@@ -254,7 +254,7 @@ class Episodes(Sequence[SourceEpisode]):
         `rlds.sources.digests`) and `error` (of damaged episodes); the numbers, flags and short
         texts that episodes have as fields; and for each field of numbers in the steps the
         smallest, the largest and the mean value, as `min`, `max` and `mean`: those that are NaN,
-        and placeholders, do not count.
+        and placeholders, do not count. Other values that are NaN are null, as are unknown ones.
 
         Making it means to read all episodes once. It is kept beside the data in `.rlds`, or in the
         cache, as long as the files stay as they are.

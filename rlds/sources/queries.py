@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ import numpy as np
 
 from rlds_ecosystem import import_extra
 
-__all__ = ["check_repeatable", "indices"]
+__all__ = ["NUMBER", "check_repeatable", "numbers"]
+
+NUMBER = "number"
+"""What conditions call the number of an episode among all that are asked for."""
 
 _SECONDS = 60.0
 # What has other values at another time: functions, and words that are called without parentheses.
@@ -25,6 +29,7 @@ _CHANGING = re.compile(
     r'txid_current|nextval|currval|(?:get_)?current_\w+)"|'
     r'"column_names":\["(current_(?:date|time|timestamp)|localtime|localtimestamp)"\]'
 )
+_IS_NAN = re.compile(r"\bisnan\s*\(", re.IGNORECASE)
 _LOCKS = (
     "enable_external_access",
     "autoinstall_known_extensions",
@@ -33,38 +38,57 @@ _LOCKS = (
 )
 
 
-def indices(
+def numbers(
     table: str | os.PathLike[str],
     condition: str,
+    rows: range | np.ndarray,
     *,
+    first: int = 0,
     beside: Any = None,
+    aliases: Mapping[str, str] | None = None,
     seconds: float = _SECONDS,
 ) -> np.ndarray:
-    """Returns the values of the column `index` in the rows for which a condition holds, in order.
+    """Returns for which of some rows a condition holds: their numbers, in order.
 
     Args:
       table: A Parquet file.
       condition: An expression of SQL, as DuckDB has it.
+      rows: The rows that are asked for, by the column `index`.
+      first: The number of the first one.
       beside: Other columns, as a `pyarrow.Table` that has the column `index`, too.
+      aliases: Other names of columns, with these.
       seconds: How long it may take.
 
     Raises:
       ValueError: It is no expression that holds or not, or there is no such column; says where.
     """
-    duckdb = import_extra("duckdb")
-    connection = _connection(duckdb, table)
+    duckdb, known = import_extra("duckdb"), aliases or {}
+    if _IS_NAN.search(condition):
+        raise ValueError(f"where: {condition!r}: NaN is NULL in the table: say `x is null`")
+    connection, columns = _connection(duckdb, table), {}
     timer = threading.Timer(seconds, connection.interrupt)
     try:
         timer.start()
         relation = connection.read_parquet(os.fspath(table))
         if beside is not None:
             relation = relation.join(connection.from_arrow(beside), "index")
-        chosen = relation.filter(duckdb.SQLExpression(condition)).project("index")
-        found = np.asarray(chosen.fetchnumpy()["index"], np.int64)
+        more = [f"{_quoted(column)} as {_quoted(alias)}" for alias, column in known.items()]
+        if isinstance(rows, range):
+            relation = relation.filter(f"index between {rows.start} and {rows.stop - 1}")
+            more.append(f"index + {first - rows.start} as {NUMBER}")
+        else:
+            places = {"index": rows, NUMBER: np.arange(first, first + len(rows))}
+            table = import_extra("pyarrow").table(places)
+            relation = relation.join(connection.from_arrow(table), "index")
+        relation = relation.project(", ".join(["*", *more]))
+        columns = dict(zip(relation.columns, relation.types))
+        chosen = relation.filter(duckdb.SQLExpression(condition)).project(NUMBER)
+        found = np.asarray(chosen.fetchnumpy()[NUMBER], np.int64)
     except duckdb.InterruptException:
         raise ValueError(f"where: {condition!r} takes more than {seconds:g} seconds") from None
     except duckdb.Error as error:
-        raise ValueError(f"where: {condition!r}: {_in_words(error)}") from None
+        hints = _hints(condition, columns, known)
+        raise ValueError(f"where: {condition!r}: {'; '.join([_in_words(error), *hints])}") from None
     finally:
         timer.cancel()
         connection.close()
@@ -98,6 +122,24 @@ def _connection(duckdb: Any, table: str | os.PathLike[str]) -> Any:
         connection.execute(f"set {lock}=false")
     connection.execute("set lock_configuration=true")
     return connection
+
+
+def _hints(condition: str, columns: Mapping[str, Any], aliases: Mapping[str, str]) -> Iterator[str]:
+    """Yields what to say in place of names in a condition that are none of a value."""
+    for name, kind in columns.items():
+        told = re.search(rf'(?<![\w."/])"?{re.escape(name)}(?![\w/])"?(\.\w)?', condition)
+        if told is None:
+            continue
+        if kind.id == "struct" and not told[1]:
+            parts = [part for part, _ in kind.children]
+            yield f"{name!r} has {', '.join(parts)}: say {_quoted(name)}.{parts[0]}"
+        elif name in aliases and "." in name and '"' not in told[0]:
+            yield f"say {_quoted(name)}, in double quotes"
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
 
 
 def _in_words(error: Exception) -> str:

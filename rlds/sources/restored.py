@@ -7,11 +7,13 @@ from typing import Any
 
 from typing_extensions import override
 
+import rlds
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources import reading
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import ALL_ROWS, FACTS, Place, RandomAccessSource, Source, SourceEpisode
 from rlds.sources.wrapped import WrappedSource
+from rlds.video.fields import camera_path
 from rlds_ecosystem.nests import at, nest
 
 __all__ = ["DescribedSource", "RestoredSource", "with_sidecar"]
@@ -96,6 +98,15 @@ class RestoredSource(RandomAccessSource):
     def metadata(self) -> Mapping[str, Any]:
         """What was said of the data as a whole."""
         return dict(self._metadata)
+
+    def aliases(self) -> Mapping[str, str]:
+        """Those of the source, with the paths that its fields have here."""
+        said = self._kept.sidecar
+        now = {f"{rlds.STEPS}/{place}": f"{rlds.STEPS}/{p}" for p, place in said.places.items()}
+        now |= {place: path for path, place in said.episode_places.items()}
+        now = {camera_path(place): camera_path(path) for place, path in now.items()}
+        known = {name: now.get(path) for name, path in self.source.aliases().items()}
+        return {name: path for name, path in known.items() if path is not None}
 
     def inputs(self) -> Sequence[Any]:
         """The files of the source, and those that were kept beside them."""

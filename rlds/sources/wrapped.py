@@ -65,6 +65,10 @@ class WrappedSource(RandomAccessSource):
         """That of the source."""
         return self.source.metadata()
 
+    def aliases(self) -> Mapping[str, str]:
+        """Those of the source."""
+        return self.source.aliases()
+
     def inputs(self) -> Sequence[Any]:
         """Those of the source."""
         return self.source.inputs()

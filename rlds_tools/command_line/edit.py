@@ -49,7 +49,7 @@ Examples:
 @click.option(
     "--delete-episodes", "episodes", metavar="NUMBERS", help="Leave out episodes: 3,7,10:15."
 )
-@click.option("--trim", metavar="BEGIN:END", help="Keep these steps of episodes.")
+@click.option("--trim", metavar="BEGIN:END", help="Keep these steps; :-20 leaves out 20.")
 @click.option(
     "--set", "set_fields", multiple=True, metavar="FIELD=VALUE", help="Give a field a value."
 )

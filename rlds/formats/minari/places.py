@@ -9,7 +9,14 @@ from typing import Any
 
 from rlds_ecosystem import stores
 
-__all__ = ["SIDECAR", "dataset_directory", "datasets_root", "identifier_at", "make_namespaces"]
+__all__ = [
+    "SIDECAR",
+    "dataset_directory",
+    "datasets_root",
+    "identifier_at",
+    "is_versioned",
+    "make_namespaces",
+]
 
 # The folder in `data` in which an export keeps what Minari has no place for.
 SIDECAR = "rlds"
@@ -65,7 +72,7 @@ def identifier_at(path: str | os.PathLike[str], recorded_id: str) -> str:
             "copy it"
         )
     root, directory = datasets_root().absolute(), pathlib.Path(path).absolute()
-    if not _DATASET_ID.fullmatch(directory.name):
+    if not is_versioned(directory.name):
         raise ValueError(
             f"{os.fspath(path)!r} does not end with <name>-v<number>, as Minari needs it"
         )
@@ -73,6 +80,11 @@ def identifier_at(path: str | os.PathLike[str], recorded_id: str) -> str:
         return directory.relative_to(root).as_posix()
     is_recorded = directory.as_posix().endswith(f"/{recorded_id}") and recorded_id
     return recorded_id if is_recorded else directory.name
+
+
+def is_versioned(name: str) -> bool:
+    """Whether a directory has a name that Minari takes for a dataset."""
+    return _DATASET_ID.fullmatch(name) is not None
 
 
 def make_namespaces(directory: pathlib.Path) -> None:

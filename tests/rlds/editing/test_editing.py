@@ -184,6 +184,8 @@ def test_what_operations_do(robot, tmp_path):
         (Delete(episodes=[1.5]), "delete: got float64, expected the numbers"),
         (Trim(9, None), "episode 'episode 0' has 4 steps, of which 9:4 are none"),
         (Trim(3, 2), "expected some steps"),
+        (Trim(-2, -2), "got -2:-2, expected some steps"),
+        (Trim(end=-5), "episode 'episode 0' has 4 steps, of which 0:0 are none"),
         (Set("succes", True), "no field 'succes'; did you mean 'success'"),
         (Set("success", "yes"), "success: got 'yes', expected bool"),
         (Set("observation", 1), "has the fields .* set one of them"),
@@ -195,7 +197,7 @@ def test_what_operations_do(robot, tmp_path):
         (Add("steps/half", halves), r"episode 'episode 1': steps/half: .*, expected int64"),
         (Merge("other"), "merge: got 'other', expected a list of datasets"),
         (Split({"a": 0.5, "b": 0.5}), r"say where to write it \(--to\)"),
-        (Split({"a": 0.5, "b": 0.2}), "do not add up to 1"),
+        (Split({"a": 0.5}), r"do not add up to 1: name one part .*\(None, --split NAME\)"),
         (Split({"a": 0.5, "b": "success"}), "split: got 'success' beside fractions"),
         (Split({"a/b": 0.5, "b": None}), "split: 'a/b' is no name"),
         (Split(by="reward"), "column 'reward' has several values"),
@@ -220,6 +222,38 @@ def test_a_change_meanwhile_is_seen(robot):
     with pytest.raises(StorageError, match="has changed since it was opened; do it again"):
         rlds.edit(robot, Add("zero", touch))
     assert "zero" not in rlds.sources.open(robot, "all").spec
+
+
+def test_steps_and_episodes_are_counted_as_is_said(tmp_path):
+    """Steps from either end, episodes over all splits and datasets; lineage has the rows kept."""
+    (tmp_path / "raw").mkdir()
+    for number in range(4):
+        rows = np.arange(10.0 * number, 10 * number + 5 + number)
+        observation = np.append(rows, -1.0)[:, None]  # The final one has no row.
+        arrays = {"observation": observation, "action": rows[:, None], "reward": rows}
+        np.savez(tmp_path / "raw" / f"{number}.npz", **arrays)
+    rlds.edit(
+        tmp_path / "raw",
+        Trim(2),
+        Trim(-5, -1, where="number = 3"),
+        Trim(end=-2, where="number = 2"),
+        to=tmp_path / "made",
+        to_format="webdataset",
+    )
+    found = [episode["action"].ravel().tolist() for episode in opened(tmp_path / "made")]
+    assert found == [[2, 3, 4, 0], [12, 13, 14, 15, 0], [22, 23, 24, 0], [34, 35, 36, 0]]
+    lineage = editing.lineage_of(tmp_path / "made")
+    origins = [traced(lineage, "train", index)[1] for index in range(4)]
+    assert [(each.begin, each.end) for each in origins] == [(2, 5), (2, 6), (2, 6), (4, 8)]
+    parts = Split({"a": "number < 3", "b": None})
+    rlds.edit(tmp_path / "raw", parts, to=tmp_path / "two", to_format="tfds")
+    export(Robot(lengths=(2,)), "webdataset", tmp_path / "robot")
+    merge = Merge([tmp_path / "raw"], duplicates="keep")
+    for condition, number in (("index = 0", 5), ("number = 3", 7), ("number in (3, 4)", 6)):
+        edit = editing.prepare_edit(tmp_path / "two", [merge, Delete(where=condition)])
+        assert sum(edit.num_episodes.values()) == number
+        assert ("index counts in each split" in str(edit)) == ("index" in condition)
+        assert sum(edit.num_episodes.values()) == number
 
 
 def test_splits(robot, tmp_path):
@@ -268,7 +302,7 @@ def test_values_that_are_set_are_in_the_columns_of_their_field_alone(tmp_path):
         return [*editing.prepare_edit(tmp_path / "named", operations).num_episodes]
 
     export(Named(), "webdataset", tmp_path / "named")
-    assert parts("return", "return", 7) == ["2_0", "3_0", "4_0", "5_0", "7_0"]
+    assert parts("return", "return", 7) == ["2", "3", "4", "5", "7"]
     assert parts("return", "episode/return", 7) == ["7"]
     assert parts("language_instruction", "language_instruction", "push") == ["push"]
     assert parts("language_instruction", "instruction", "push") == ["push"]
@@ -402,7 +436,7 @@ def test_datasets_become_one(robot, tmp_path):
     assert there.source.license == "Apache-2.0"
     rlds.edit(tmp_path / "other", Rename("observation/state", "observation/joints"))
     paths = [tmp_path / "other"]
-    with pytest.raises(ValueError, match="other has no field 'steps/observation/state': map"):
+    with pytest.raises(ValueError, match=r"no field 'steps/observation/state': map .*--map "):
         rlds.edit(robot, Merge(paths), to=tmp_path / "all")
     merge = Merge(paths, fields={"observation/joints": "observation/state"})
     edit = editing.prepare_edit(robot, [merge, Delete(where="steps = 2")])
@@ -422,7 +456,7 @@ def test_datasets_become_one(robot, tmp_path):
     check_duplicates(robot, tmp_path)
     # What is not everywhere is refused, filled or left out; what is unlike is refused.
     rlds.edit(tmp_path / "other", Drop("success"))
-    with pytest.raises(ValueError, match=r"has no field 'success': map .* fill .* or leave out"):
+    with pytest.raises(ValueError, match=r"fill .*, --fill success=VALUE.*--drop-missing"):
         editing.prepare_edit(robot, [merge])
     filled = editing.prepare_edit(robot, [Merge(paths, merge.fields, {"success": True})])
     assert [filled.view.read("train", i).metadata["success"] for i in (1, 5)] == [False, True]
@@ -495,6 +529,46 @@ def test_environments_that_differ_are_not_merged(tmp_path):
         rlds.edit(tmp_path / "a-v0", Merge([tmp_path / "b-v0"]), to=tmp_path / "c-v0")
 
 
+def test_minari_datasets_keep_their_identifiers(tmp_path, monkeypatch):
+    """Minari knows a dataset by where it is below a folder: the draft of it is elsewhere."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    chosen = {"fields": ["observation/state", "action"]}
+    export(Robot(), "minari", tmp_path / "robot" / "pick-v0", **chosen)
+    (tmp_path / "latest").symlink_to(tmp_path / "robot" / "pick-v0")
+    parts = Split({"few": 0.5, "more-v2": None})
+    rlds.edit(tmp_path / "robot" / "pick-v0", parts, to=tmp_path / "parts")
+    for path in (tmp_path / "robot" / "pick-v0", tmp_path / "latest"):
+        rlds.edit(path, Delete(episodes=[0]))
+    said = [json.loads(file.read_text()) for file in sorted(tmp_path.rglob("metadata.json"))]
+    assert [(each["dataset_id"], each["total_episodes"]) for each in said] == [
+        *(("parts/few-v0", 2), ("parts/more-v2", 3), ("robot/pick-v0", 3))
+    ]
+
+
+def test_names_of_lerobot(tmp_path):
+    """Whoever knows a dataset of LeRobot by its own names can edit it."""
+    hostile_sources.FORMATS["lerobot"].write(tmp_path)
+    top, cameras = "observation.images.top", "observation.images"
+    before = {*rlds.sources.open(tmp_path).metadata["lerobot"]["info"]["features"]}
+
+    def features(*operations):
+        shutil.rmtree(tmp_path / "made", ignore_errors=True)
+        rlds.edit(tmp_path, *operations, to=tmp_path / "made")
+        return {*rlds.sources.open(tmp_path / "made").metadata["lerobot"]["info"]["features"]}
+
+    assert features(Drop(top)) == before - {top}
+    assert features(Drop("video/observation/images/top/clip")) == before - {top}
+    assert features(Rename(top, f"{cameras}.front")) == before - {top} | {f"{cameras}.front"}
+    assert features(Rename("video/observation/images/top/first", "video/x/clip")) == before - {
+        top
+    } | {"x"}
+    assert features(Rename(cameras, "cams")) == {name.replace(cameras, "cams") for name in before}
+    assert features(Rename("next.reward", "next.bonus")) ^ before == {"next.reward", "next.bonus"}
+    assert features(Add("observation.speed", speed)) == before | {"observation.speed"}
+    chosen = Keep(where="task like 'pick%' and episode_index.min = 1 and length > 1")
+    assert features(Set("task", "sort"), Set("observation.state", [1, 2, 3]), chosen) == before
+
+
 def test_a_condition_says_if_it_chooses_others_than_before(robot, tmp_path):
     rlds.edit(robot, Delete(where="steps > 5"), to=tmp_path / "made")
     recipe = editing.lineage_of(tmp_path / "made")
@@ -529,7 +603,8 @@ FORMATS = (
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_format_that_is_written(name, tmp_path):
+def test_every_format_that_is_written(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     hostile_sources.FORMATS[name].write(tmp_path)
     path = tmp_path / hostile_sources.OPENED.get(name, ("", None))[0]
     options = hostile_sources.OPTIONS.get(name, {})
@@ -550,6 +625,7 @@ def test_every_format_that_is_written(name, tmp_path):
         target_options=options_for(before.format, before),
     )
     assert (labels / "mine").read_text() == "good"
+    assert not any(b".draft" in data for data in content(tmp_path).values())
     after = [as_converted(episode) for episode in rlds.sources.open(path, "all")]
     for episode, found in zip(kept, after, strict=True):
         assert found["speed"].tolist() == list(range(len(found)))
@@ -634,7 +710,8 @@ REPRODUCED = {
         ({"do": "cut"}, "no operation cut"),
         ({"do": "trim", "begin": "a"}, "trim: begin: got 'a', expected int"),
         ({"do": "delete", "where": 5}, "delete: where: got 5, expected str"),
-        ({"do": "rename", "field": "a"}, "rename: .* unexpected keyword argument 'field'"),
+        ({"do": "rename", "field": "a"}, "rename: no argument 'field'; there are: rows, old, new"),
+        ({"do": "delete", "wher": "a"}, "delete: no argument 'wher'; did you mean 'where'"),
     ],
 )
 def test_a_recipe_with_a_mistake_says_in_which_operation(said, why):

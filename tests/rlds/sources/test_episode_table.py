@@ -120,6 +120,37 @@ def test_conditions_choose_episodes(dataset):
     assert [episode.num_steps for episode in parts] == [3, 7, 4, 8]
 
 
+def test_comparisons_do_not_hold_for_what_is_no_number(tmp_path):
+    """As in NumPy; `not` and `<>` do not hold either, as for all that is not known."""
+    rewards = [[1.0, 2], [np.nan, np.nan], [np.nan, 5], [-1.0, 0], [np.inf, 0]]
+    for number, reward in enumerate(rewards):
+        steps = {"observation": np.zeros((2, 1)), "action": np.zeros((2, 1))}
+        np.savez(tmp_path / f"{number}.npz", reward=np.array(reward), **steps)
+    table = rlds.sources.open(tmp_path).table()
+    known = [np.array(reward)[~np.isnan(reward)] for reward in rewards]
+    biggest = np.array([values.max() if len(values) else np.nan for values in known])
+    returns = np.array([np.sum(reward) for reward in rewards])
+    for name, values in (("reward.max", biggest), ('"return"', returns)):
+        for sign, holds in ((">", values > 1), ("<=", values <= 1), ("=", values == 2)):
+            bound = 2 if sign == "=" else 1
+            assert table.where(f"{name} {sign} {bound}").tolist() == np.flatnonzero(holds).tolist()
+        unknown = np.flatnonzero(np.isnan(values)).tolist()
+        assert table.where(f"{name} is null").tolist() == unknown
+        assert not {*unknown} & {*table.where(f"not ({name} > 1) or {name} <> 1").tolist()}
+    with pytest.raises(ValueError, match="NaN is NULL in the table: say `x is null`"):
+        table.where('isnan("return")')
+
+
+def test_numbers_count_over_all_that_is_asked_for(dataset):
+    episodes = rlds.sources.open(dataset)
+    parts = rlds.sources.open(dataset, "train[4:]+train[:2]")
+    for chosen in (parts, episodes.select([4, 5, 0, 1]), episodes.select([4, 4, 0, 0])):
+        table = chosen.table()
+        indices = np.array(table.arrow(["index"])["index"])
+        assert table.where("number in (1, 2)").tolist() == [1, 2]
+        assert table.where("index = 0").tolist() == np.flatnonzero(indices == 0).tolist()
+
+
 @pytest.mark.parametrize(
     "condition",
     [
@@ -137,8 +168,16 @@ def test_conditions_that_are_wrong_or_do_more_are_refused(dataset, condition, mo
 
 
 def test_columns_that_are_meant_are_named(dataset):
-    with pytest.raises(ValueError, match=r'"retur" not found.*"return"'):
-        rlds.sources.open(dataset, where="retur > 1")
+    for condition, meant in (
+        ("retur > 1", r'"retur" not found.*"return"'),
+        ("reward = 1", r"""'reward' has min, max, mean: say "reward"\.min$"""),
+        (
+            "reward.max > 1 and not observation",
+            r"""'observation' has .*: say "observation"\.min$""",
+        ),
+    ):
+        with pytest.raises(ValueError, match=meant):
+            rlds.sources.open(dataset, where=condition)
 
 
 def test_a_table_is_made_anew_if_a_file_is_another(dataset):
