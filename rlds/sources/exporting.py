@@ -23,6 +23,7 @@ import numpy as np
 
 import rlds
 import tfds_files
+from rlds.raw_files.input_files import natural_order
 from rlds.sources import lineage, reading
 from rlds.sources.digests import as_array, content_of, text_of
 from rlds.sources.episode_fields import as_converted
@@ -45,7 +46,7 @@ from rlds.sources.source import (
     StoredSource,
     is_derived,
 )
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.fields import BGR, Field
 from rlds_ecosystem.nests import leaves_at, nest
 from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.whole_files import made_at_once
@@ -99,6 +100,10 @@ class Placement:
     place: str
     how: Literal["exact", "encoded", "sidecar", "renumbered", "changed", "lost"]
     why: str = ""
+
+    def with_reason(self, why: str) -> Placement:
+        """Returns a placement that says something more of what changes."""
+        return dataclasses.replace(self, why="; ".join(filter(None, [self.why, why])))
 
     def __str__(self) -> str:
         where = f" -> {self.place}" if self.place else ""
@@ -355,7 +360,7 @@ class Export(abc.ABC):
         return with_arrays(as_converted(self.episodes.episode(index)), self.pngs)
 
     def order_of_origin(self) -> list[int] | None:
-        """Returns the episodes of a TFDS dataset in the order of the files that they came from.
+        """Returns the episodes of a TFDS dataset in the order that they had in their files.
 
         Those of other sources are in the order that they are to have: None.
         """
@@ -363,11 +368,13 @@ class Export(abc.ABC):
             return None
         origins = []
         for index in range(len(self.episodes)):
-            try:
-                origin = as_converted(self.episodes.peek(index)).origin
-            except SourceError:  # Reading it raises this error.
-                origin = Origin("", 0, 0)
-            origins.append((origin.file, origin.begin, index))
+            origin, key = Origin("", 0, 0), ""
+            with contextlib.suppress(SourceError):  # Reading it raises this error.
+                episode = as_converted(self.episodes.peek(index))
+                origin, key = episode.origin, episode.key
+            # Where each has a file or a group of its own, the names have the order.
+            names = natural_order(origin.file), origin.begin, natural_order(key)
+            origins.append((*names, index))
         return [index for *_, index in sorted(origins)]
 
 
@@ -435,7 +442,13 @@ def without_transitions(number: int, format: str) -> str:
 def as_it_was(episodes: Episodes) -> list[Placement]:
     """Returns the placements of an export that makes the files again that episodes came from."""
     spec = leaves_at(episodes.spec, None)
-    return [Placement(path, "as it was", "exact") for path, _ in spec]
+    return [Placement(path, "as it was", "exact", _order_of(field)) for path, field in spec]
+
+
+def _order_of(field: Any) -> str:
+    """Returns what to say of the channels of a field."""
+    is_bgr = isinstance(field, Field) and field.names == BGR
+    return f"its channels are {', '.join(BGR)}" if is_bgr else ""
 
 
 def sidecar_placements(sidecar: Sidecar, why: Mapping[str, str] | None = None) -> list[Placement]:
@@ -449,13 +462,14 @@ def sidecar_placements(sidecar: Sidecar, why: Mapping[str, str] | None = None) -
     why = {**(why or {}), **dict.fromkeys(derived, "it follows from the flags")}
     fields = [(path, f"{rlds.STEPS}/{path}", sidecar.places) for path in sidecar.steps]
     fields += [(path, path, sidecar.episode_places) for path in sidecar.episode]
+    orders = {path: _order_of(field) for path, field in sidecar.steps.items()}
     return [
         Placement(
             field,
             places.get(path, ""),
             "exact" if path in places else "sidecar",
             why.get(path, ""),
-        )
+        ).with_reason(orders.get(path, ""))
         for path, field, places in fields
     ]
 

@@ -85,7 +85,7 @@ class AlohaExport(Hdf5EpisodesExport):
     @override
     def write(self, path: Path) -> None:
         with SidecarWriter(path / SIDECAR, self.sidecar) as sidecar:
-            for index, episode in enumerate(self.each()):
+            for index, episode in enumerate(self.each_in_order()):
                 sidecar.add(episode)
                 self._write_file(path / f"episode_{index}.hdf5", episode)
 

@@ -67,7 +67,7 @@ class ManiSkillExport(Hdf5EpisodesExport):
             import_extra("h5py").File(path / f"{name}.h5", "x") as file,
         ):
             write_attributes(file, self.metadata.get("attributes", {}))
-            for number, episode in enumerate(self.each()):
+            for number, episode in enumerate(self.each_in_order()):
                 sidecar.add(episode)
                 group = ordered_group(file, f"{TRAJECTORY}{number}")
                 self._write_group(group, episode)

@@ -19,6 +19,7 @@ __all__ = [
     "dialect_of",
     "instruction_of_demo",
     "instruction_of_file",
+    "with_instruction",
     "with_names",
 ]
 
@@ -122,20 +123,36 @@ def instruction_of_demo(ep_meta: Any) -> str:
     return words if isinstance(words, str) else ""
 
 
+def with_instruction(ep_meta: Any, text: str) -> str:
+    """Returns the attribute `ep_meta` with what a demonstration does now."""
+    return json.dumps({**_json(ep_meta), "lang": text})
+
+
 def with_names(action: Field, attributes: Mapping[str, str]) -> Field:
     """Returns the field of actions, with names if the controller of robosuite is known."""
     arguments = _json(attributes.get("env_args", "")).get("env_kwargs")
     controller = arguments.get("controller_configs") if isinstance(arguments, dict) else None
-    kind = controller.get("type") if isinstance(controller, dict) else None
+    controller = controller if isinstance(controller, dict) else {}
+    type_name, is_delta = controller.get("type"), controller.get("control_delta")
+    kind = ("absolute", "delta")[is_delta] if isinstance(is_delta, bool) else ""
     sizes = {"OSC_POSE": ("x", "y", "z", "ax", "ay", "az"), "OSC_POSITION": ("x", "y", "z")}
-    names = (*sizes[kind], "gripper") if isinstance(kind, str) and kind in sizes else ()
+    known = sizes.get(type_name, ()) if isinstance(type_name, str) else ()
+    names = (*known, "gripper") if known else ()
     if not names or action.shape != (len(names),) or np.dtype(action.dtype).kind != "f":
-        return action
+        return dataclasses.replace(action, kind=kind)
     doc = (
-        f"A command for the controller {kind}, from -1 to 1 (env_args has its scale): how far to "
-        "move and turn (axis times angle); the gripper opens at -1, and closes at 1."
+        f"A command for the controller {type_name}: {_MOVES[kind]}; the gripper opens at -1, and "
+        "closes at 1."
     )
-    return dataclasses.replace(action, names=names, doc=doc)
+    return dataclasses.replace(action, names=names, kind=kind, doc=doc)
+
+
+_AXES = "the rotation as axis times angle"
+_MOVES = {
+    "delta": f"how far to move and turn, from -1 to 1 (env_args has its scale), {_AXES}",
+    "absolute": f"the pose to reach, {_AXES}",
+    "": f"env_args does not tell whether a pose or a change of it, {_AXES}",
+}
 
 
 def _json(text: Any) -> dict[str, Any]:

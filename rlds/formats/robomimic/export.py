@@ -15,8 +15,15 @@ import rlds
 from rlds.formats.hdf5_export import Hdf5EpisodesExport
 from rlds.formats.hdf5_sidecar import Hdf5SidecarWriter
 from rlds.formats.hdf5_source import INSTRUCTION
+from rlds.formats.robomimic.dialects import (
+    instruction_of_demo,
+    instruction_of_file,
+    with_instruction,
+)
 from rlds.formats.robomimic.merging import NEXT
-from rlds.formats.robomimic.source import ATTRIBUTES, MASKS, TABLE
+from rlds.formats.robomimic.source import ATTRIBUTES, EP_META, MASKS, TABLE
+from rlds.raw_files.hdf5_values import decode_value, write_attributes
+from rlds.sources.channel_order import as_rgb, red_first
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.exporting import Placement, encoding_of, without_transitions
 from rlds.sources.source import Outline, SourceEpisode, is_derived
@@ -33,8 +40,7 @@ _ENVIRONMENT = "env_args"
 _NO_ENVIRONMENT: Mapping[str, Any] = {"env_name": "", "type": 2, "env_kwargs": {}}
 # The fields that have places first.
 _OF_RLDS = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD)
-# Attributes of a file that count what is in it.
-_COUNTS = ("total", "num_demos")
+_NUMBER = "num_demos"
 # HDF5 has no place for attributes that are larger.
 _ATTRIBUTE_BYTES = 60_000
 
@@ -48,8 +54,9 @@ class RobomimicExport(Hdf5EpisodesExport):
     become arrays. What has no place in it, such as text, is in the group `rlds`, which robomimic
     does not look into.
 
-    Episodes that came from robomimic's format have the attributes and the masks that they had; each
-    split of others is a mask. Demonstrations are numbered anew.
+    Episodes that came from robomimic's format have the attributes, masks and order that they had,
+    and no `dones` if they had none; each split of others is a mask. Demonstrations are numbered
+    anew.
 
     Args:
       episodes: The episodes.
@@ -71,6 +78,9 @@ class RobomimicExport(Hdf5EpisodesExport):
     ) -> None:
         self._env_args, self._compression = env_args, compression
         super().__init__(episodes)
+        files = self.metadata.get("files", {}).values()
+        self._others = [file["others"] for file in files if "others" in file]
+        self._task = instruction_of_file(_common([file["attributes"] for file in files]), "", "")
         if len(found := self._stated(_ENVIRONMENT)) > 1 and env_args is None:
             raise ValueError(
                 f"the files have {len(found)} unlike {_ENVIRONMENT}, and the new one has place for "
@@ -122,7 +132,7 @@ class RobomimicExport(Hdf5EpisodesExport):
     def placements(self) -> Sequence[Placement]:
         arrays = {f"{rlds.STEPS}/{path}": name for path, name in self.places.items()}
         why = {
-            f"{rlds.STEPS}/{path}": f"its pixels are in {name}, too"
+            f"{rlds.STEPS}/{path}": f"its pixels are in {name}, too{red_first(self.steps[path])}"
             for path, name in self._copies.items()
         }
         return [
@@ -144,38 +154,48 @@ class RobomimicExport(Hdf5EpisodesExport):
         with import_extra("h5py").File(path, "x") as file:
             data = file.create_group("data")
             sidecar = Hdf5SidecarWriter(file, self.sidecar)
-            for number, episode in enumerate(self.each()):
+            for number, episode in enumerate(self.each_in_order()):
                 name = f"demo_{number}"
                 total += self._write_demo(data.create_group(name), episode)
                 sidecar.add(episode)
-                for mask in self._masks_of(episode, number + len(self.left_out)):
+                for mask in self._masks_of(episode):
                     masks.setdefault(mask, []).append(name)
-            for name, text in self._common_attributes().items():
-                data.attrs[name] = text
-            data.attrs["total"] = total
             for mask, names in masks.items():
                 file[f"mask/{mask}"] = np.array(names, "S")
+            self._write_others(file)
+            data.attrs["total"] = total
+            if any(_NUMBER in others["attributes"].get("data", {}) for others in self._others):
+                data.attrs[_NUMBER] = number + 1
 
     def _stated(self, name: str) -> list[str]:
         """Returns the texts that files have as an attribute, without repetition."""
         found = [it.get("attributes", {}) for it in self.metadata.get("files", {}).values()]
         return [*dict.fromkeys(attributes[name] for attributes in found if name in attributes)]
 
-    def _common_attributes(self) -> dict[str, str]:
-        """Returns the attributes in which no files differ, and the environment."""
-        files = self.metadata.get("files", {}).values()
-        names = dict.fromkeys(name for it in files for name in it.get("attributes", {}))
-        found = {name: self._stated(name) for name in names if name not in _COUNTS}
-        texts = {name: values[0] for name, values in found.items() if len(values) == 1}
-        if self._env_args is not None or _ENVIRONMENT not in texts:
-            texts[_ENVIRONMENT] = json.dumps(dict(self._env_args or _NO_ENVIRONMENT))
-        return texts
+    def _write_others(self, file: Any) -> None:
+        """Writes the arrays and attributes in which no files differ, and the environment."""
+        arrays = [others["arrays"] for others in self._others]
+        for path, value in _common(arrays).items():
+            if root_of(path) != "mask":
+                file[path] = decode_value(value)
+        paths = {path for others in self._others for path in others["attributes"]}
+        for path in sorted(paths):
+            attributes = _common([others["attributes"].get(path, {}) for others in self._others])
+            if not any(path in each for each in arrays):
+                file.require_group(path)
+            if path in file:
+                write_attributes(file[path], attributes)
+        if self._env_args is not None or not self.metadata:
+            environment = json.dumps(dict(self._env_args or _NO_ENVIRONMENT))
+            file["data"].attrs[_ENVIRONMENT] = environment
 
-    def _masks_of(self, episode: SourceEpisode, index: int) -> list[str]:
+    def _masks_of(self, episode: SourceEpisode) -> list[str]:
         """Returns the masks that an episode is in: those that it was in, or its split."""
         if MASKS in episode.metadata:
             return [as_text(mask) for mask in np.asarray(episode.metadata[MASKS]).reshape(-1)]
-        return [self.episodes.place(index)[0]]
+        if self.metadata and len({split for split, *_ in self.episodes.ranges}) == 1:
+            return []
+        return [self.episodes.place(self.number)[0]]
 
     def _write_demo(self, demo: Any, episode: SourceEpisode) -> int:
         known = episode.final_observation_known
@@ -184,19 +204,21 @@ class RobomimicExport(Hdf5EpisodesExport):
         for name, column in columns.items():
             self._write(demo, name, column, length, known)
         for path, name in self._copies.items():
-            images = as_values(at(episode.steps, path), self.steps[path])
-            self._write(demo, name, images, length, known)
+            images = as_values(at(episode.steps, path), field := self.steps[path])
+            self._write(demo, name, as_rgb(images, field), length, known)
         if self._parts:
             parts = [columns[self.places[path]].reshape(length, -1) for path in self._parts]
             self._write(demo, _ACTIONS, np.concatenate(parts, axis=1), length, known)
-        if _DONES not in demo:
+        if _DONES not in demo and not self.metadata:
             dones = np.zeros(length, np.int64)
             dones[-1] = episode.steps[rlds.IS_TERMINAL][-1]
             self._write(demo, _DONES, dones, length, known)
-        texts = set(np.asarray(episode.steps.get(INSTRUCTION, ()), object).reshape(-1))
-        if len(texts) == 1:
-            demo.attrs["ep_meta"] = json.dumps({"lang": as_text(texts.pop())})
         self._write_attributes(demo, episode)
+        texts = set(np.asarray(episode.steps.get(INSTRUCTION, ()), object).reshape(-1))
+        meta = demo.attrs.get(EP_META, "")
+        text = as_text(texts.pop()) if len(texts) == 1 else ""
+        if text and text != (instruction_of_demo(meta) or self._task):
+            demo.attrs[EP_META] = with_instruction(meta, text)
         demo.attrs["num_samples"] = length
         return length
 
@@ -211,17 +233,29 @@ class RobomimicExport(Hdf5EpisodesExport):
             if is_mark or not is_there or not attributes.get(known_field(path), True):
                 continue
             if np.asarray(value).dtype.kind in "SUO" and np.shape(value) == ():
-                value = as_text(value)
+                value = np.asarray(value).item()
+                value = np.bytes_(value) if isinstance(value, bytes) else value  # As was stored.
             if isinstance(value, str) or np.asarray(value).nbytes <= _ATTRIBUTE_BYTES:
                 (demo[parent] if parent else demo).attrs[name] = value
 
     def _write(self, demo: Any, name: str, column: np.ndarray, length: int, known: bool) -> None:
-        if column.ndim == 1 and name not in (_REWARDS, _DONES):  # Others expect vectors.
+        is_flag = name in (_REWARDS, _DONES) or self.metadata
+        if column.ndim == 1 and not is_flag:  # Others expect vectors.
             column = column[:, np.newaxis]
         demo.create_dataset(name, data=column[:length], compression=self._compression)
         if known and name.startswith(f"{_OBS}/"):
             following = NEXT + name.removeprefix(_OBS)
             demo.create_dataset(following, data=column[1:], compression=self._compression)
+
+
+def _common(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns what is the same in all that have it."""
+    merged = {name: value for each in found for name, value in each.items()}
+    return {
+        name: value
+        for name, value in merged.items()
+        if all(each.get(name, value) == value for each in found)
+    }
 
 
 def _observation_path(path: str) -> str:

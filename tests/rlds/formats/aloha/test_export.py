@@ -74,6 +74,7 @@ def test_files_of_a_dataset(tmp_path):
     path = write_raw(tmp_path / "raw", "padded")
     built = tfds_builders.convert(AlohaSource(path), name="toy", data_dir=tmp_path / "tfds")
     export(built.data_path, "aloha", tmp_path / "made")
+    assert [episode.key for episode in rlds.sources.open(tmp_path / "made")] == list(NAMES)
     for number, episode in enumerate(rlds.sources.open(tmp_path / "made")):
         check_same_values(path / f"{episode.key}.hdf5", tmp_path / f"made/episode_{number}.hdf5")
 

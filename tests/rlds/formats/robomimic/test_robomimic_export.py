@@ -10,7 +10,9 @@ import raw_npz
 import raw_robomimic as raw
 
 import rlds.sources
+from rlds.editing import Set
 from rlds.formats.robomimic.source import RobomimicSource
+from rlds.raw_files.input_files import natural_order
 from rlds.sources.exporting import differences, export, prepare
 
 DAMAGED = "demo_2"
@@ -55,6 +57,68 @@ def test_values_are_where_robomimic_has_them(tmp_path):
                     np.testing.assert_array_equal(demo[array][()], before[array][()])
             assert dict(demo.attrs) == dict(before.attrs)
             assert demo["obs"].attrs["note"] == "upright"
+
+
+def contents_of(path):
+    """All arrays and attributes, but for the sidecar; demonstrations by their order."""
+    found = {}
+
+    def add(name, item):
+        demo, is_observation, rest = name.partition("/obs/")
+        name = demo + is_observation + rest.replace("/", ".")
+        if isinstance(item, h5py.Dataset):
+            found[name] = item.dtype.newbyteorder("="), np.array(item[()]).tolist()
+        found.update(
+            {f"{name}@{key}": np.array(value).tolist() for key, value in item.attrs.items()}
+        )
+
+    with h5py.File(path) as file:
+        add("", file)
+        for group in file.keys() - {"rlds", "data"}:
+            file[group].visititems(lambda name, item, group=group: add(f"{group}/{name}", item))
+        add("data", file["data"])
+        for number, demo in enumerate(sorted(file["data"], key=natural_order)):
+            add(f"{number}", file["data"][demo])
+            file["data"][demo].visititems(lambda name, item, n=number: add(f"{n}/{name}", item))
+    return found
+
+
+# The states of Isaac Lab follow the action; an export has them as robomimic does.
+@pytest.mark.parametrize("name", [name for name in raw.DIALECTS if name != "isaac_lab"])
+def test_exports_hold_the_arrays_and_attributes_of_the_file_alone(tmp_path, name):
+    path = raw.DIALECTS[name](tmp_path / f"{name}.hdf5")
+    with h5py.File(path, "a") as file:
+        data = file["data"]
+        demos = [demo for demo in data.values() if isinstance(demo, h5py.Group)]
+        file["extra/notes"] = ["ü", ""]
+        data.attrs["level"], data.attrs["num_demos"] = 3, len(demos)
+        data.attrs["total"] = sum(len(demo["actions"]) for demo in demos)
+        for demo in demos:
+            demo.attrs["num_samples"] = len(demo["actions"])
+            # Not all have these groups, or a row for each action.
+            for lacking in {"datagen_info", "src_demo_inds"} & demo.keys():
+                del demo[lacking]
+        for group in {"mask"} & file.keys():
+            del file[group]
+    made = export(path, "robomimic", tmp_path / "made.hdf5").path
+    before, after = contents_of(path), contents_of(made)
+    assert {key: value for key, value in after.items() if before.get(key) != value} == {}
+    assert {key for key in before if "@" in key} <= after.keys()
+
+
+def test_instructions_that_are_edited_are_where_robomimic_has_them(tmp_path):
+    path = raw.libero(tmp_path / "libero.hdf5")
+    text = "close the drawer"
+    rlds.edit(path, Set("language_instruction", text, where="index < 1"))
+    with h5py.File(path) as file:
+        first, second = file["data"].values()
+        assert json.loads(first.attrs["ep_meta"]) == {"lang": text}
+        assert "ep_meta" not in second.attrs
+    path = raw.robomimic(tmp_path / "robomimic.hdf5")
+    rlds.edit(path, Set("language_instruction", text))
+    with h5py.File(path) as file:
+        expected = {"lang": text, "layout_id": 1}
+        assert json.loads(file["data/demo_1"].attrs["ep_meta"]) == expected
 
 
 def test_what_is_irregular_comes_back(tmp_path):
@@ -171,7 +235,7 @@ def test_by_way_of_a_dataset(tmp_path, name):
 
     path = raw.DIALECTS[name](tmp_path / f"{name}.hdf5")
     source = RobomimicSource(path, alignment="shift")
-    builder = tfds_builders.convert(source, name="dataset", data_dir=tmp_path, shuffle=False)
+    builder = tfds_builders.convert(source, name="dataset", data_dir=tmp_path)
     made = export(builder.data_path, "robomimic", tmp_path / "made.hdf5").path
     for one, two in zip(rlds.sources.Episodes(source), rlds.sources.open(made), strict=True):
         assert not [*differences(one, two)]
