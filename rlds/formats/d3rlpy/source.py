@@ -28,6 +28,7 @@ from rlds.raw_files.hdf5_values import encode_value
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
+    DERIVED_DISCOUNT,
     Origin,
     Outline,
     RandomAccessSource,
@@ -189,7 +190,7 @@ class D3rlpySource(RandomAccessSource):
 
     @override
     def step_fields(self) -> Mapping[str, Any]:
-        return nest({**self._fields, rlds.DISCOUNT: Field(np.float32)})
+        return nest({**self._fields, rlds.DISCOUNT: DERIVED_DISCOUNT})
 
     def episode_fields(self) -> Mapping[str, Any]:
         """Returns `last_row`, see the class."""
