@@ -9,7 +9,7 @@ import numpy as np
 
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_arrays import ArrayReader, StoredArray
-from rlds.raw_files.hdf5_values import read_attributes
+from rlds.raw_files.hdf5_values import read_attributes, text_or_bytes
 from rlds.raw_files.image_files import image_field, is_image_file
 from rlds.raw_files.untrusted import SourceError
 from rlds_ecosystem import import_extra
@@ -75,9 +75,10 @@ class EpisodeGroup:
         return int(shape[0]) if shape else None
 
     def attributes(self) -> dict[str, Any]:
-        """Returns the attributes of the group itself that have values; text as `str`."""
+        """Returns the attributes of the group itself that have values; UTF-8 as `str`."""
         attributes, empty = self._group.attrs, import_extra("h5py").Empty
-        found = {name: attributes[name] for name in attributes if isinstance(name, str)}
+        names = [name for name in attributes if isinstance(name, str)]
+        found = {name: text_or_bytes(attributes[name]) for name in names}
         for name, value in found.items():
             if isinstance(value, np.ndarray) and value.dtype.kind in "US":
                 found[name] = value.astype(object)

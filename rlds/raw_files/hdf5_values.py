@@ -18,6 +18,7 @@ __all__ = [
     "ordered_file",
     "ordered_group",
     "read_attributes",
+    "text_or_bytes",
     "write_attributes",
 ]
 
@@ -81,6 +82,21 @@ def _order(kind: Any) -> Any:
     return settings
 
 
+def text_or_bytes(value: Any) -> Any:
+    r"""Returns the value of an attribute, as bytes if it is a text that h5py could not decode.
+
+    >>> text_or_bytes("K\udcf6ln"), text_or_bytes("Köln")
+    (b'K\xf6ln', 'Köln')
+    """
+    if not isinstance(value, str) or value.isascii():
+        return value
+    stored = value.encode(errors="surrogateescape")
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
+
+
 def encode_value(value: Any) -> Any:
     """Returns a value in the types of JSON, of which `decode_value` makes it again.
 
@@ -95,6 +111,7 @@ def encode_value(value: Any) -> Any:
     """
     if isinstance(value, Mapping):
         return {"dict": {name: encode_value(child) for name, child in value.items()}}
+    value = text_or_bytes(value)
     if isinstance(value, str):
         return {"json": str(value)}
     if isinstance(value, np.ndarray | np.generic):

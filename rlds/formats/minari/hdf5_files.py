@@ -25,7 +25,7 @@ from rlds.formats.minari.storage import (
 )
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_arrays import ArrayReader, StoredArray
-from rlds.raw_files.hdf5_values import ordered_file
+from rlds.raw_files.hdf5_values import ordered_file, text_or_bytes
 from rlds.raw_files.untrusted import SourceChangedError, SourceError, source_errors
 from rlds.sources.source import require_files
 from rlds_ecosystem import import_extra
@@ -151,7 +151,8 @@ class Hdf5Storage(Storage):
 
     def _attributes(self, group: Any, index: int) -> dict[str, Any]:
         h5py = import_extra("h5py")
-        attributes = dict(h5py.Group(group).attrs)
+        stored = h5py.Group(group).attrs
+        attributes = {name: text_or_bytes(value) for name, value in stored.items()}
         for name, value in attributes.items():
             if isinstance(value, h5py.Empty):
                 raise self.error("an attribute without a value", index, name)

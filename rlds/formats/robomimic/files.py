@@ -22,7 +22,7 @@ import numpy as np
 from rlds.formats.hdf5_sidecar import SIDECAR_GROUP
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_arrays import ArrayReader, StoredArray
-from rlds.raw_files.hdf5_values import encode_value, read_attributes
+from rlds.raw_files.hdf5_values import encode_value, read_attributes, text_or_bytes
 from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
 from rlds.sources.texts import as_text
@@ -113,7 +113,8 @@ class DemoFile:
       reader: Reads its arrays.
       name: Its name.
       demos: The demonstrations, in the order of their numbers.
-      attributes: The attributes of the group `data` that are text.
+      attributes: The attributes of the group `data` that are text, readable: bytes that are no
+        UTF-8 are replaced.
       others: All attributes and arrays that are in no demonstration, in the types of JSON.
       masks: The demonstrations that each of the masks names.
       is_exported: Whether an export wrote it.
@@ -131,7 +132,7 @@ class DemoFile:
             self.is_exported = self.hdf5.has(file, SIDECAR_GROUP)
             data = self.hdf5.member(file, _DATA, _DATA)
             self.attributes = {
-                name: as_text(value)
+                name: _readable(value)
                 for name, value in data.attrs.items()
                 if isinstance(value, str | bytes)
             }
@@ -203,6 +204,11 @@ class DemoFile:
             raise self.hdf5.error(what, _SAMPLES)
 
 
+def _readable(text: str | bytes) -> str:
+    stored = text.encode(errors="surrogateescape") if isinstance(text, str) else text
+    return stored.decode(errors="replace")
+
+
 class OpenDemo:
     """A demonstration in an open file.
 
@@ -246,7 +252,11 @@ class OpenDemo:
         while name not in item.attrs:
             part, _, name = name.partition("/")
             item = item[part]
-        value = item.attrs[name]
-        if isinstance(value, str):
-            return value.encode(errors="surrogateescape").decode()
-        return value
+        value = text_or_bytes(item.attrs[name])
+        if not isinstance(value, bytes) or self.demo.attributes[path].kind != "text":
+            return value
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            what = f"{value[:50]!r}, expected UTF-8, as its type says"
+            raise self.demo.error(what, path) from None

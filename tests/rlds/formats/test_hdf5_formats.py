@@ -1,5 +1,7 @@
 """Formats that share HDF5 and its suffixes: none takes what is of another."""
 
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import raw_maniskill
 import raw_robomimic
 import raw_robomind
 
+import rlds.sources
 from rlds.sources import formats
 from rlds.sources.opening import format_of
 from rlds.sources.source import SourceError
@@ -37,6 +40,44 @@ def test_each_is_recognized_by_one_format(tmp_path):
     for path, expected in write_all(tmp_path):
         found = [name for name, format in formats().items() if format.recognizes(path)]
         assert found == [expected], path
+
+
+PLACE = b"K\xf6ln"  # In Latin-1.
+
+
+@pytest.mark.parametrize(
+    ("write", "groups"),
+    [
+        (lambda path: raw_robomimic.robomimic(path / "a.hdf5"), ["data", "data/demo_0"]),
+        (lambda path: raw_robomimic.robomimic(path / "a.hdf5"), ["/", "data/demo_0/actions"]),
+        (lambda path: raw_maniskill.write(path / "a.h5", {0: 2}), ["/", "traj_0"]),
+        (lambda path: raw_d4rl.mujoco_v2(path / "a.hdf5"), ["/", "rewards", "infos"]),
+    ],
+)
+def test_attributes_that_are_no_utf_8_keep_their_bytes(tmp_path, write, groups):
+    path = write(tmp_path)
+    with h5py.File(path, "a") as file:
+        for group in groups:
+            file[group].attrs["place"] = np.bytes_(PLACE)
+            file[group].attrs["places"] = np.array([PLACE, b"Bonn"])
+            file[group].attrs.create("ascii", PLACE, dtype=h5py.string_dtype("ascii"))
+    name = f"again{path.suffix.removesuffix('.h5')}"  # ManiSkill is a folder.
+    made = rlds.sources.export(path, format_of(path), tmp_path / name)
+    again = Path(made.path)
+    with h5py.File(next(again.glob("*.h5")) if again.is_dir() else again) as file:
+        for group in groups:
+            found = file[group].attrs
+            texts = [found["place"], found["ascii"], *found["places"]]
+            stored = [t.encode(errors="surrogateescape") if type(t) is str else t for t in texts]
+            assert stored == [PLACE, PLACE, PLACE, b"Bonn"]
+
+
+def test_a_text_that_is_no_utf_8_is_said(tmp_path):
+    path = raw_robomimic.robomimic(tmp_path / "a.hdf5")
+    with h5py.File(path, "a") as file:
+        file["data/demo_0"].attrs.create("place", PLACE, dtype=h5py.string_dtype())
+    with pytest.raises(SourceError, match=r"demo_0, field 'place': b'K\\xf6ln', expected UTF-8"):
+        rlds.sources.open(path)[0]
 
 
 @pytest.mark.parametrize("name", ["episode_0.hdf5", "t.h5", "data/trajectory.hdf5"])
