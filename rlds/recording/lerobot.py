@@ -23,11 +23,15 @@ from envlogger.recovery import recover
 from envlogger.step_data import StepData
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.dataset_files import Before
+from rlds.formats.lerobot.feature_statistics import Total, statistics_in
 from rlds.formats.lerobot.rlds_rows import RldsRows
+from rlds.formats.lerobot.source import LeRobotSource
 from rlds.formats.logs.source import EnvLoggerSource
+from rlds.sources import reading
 from rlds.sources.episodes import Episodes
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.errors import StorageError, storage_errors
+from rlds_ecosystem.nests import at, leaves_at
 from rlds_ecosystem.replacing import FOLDER, RUNNING
 from rlds_ecosystem.whole_files import write_at_once
 
@@ -194,6 +198,11 @@ class LeRobotBackendWriter(BackendWriter):
         texts = {
             row["task_index"]: next(v for k, v in row.items() if k != "task_index") for row in tasks
         }
+        if sorted(texts) != [*range(len(texts))]:
+            raise StorageError(
+                f"{self._root / layout.TASKS} has the numbers {sorted(texts)[:10]}, expected 0, 1, "
+                "...: `rlds.sources.export` writes the dataset with such numbers"
+            )
         files = [*self._root.glob("*/*/file-*"), *self._root.glob("*/*/*/file-*")]
         places = [(int(file.parent.name[6:]), int(file.stem[5:])) for file in files]
         per_chunk = int(info.get("chunks_size", 1000))
@@ -203,10 +212,7 @@ class LeRobotBackendWriter(BackendWriter):
             num_rows=int(info["total_frames"]),
             num_files=max((c * per_chunk + f + 1 for c, f in places), default=0),
             tasks=[texts[number] for number in sorted(texts)],
-            statistics={
-                name: {kind: np.asarray(value) for kind, value in found.items()}
-                for name, found in statistics.items()
-            },
+            total=_total_of(self._root, statistics),
             info=info,
         )
 
@@ -309,6 +315,32 @@ class LeRobotBackendWriter(BackendWriter):
                         f"{self._root}: the {fact} of {name!r} is {theirs.get(fact)} there, and "
                         f"{ours.get(fact)} in the new episode: record to another folder"
                     )
+
+
+def _total_of(root: Path, said: Mapping[str, Any]) -> Total:
+    """The statistics of a dataset, whose rows are read for the quantiles of all.
+
+    Args:
+      root: The folder.
+      said: What the dataset says they are.
+    """
+    total = Total(
+        {name: {k: np.asarray(v) for k, v in found.items()} for name, found in said.items()}
+    )
+    source = LeRobotSource(root)
+    paths = source.metadata()[layout.METADATA_KEY]["fields"]
+    fields = dict(leaves_at(source.step_fields(), None))
+    numbers = {
+        name: path
+        for name, path in paths.items()
+        if path in fields and not fields[path].is_text and not fields[path].encoding
+    }
+    for split in source.splits:
+        for index in range(source.num_episodes(split)):
+            steps = reading.read_steps(source, split, index, [*numbers.values()])
+            rows = {name: at(steps, path) for name, path in numbers.items()}
+            total.add_quantiles(statistics_in(source.stored_row(split, index)), rows)
+    return total
 
 
 def recordings_in(root: Path) -> list[Path]:

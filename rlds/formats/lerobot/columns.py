@@ -21,7 +21,15 @@ from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
 
-__all__ = ["Column", "column_of", "contradiction", "image_field", "objects", "values_of"]
+__all__ = [
+    "Column",
+    "column_of",
+    "contradiction",
+    "flat_numbers",
+    "image_field",
+    "objects",
+    "values_of",
+]
 
 # Makes an error of what is wrong with a column, and in which row of it.
 Damage: TypeAlias = Callable[..., SourceError]
@@ -157,6 +165,14 @@ def _tiff_images(field: Field, files: list[bytes], damage: Damage) -> np.ndarray
             raise damage(f"{found}, but it is {field} in the first file", row)
         images[row] = pixels
     return images
+
+
+def flat_numbers(column: Any) -> np.ndarray | None:
+    """Returns the numbers of a column of Arrow in one dimension; None if it holds others."""
+    array = _storage(column.combine_chunks())
+    while _is_list(array.type) and not array.null_count:
+        array = _storage(array.flatten())
+    return as_numpy(array) if _is_number(array.type) and not array.null_count else None
 
 
 @functools.lru_cache(256)

@@ -14,8 +14,10 @@ import numpy as np
 from typing_extensions import override
 
 from rlds.formats.lerobot import layout
+from rlds.formats.lerobot.columns import flat_numbers
 from rlds.formats.lerobot.feature_statistics import Statistics, Total, of_column
 from rlds.formats.lerobot.tables import TableFiles, column_array, tasks_table
+from rlds.sources.text_tables import TextTable, renumbered
 from rlds.video.container import Clip, Span, UnlikeClipError, VideoWriter, join_clips
 from rlds_ecosystem import import_extra
 
@@ -105,7 +107,7 @@ class Before:
       num_rows: How many rows.
       num_files: How many files of each kind, or more.
       tasks: The texts of its tasks, in order.
-      statistics: Those of its features.
+      total: The statistics of its features.
       info: What `info.json` says.
     """
 
@@ -113,7 +115,7 @@ class Before:
     num_rows: int = 0
     num_files: int = 0
     tasks: Sequence[str] = ()
-    statistics: Mapping[str, Statistics] = dataclasses.field(default_factory=dict)
+    total: Total = dataclasses.field(default_factory=Total)
     info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -128,6 +130,9 @@ class Rows:
       statistics: Those of the features.
       clips: The frames of the video features: clips, or where they are in files.
       others: What else the table of episodes says of it.
+      numbers: The columns of numbers of tasks, beside `task_index`: they become those that the
+        texts of `known_tasks` have here.
+      known_tasks: The texts of tasks by these numbers.
     """
 
     columns: Mapping[str, Any]
@@ -135,6 +140,8 @@ class Rows:
     statistics: Mapping[str, Statistics]
     clips: Mapping[str, Frames]
     others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    numbers: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    known_tasks: TextTable = dataclasses.field(default_factory=dict)
 
 
 class DatasetFiles(abc.ABC):
@@ -148,7 +155,11 @@ class DatasetFiles(abc.ABC):
 
     def __init__(self, directory: Path, settings: Settings, before: Before) -> None:
         self._directory, self._settings = directory, settings
-        self._tasks = {text: n for n, text in enumerate([*before.tasks, *settings.tasks])}
+        self._texts: list[str] = []  # Of the tasks. What there was keeps its number.
+        self._tasks: dict[str, int] = {}
+        for text in [*before.tasks, *settings.tasks]:
+            self._tasks.setdefault(text, len(self._texts))
+            self._texts.append(text)
         self._num_episodes, self._num_rows = before.num_episodes, before.num_rows
         self._stack = contextlib.ExitStack()
         (directory / layout.INFO).parent.mkdir(exist_ok=True)
@@ -164,12 +175,11 @@ class DatasetFiles(abc.ABC):
         arrow = import_extra("pyarrow")
         num_rows = len(rows.tasks)
         frames = np.arange(num_rows)
-        for text in rows.tasks:
-            self._tasks.setdefault(text, len(self._tasks))
         made: dict[str, np.ndarray] = {
             "episode_index": np.full(num_rows, self._num_episodes),
             "index": self._num_rows + frames,
-            "task_index": np.array([self._tasks[text] for text in rows.tasks]),
+            "task_index": np.array([self._task(text) for text in rows.tasks]),
+            **self._renumbered(rows),
         }
         if "timestamp" not in rows.columns:
             made["timestamp"] = (frames / self._settings.fps).astype(np.float32)
@@ -190,6 +200,29 @@ class DatasetFiles(abc.ABC):
         self._num_episodes += 1
         self._num_rows += num_rows
 
+    def _task(self, text: str) -> int:
+        """The number of a task."""
+        if text not in self._tasks:
+            self._tasks[text] = len(self._texts)
+            self._texts.append(text)
+        return self._tasks[text]
+
+    def _renumbered(self, rows: Rows) -> dict[str, np.ndarray]:
+        """The columns of numbers of tasks that are others here."""
+        found = {}
+        for name, numbers in rows.numbers.items():
+            used, known = np.unique(numbers).tolist(), rows.known_tasks
+            try:
+                new = renumbered(numbers, {n: self._task(known[n]) for n in used if n in known})
+            except (ValueError, OverflowError) as error:
+                raise ValueError(
+                    f"episode {self._num_episodes}, {name}: {error}. If these are no numbers of "
+                    "tasks, pass task_columns=[] (-O task_columns=[])"
+                ) from error
+            if not np.array_equal(new, numbers):
+                found[name] = new
+        return found
+
     def finish(self, features: Mapping[str, Mapping[str, Any]]) -> Before:
         """Completes the files; returns what the dataset has now.
 
@@ -207,7 +240,7 @@ class DatasetFiles(abc.ABC):
             "robot_type": self._settings.robot_type,
             "total_episodes": self._num_episodes,
             "total_frames": self._num_rows,
-            "total_tasks": len(self._tasks),
+            "total_tasks": len(self._texts),
             "chunks_size": self._settings.chunks_size,
             "fps": int(fps) if fps == int(fps) else fps,
             "splits": splits,
@@ -221,7 +254,7 @@ class DatasetFiles(abc.ABC):
         return self._now(json.loads((self._directory / layout.INFO).read_text()))
 
     def _now(self, info: Mapping[str, Any]) -> Before:
-        return Before(self._num_episodes, self._num_rows, tasks=list(self._tasks), info=info)
+        return Before(self._num_episodes, self._num_rows, tasks=list(self._texts), info=info)
 
     @property
     @abc.abstractmethod
@@ -267,7 +300,7 @@ class _Files30(DatasetFiles):
             self._stack.callback(tables.close)
         for videos in self._videos.values():
             self._stack.callback(videos.close)
-        self._total = Total(before.statistics)
+        self._total = before.total.copy()
         self._rows: list[dict[str, Any]] = []  # Of the table of episodes, not yet written.
 
     def _write(
@@ -277,7 +310,9 @@ class _Files30(DatasetFiles):
         statistics: Mapping[str, Statistics],
         clips: Mapping[str, Frames],
     ) -> None:
-        self._total.add(statistics)
+        found = {name: table[name] for name in statistics if name in table.column_names}
+        numbers = {name: flat_numbers(column) for name, column in found.items()}
+        self._total.add(statistics, {n: rows for n, rows in numbers.items() if rows is not None})
         said["data/chunk_index"], said["data/file_index"] = self._data.add(table)
         said["dataset_from_index"] = self._num_rows
         said["dataset_to_index"] = self._num_rows + table.num_rows
@@ -310,13 +345,13 @@ class _Files30(DatasetFiles):
         self._write_episodes()
         self._stack.close()
         parquet = import_extra("pyarrow.parquet")
-        parquet.write_table(tasks_table(list(self._tasks)), self._directory / layout.TASKS)
+        parquet.write_table(tasks_table(self._texts), self._directory / layout.TASKS)
         _write_json(self._directory / layout.STATS, _as_json(self._total.features))
 
     @override
     def _now(self, info: Mapping[str, Any]) -> Before:
         now, number = super()._now(info), self._first_file + 1  # Of one episode.
-        return dataclasses.replace(now, num_files=number, statistics=self._total.features)
+        return dataclasses.replace(now, num_files=number, total=self._total)
 
     def _said(self) -> dict[str, Any]:
         return {
@@ -412,7 +447,7 @@ class _Files21(DatasetFiles):
             )
 
     def _finish(self) -> None:
-        for text, index in self._tasks.items():
+        for index, text in enumerate(self._texts):
             line = {"task_index": index, "task": text}
             _add_line(self._directory / layout.TASKS_JSONL, line)
 

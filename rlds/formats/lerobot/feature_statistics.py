@@ -2,7 +2,7 @@
 
 Numbers have them along the last dimension; the others count as rows. Images have them for each
 channel, of pixels between 0 and 1, and not of all frames. The quantiles of an episode are exact,
-where LeRobot takes them from histograms. Those of all episodes are the mean of theirs, as there.
+where LeRobot takes them from histograms; so are those of all episodes, of numbers.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+
+from rlds._quantile_sketch import QuantileSketch
 
 __all__ = [
     "QUANTILES",
@@ -32,6 +34,10 @@ QUANTILES: Mapping[str, float] = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.
 # How many frames of an episode are looked at, and how large images are looked at.
 _MIN_FRAMES, _MAX_FRAMES, _POWER = 100, 10_000, 0.75
 _LARGE, _SMALL = 300, 150
+# Of more columns no quantiles of all episodes are computed: each takes 64 kB and more.
+_MOST_QUANTILES = 4096
+# Which leave an error of less than a float32 has.
+_HALVINGS = 40
 
 
 def of_column(column: np.ndarray) -> Statistics:
@@ -147,19 +153,103 @@ def shaped_like(
 class Total:
     """The statistics of all episodes, by the names of features.
 
+    The quantiles of numbers are those of all rows, see `QuantileSketch`. Those of images are of
+    mixed distributions, each of which goes straight from quantile to quantile of an episode.
+
     Args:
-      before: Those of episodes that are there already.
+      before: Those of episodes that are there already. Each needs `add_quantiles`, too, or there
+        are no quantiles.
     """
 
     def __init__(self, before: Mapping[str, Statistics] | None = None) -> None:
-        self.features: dict[str, Statistics] = dict(before or {})
+        self._merged: dict[str, Statistics] = {
+            name: {kind: value for kind, value in found.items() if kind not in QUANTILES}
+            for name, found in (before or {}).items()
+        }
+        self._sketches: dict[str, QuantileSketch] = {}
+        self._episodes: dict[str, list[Statistics]] = {}
+        self._counts: dict[str, int] = {}
 
-    def add(self, episode: Mapping[str, Statistics]) -> None:
-        """Adds those of an episode."""
+    def copy(self) -> Total:
+        """Returns another one of the same episodes."""
+        copy = Total(self._merged)
+        copy._sketches = {name: sketch.copy() for name, sketch in self._sketches.items()}
+        copy._episodes = {name: list(found) for name, found in self._episodes.items()}
+        copy._counts = dict(self._counts)
+        return copy
+
+    def add(self, episode: Mapping[str, Statistics], rows: Mapping[str, np.ndarray]) -> None:
+        """Adds an episode.
+
+        Args:
+          episode: Its statistics.
+          rows: Its features of numbers.
+        """
         for name, found in episode.items():
-            so_far = self.features.get(name)
+            so_far = self._merged.get(name)
             with np.errstate(invalid="ignore"):  # Of infinite values.
-                self.features[name] = found if so_far is None else _merged(so_far, found)
+                merged = found if so_far is None else _merged(so_far, found)
+            self._merged[name] = {k: v for k, v in merged.items() if k not in QUANTILES}
+        self.add_quantiles(episode, rows)
+
+    def add_quantiles(
+        self, episode: Mapping[str, Statistics], rows: Mapping[str, np.ndarray]
+    ) -> None:
+        """Adds what only quantiles need; see `add`."""
+        for name, found in episode.items():
+            size = found["mean"].size
+            if QUANTILES.keys() - found.keys() or size > _MOST_QUANTILES:
+                continue
+            if name in rows and rows[name].size % size == 0:
+                sketch = self._sketches.setdefault(name, QuantileSketch(size))
+                sketch.add(rows[name].reshape(-1, size))
+            else:
+                kinds = ("min", *QUANTILES, "max", "count")
+                self._episodes.setdefault(name, []).append({kind: found[kind] for kind in kinds})
+            self._counts[name] = self._counts.get(name, 0) + int(found["count"].max())
+
+    @property
+    def features(self) -> dict[str, Statistics]:
+        """The statistics, with the quantiles of features that all episodes have some of."""
+        return {name: {**found, **self._quantiles(name)} for name, found in self._merged.items()}
+
+    def _quantiles(self, name: str) -> Statistics:
+        merged = self._merged[name]
+        if self._counts.get(name) != merged["count"].max():
+            return {}
+        if name in self._sketches:
+            with np.errstate(invalid="ignore"):  # Of infinite values.
+                found = self._sketches[name].quantiles([*QUANTILES.values()])
+        else:
+            found = _mixed_quantiles(self._episodes[name])
+        return {q: value.reshape(merged["mean"].shape) for q, value in zip(QUANTILES, found)}
+
+
+def _mixed_quantiles(episodes: Sequence[Statistics]) -> list[np.ndarray]:
+    """The quantiles of episodes together, of which each is known by its own."""
+    shares = np.array([0, *QUANTILES.values(), 1])
+    known = [np.stack([e[kind] for kind in ("min", *QUANTILES, "max")]) for e in episodes]
+    values = np.stack([each.reshape(len(shares), -1) for each in known], axis=-1)
+    weights = np.array([float(episode["count"].max()) for episode in episodes])
+
+    def share_below(bound: np.ndarray) -> np.ndarray:
+        """Which share of each column is no more than a bound."""
+        place = np.clip((values <= bound[:, None]).sum(0), 1, len(shares) - 1)
+        low, high = (np.take_along_axis(values, rows[None], 0)[0] for rows in (place - 1, place))
+        with np.errstate(all="ignore"):  # Where all are one value.
+            part = np.nan_to_num((bound[:, None] - low) / (high - low), nan=1.0)
+        begin, end = shares[place - 1], shares[place]
+        return (begin + np.clip(part, 0, 1) * (end - begin)) @ weights / weights.sum()
+
+    found = []
+    for share in QUANTILES.values():
+        low, high = values[0].min(-1), values[-1].max(-1)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            is_low = share_below(middle) < share
+            low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
+        found.append(high)
+    return found
 
 
 def _merged(one: Statistics, other: Statistics) -> Statistics:
@@ -167,15 +257,13 @@ def _merged(one: Statistics, other: Statistics) -> Statistics:
     share = other["count"] / number
     apart = other["mean"] - one["mean"]
     variance = one["std"] ** 2 * (1 - share) + other["std"] ** 2 * share
-    merged = {
+    return {
         "min": np.minimum(one["min"], other["min"]),
         "max": np.maximum(one["max"], other["max"]),
         "mean": one["mean"] + apart * share,
         "std": np.sqrt(variance + apart**2 * share * (1 - share)),
         "count": number,
     }
-    quantiles = [name for name in QUANTILES if name in one and name in other]
-    return merged | {name: one[name] * (1 - share) + other[name] * share for name in quantiles}
 
 
 def _rank(share: float, number: int) -> int:

@@ -66,6 +66,9 @@ def check(path, numbers, tasks):
     found = json.loads((path / "meta/stats.json").read_text())["action"]
     np.testing.assert_allclose(found["mean"], [np.mean(numbers)] * 2)
     np.testing.assert_allclose(found["std"], [np.std(numbers)] * 2, atol=1e-9)
+    for name, share in {"q01": 0.01, "q50": 0.5, "q99": 0.99}.items():
+        expected = np.quantile(np.repeat(numbers, 39), share)
+        np.testing.assert_allclose(found[name], [expected] * 2)
 
 
 def test_it_is_whole_after_each_episode(tmp_path):
