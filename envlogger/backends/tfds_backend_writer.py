@@ -35,7 +35,7 @@ from rlds.tfds.features import (
 )
 from rlds.tfds.growing import growing_dataset, new_info
 from rlds_ecosystem.columns import first_row, known_field, stack_values
-from rlds_ecosystem.fields import match_columns
+from rlds_ecosystem.fields import Field, match_columns
 from rlds_ecosystem.json_values import to_json
 from tfds_files.appending import AppendingWriter
 
@@ -113,8 +113,9 @@ class TFDSBackendWriter(BackendWriter):
       UnsupportedValueError: Likewise.
       ValueError: A feature cannot hold its values without loss, or another argument is wrong.
 
-    `record_step` raises `InvalidStepError` for a step that does not fit the features, and says
-    where; it leaves no trace.
+    Floats of Python, which have no dtype of their own, are rounded to that of their feature, and
+    lists of numbers become arrays. `record_step` raises `InvalidStepError` for a step that does not
+    fit the features, and says where; it leaves no trace.
     """
 
     stores_specs = False  # They would have no form in the dataset but that of its features.
@@ -195,7 +196,10 @@ class TFDSBackendWriter(BackendWriter):
             fields |= {"action": action, "reward": timestep.reward, "discount": timestep.discount}
             expected = self._step_fields
         try:
-            columns = {name: stack_values([value], name) for name, value in fields.items()}
+            columns = {
+                name: stack_values([_declared(value, expected.get(name))], name)
+                for name, value in fields.items()
+            }
         except TypeError as e:
             raise UnsupportedTypeError(f"{where}, {e}") from e
         except ValueError as e:
@@ -219,7 +223,8 @@ class TFDSBackendWriter(BackendWriter):
             )
         expected = _select(self._episode_fields, lambda name: name in data)
         try:
-            columns = match_columns(stack_values([dict(data)]), expected, rows=1, where=where)
+            columns = stack_values([_declared(data, expected)])
+            columns = match_columns(columns, expected, rows=1, where=where)
         except TypeError as e:
             raise UnsupportedTypeError(f"{where}, {e}") from e
         except ValueError as e:
@@ -249,7 +254,9 @@ class TFDSBackendWriter(BackendWriter):
             )
         try:
             metadata = first_row(
-                match_columns(stack_values([metadata]), expected, rows=1, where="")
+                match_columns(
+                    stack_values([_declared(metadata, expected)]), expected, rows=1, where=""
+                )
             )
             columns = to_rlds_episode(steps, **self._specs)
             columns = {name: columns[name] for name in self._features["steps"].feature}
@@ -301,3 +308,20 @@ def _specs_of(features: Any, name: str) -> Any:
         lambda info: specs.Array([size or 0 for size in info.shape], np.dtype(info.np_dtype)),
         features[name].get_tensor_info(),
     )
+
+
+def _declared(value: Any, field: Any) -> Any:
+    """Numbers of Python, and lists of them, as the arrays that a field has."""
+    if isinstance(value, Mapping):
+        fields = field if isinstance(field, Mapping) else {}
+        return {name: _declared(child, fields.get(name)) for name, child in value.items()}
+    if not isinstance(field, Field) or type(value) not in (float, list):
+        return value
+    if any(type(leaf) not in (float, int, bool) for leaf in tree.flatten(value)):
+        return value
+    numbers = np.asarray(value)
+    if {numbers.dtype.kind, field.column_dtype.kind} != {"f"}:
+        return numbers
+    with np.errstate(over="ignore"):
+        rounded = numbers.astype(field.column_dtype)
+    return rounded if (np.isfinite(rounded) == np.isfinite(numbers)).all() else numbers

@@ -123,6 +123,45 @@ def test_float64_is_rounded_if_that_is_asked_for_and_kept_with_a_warning(tmp_pat
 
 
 @pytest.mark.slow
+def test_numbers_of_python_have_the_dtype_of_their_feature(tmp_path):
+    config = DatasetConfig(
+        name="plain",
+        observation_info=tfds.features.Tensor(shape=(2,), dtype=np.float32),
+        action_info=tfds.features.Tensor(shape=(2,), dtype=np.float32),
+        reward_info=np.float32,
+        discount_info=np.float32,
+        step_metadata_info={"timestamp": np.float32},
+        episode_metadata_info={"gain": np.float32},
+    )
+
+    def steps(action=(0.1, 0.2), stamp=0.3):
+        custom = {"timestamp": stamp}
+        yield StepData(dm_env.restart([0.5, 1.7]), None, custom)
+        yield StepData(dm_env.termination(0.7, [0.5, 1.7]), list(action), custom)
+
+    with TFDSBackendWriter(tmp_path, config) as writer:
+        for number, step in enumerate(steps()):
+            writer.record_step(step, is_new_episode=number == 0)
+        writer.set_episode_metadata({"gain": 0.1})
+        for private in ("_write_and_reset_episode", "_sequential_writer"):
+            assert not hasattr(writer, private)
+    [episode] = load(tmp_path)
+    assert episode["gain"] == np.float32(0.1)
+    columns = episode["steps"]
+    assert columns["action"].tolist() == np.float32([[0.1, 0.2], [0, 0]]).tolist()
+    assert columns["reward"].tolist() == np.float32([0.7, 0]).tolist()
+    assert columns["timestamp"].tolist() == np.float32([0.3, 0.3]).tolist()
+    assert columns["observation"].tolist() == np.float32([[0.5, 1.7]] * 2).tolist()
+    defaults = {"gain": 0.1}
+    with TFDSBackendWriter(
+        tmp_path / "refused", config, episode_metadata_defaults=defaults
+    ) as writer:
+        for wrong in ({"stamp": np.float64(0.3)}, {"stamp": 1e300}, {"action": [0.1]}):
+            with pytest.raises(InvalidStepError, match="expected float32"):
+                for number, step in enumerate(steps(**wrong)):
+                    writer.record_step(step, is_new_episode=number == 0)
+
+
 def test_an_episode_that_is_cut_by_a_reset(tmp_path):
     with TFDSBackendWriter(tmp_path, CONFIG) as writer:
         writer.record_step(first(0), is_new_episode=True)
