@@ -31,7 +31,7 @@ from rlds.sources.source import (
 )
 from rlds.video import VIDEO
 from rlds_ecosystem.columns import with_placeholder
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.fields import BGR, Field
 from rlds_ecosystem.nests import Paths, conflicts, nest, root_of
 
 __all__ = [
@@ -50,10 +50,7 @@ OTHER_ATTRIBUTES = "other_attributes"
 # Where the metadata of a dataset says which fields of an episode are attributes.
 ATTRIBUTE_NAMES = "attribute_names"
 
-_COLOURS: Mapping[str, tuple[str, ...]] = {
-    "rgb": ("red", "green", "blue"),
-    "bgr": ("blue", "green", "red"),
-}
+_COLOURS: Mapping[str, tuple[str, ...]] = {"rgb": ("red", "green", "blue"), "bgr": BGR}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +134,7 @@ class Hdf5EpisodesSource(RandomAccessSource):
 
     Attributes:
       table: What the groups hold.
-      colour: The order of channels in files of images, "rgb" or "bgr", if it is known.
+      colour: The order of channels in images, "rgb" or "bgr", if it is known.
       has_instruction: Whether the steps have a `language_instruction`.
       keeps_attributes: Whether episodes have `OTHER_ATTRIBUTES`.
     """
@@ -275,8 +272,9 @@ class Hdf5EpisodesSource(RandomAccessSource):
             has_final = group.num_rows(path) == number + 1
         if not field.encoding:
             field = self.table.described(path, field)
-        elif field.shape[-1] == 3:
-            field = dataclasses.replace(field, names=_COLOURS.get(self.colour))
+        is_image = field.encoding or (len(field.shape) == 3 and field.column_dtype == np.uint8)
+        if is_image and field.shape[-1] == 3 and self.colour in _COLOURS:
+            field = dataclasses.replace(field, names=_COLOURS[self.colour])
         return Column(self.table.field_path(path), field, has_final)
 
     @override

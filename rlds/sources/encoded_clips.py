@@ -15,6 +15,7 @@ from typing_extensions import override
 import rlds
 import tfds_files
 from rlds.sources import reading
+from rlds.sources.channel_order import RED_FIRST, RgbSource, as_rgb, is_bgr
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Placement
@@ -91,6 +92,7 @@ class ClipsSource(WrappedSource):
 
     Attributes:
       cameras: See above.
+      swapped: Those whose images are blue, green, red: video is red, green, blue.
 
     Raises:
       ImportError: PyAV is not installed.
@@ -104,6 +106,7 @@ class ClipsSource(WrappedSource):
         self.cameras, self._how = cameras, video
         steps = dict(leaves_at(as_fields(source.step_fields()), None))
         self._images = {path: steps[path] for path in cameras if path in steps}
+        self.swapped = [path for path, field in self._images.items() if is_bgr(field)]
         self._gone = {*self._images, *(f"{IMAGE_FILE}/{path}" for path in self._images)}
         clips = [path for path in cameras if path not in steps]
         self._frames = FramesSource(source, clips) if clips else None
@@ -144,7 +147,11 @@ class ClipsSource(WrappedSource):
         def clip_of_camera(camera: str) -> Clip:
             if camera in self._images:
                 column, field = steps[camera], self._images[camera]
-                return self._encoded(lambda step: pixels(column[step], field), length, camera)
+
+                def frame(step: int) -> np.ndarray:
+                    return as_rgb(pixels(column[step], field), field)
+
+                return self._encoded(frame, length, camera)
             return self._of_clip(split, index, camera, length, episode.final_observation_known)
 
         if cameras:  # Encoders and decoders run without Python's lock.
@@ -234,10 +241,18 @@ class ClipsSource(WrappedSource):
 
 
 def encoded_placements(found: Sequence[Placement], episodes: Episodes) -> list[Placement]:
-    """Returns what becomes of fields, those of images that are encoded included."""
+    """Returns what becomes of fields, those of images that are encoded or exchanged included."""
     source = episodes.source
-    if not isinstance(source, ClipsSource):
-        return list(found)
+    rgb = source.source if isinstance(source, ClipsSource) else source
+    swapped = [*rgb.paths] if isinstance(rgb, RgbSource) else []
+    if isinstance(source, ClipsSource):
+        swapped += source.swapped
+        found = _of_clips(found, source)
+    paths = {f"{rlds.STEPS}/{path}" for path in swapped}
+    return [place.with_reason(RED_FIRST) if place.field in paths else place for place in found]
+
+
+def _of_clips(found: Sequence[Placement], source: ClipsSource) -> list[Placement]:
     cameras = {f"{_path(camera)}/{CLIP}": camera for camera in source.cameras}
     gone = {f"{_path(camera)}/{FIRST}" for camera in source.cameras}
     return [

@@ -84,8 +84,8 @@ class AlohaSource(Hdf5EpisodesSource):
 
     Args:
       path: The folder, or a file.
-      colour: The order of the channels in images that are files, which the files do not say and in
-        which labs differ: a note for who reads them, by `Field.names`. Nothing is exchanged.
+      colour: The order of the channels in images, which the files do not say and in which labs
+        differ: a note for who reads them, by `Field.names`. Nothing is exchanged.
       instruction: A text that becomes the field `language_instruction` of every step.
       joint_names: What the joints are called, if there are not 14 or their order is not that of
         ALOHA (left arm, left gripper, right arm, right gripper).

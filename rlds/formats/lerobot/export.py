@@ -18,6 +18,7 @@ from rlds.formats.lerobot.modality import MODALITY, modality_of
 from rlds.formats.lerobot.rlds_rows import RldsRows
 from rlds.formats.lerobot.small_files import read_info
 from rlds.formats.lerobot.source import LeRobotSource
+from rlds.sources.channel_order import with_rgb
 from rlds.sources.encoded_clips import encodable, with_clips
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, without_transitions
@@ -105,9 +106,10 @@ class LeRobotExport(Export):
         kept = None if cameras else kept_features(episodes, version)
         if kept is None:
             rate = _checked_rate(fps, episodes, version)
+            self.episodes = with_rgb(episodes, {*bare, *cameras})
             if codec is not None and cameras:
                 video = Video(codec, quality, fps=rate, gop=gop, delays=True)
-                self.episodes = with_clips(episodes, video, cameras)
+                self.episodes = with_clips(self.episodes, video, cameras)
             steps = {path for path, _ in leaves_at(self.episodes.spec[rlds.STEPS], None)}
             self._made = RldsRows(
                 self.episodes,

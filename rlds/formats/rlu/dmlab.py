@@ -18,16 +18,20 @@ which only one of them holds decides, and "sar" is taken if there is none; `alig
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 import rlds
 from rlds.formats.rlu.records import Path
 from rlds.formats.rlu.rows import ARRIVED, Alignment
 from rlds.formats.rlu.source import RECORDED_ID, RluSource
+from rlds_ecosystem.fields import BGR
+from rlds_ecosystem.nests import leaves_at, nest
 
 __all__ = ["RUNS", "RluDmlabSource"]
 
@@ -57,7 +61,7 @@ _PLACES = {
     "discounts": (rlds.DISCOUNT,),
     "episode_id": (RECORDED_ID,),
 }
-_OBSERVED = "observations_"
+_OBSERVED, _PIXELS = "observations_", f"{rlds.OBSERVATION}/pixels"
 _MAX_EXAMINED = 100
 
 
@@ -92,6 +96,13 @@ class RluDmlabSource(RluSource):
                 return "sar" if is_sar else "rsa"
         return self.alignments[0]
 
+    @override
+    def step_fields(self) -> Mapping[str, Any]:
+        leaves = dict(leaves_at(super().step_fields(), None))
+        if _PIXELS in leaves:
+            leaves[_PIXELS] = dataclasses.replace(leaves[_PIXELS], names=BGR)
+        return nest(leaves)
+
     def metadata(self) -> Mapping[str, Any]:
         """Returns what `RluSource` does, and the order of the channels."""
-        return {**super().metadata(), "channel_order": {"observation/pixels": "BGR"}}
+        return {**super().metadata(), "channel_order": {_PIXELS: "BGR"}}

@@ -22,6 +22,7 @@ from rlds.formats.zarr_buffers.source import (
     path_of,
 )
 from rlds.formats.zarr_buffers.writing import COMPRESSORS, ArrayWriter, ZarrWriter, rows_json
+from rlds.sources.channel_order import as_rgb, red_first
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.exporting import (
     PNGS,
@@ -113,7 +114,10 @@ class ZarrExport(Export):
 
     @override
     def placements(self) -> Sequence[Placement]:
-        why = {path: f"its pixels are in {self._columns[path]}, too" for path in self._copies}
+        why = {
+            path: f"its pixels are in {self._columns[path]}, too{red_first(self._steps[path])}"
+            for path in self._copies
+        }
         why |= dict.fromkeys(self.pngs, PNGS)
         names = {f"steps/{path}": name for path, name in self._columns.items()}
         return [
@@ -165,8 +169,9 @@ class ZarrExport(Export):
                 if self._is_chunks(path):
                     array.append_chunks(rows)
                 else:
-                    is_copy = path in self._copies
-                    array.append(as_values(rows, sidecar.steps[path]) if is_copy else rows)
+                    if path in self._copies:
+                        rows = as_rgb(as_values(rows, sidecar.steps[path]), sidecar.steps[path])
+                    array.append(rows)
             for path, array in values.items():
                 row = np.asarray(at(episode.metadata, path))[np.newaxis]
                 array.append(row if path.startswith(META) else np.repeat(row, last, axis=0))

@@ -1,0 +1,111 @@
+"""Images whose channels are blue, green, red, for readers that take them for red, green, blue."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+import rlds
+from rlds.sources import reading
+from rlds.sources.episodes import Episodes, as_values
+from rlds.sources.source import ALL_ROWS, RandomAccessSource, SourceEpisode, files_of
+from rlds.sources.wrapped import WrappedSource
+from rlds_ecosystem.fields import BGR, Field, as_fields
+from rlds_ecosystem.nests import leaves_at, nest
+from tfds_files.png import encode_png
+
+__all__ = ["RED_FIRST", "RgbSource", "as_rgb", "is_bgr", "red_first", "with_rgb"]
+
+RED_FIRST = "red first, which was last"
+"""What a placement says of pixels whose channels were exchanged."""
+
+
+def is_bgr(field: Any) -> bool:
+    """Whether a field has images whose channels are blue, green, red."""
+    return isinstance(field, Field) and field.names == BGR and len(field.shape) == 3
+
+
+def as_rgb(images: np.ndarray, field: Field) -> np.ndarray:
+    """Returns the pixels of a field with red first."""
+    return np.ascontiguousarray(images[..., ::-1]) if is_bgr(field) else images
+
+
+def red_first(field: Any) -> str:
+    """Returns what a placement adds about a copy of the pixels of a field; see `as_rgb`."""
+    return f", {RED_FIRST}" if is_bgr(field) else ""
+
+
+def with_rgb(episodes: Episodes, but: Collection[str] = ()) -> Episodes:
+    """Returns the same episodes, whose images have red first; see `RgbSource`.
+
+    Args:
+      episodes: The episodes.
+      but: Fields of steps that stay as they are.
+
+    Raises:
+      TypeError: There are such images, and the episodes cannot be read in any order.
+    """
+    source, steps = episodes.source, leaves_at(episodes.spec[rlds.STEPS], None)
+    paths = [path for path, field in steps if is_bgr(field) and path not in but]
+    if not paths:
+        return episodes
+    if not isinstance(source, RandomAccessSource):
+        raise TypeError(f"{files_of(source)}: episodes are read in their order; convert them first")
+    made = RgbSource(source, paths)
+    return Episodes(made, episodes.split, format=episodes.format, said=episodes.metadata)
+
+
+class RgbSource(WrappedSource):
+    """A source whose images are red, green, blue where those of another are blue, green, red.
+
+    Files of images become PNG files: a JPEG file that is encoded again has other pixels.
+
+    Args:
+      source: The source.
+      paths: The fields of steps whose channels are exchanged.
+
+    Attributes:
+      paths: See above.
+    """
+
+    shares_table = True
+
+    def __init__(self, source: RandomAccessSource, paths: Sequence[str]) -> None:
+        super().__init__(source)
+        steps = dict(leaves_at(as_fields(source.step_fields()), None))
+        self.paths = paths
+        self._fields = {path: steps[path] for path in paths}
+
+    @override
+    def step_fields(self) -> Mapping[str, Any]:
+        made = {
+            path: dataclasses.replace(field, names=None, encoding=field.encoding and "png")
+            for path, field in self._fields.items()
+        }
+        return nest({**dict(leaves_at(self.source.step_fields(), None)), **made})
+
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        episode = reading.read(self.source, split, index, fields, rows)
+        steps = dict(leaves_at(episode.steps, None))
+        for path in self._fields.keys() & steps.keys():
+            steps[path] = _red_first(steps[path], self._fields[path])
+        return dataclasses.replace(episode, steps=nest(steps))
+
+
+def _red_first(column: Any, field: Field) -> np.ndarray:
+    images = as_values(column, field)
+    if not field.encoding:
+        return as_rgb(images, field)
+    files = [encode_png(as_rgb(image, field), level=1) for image in images]
+    return np.array([*files, None], object)[:-1]

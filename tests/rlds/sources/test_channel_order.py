@@ -1,0 +1,72 @@
+"""Images whose channels are blue, green, red, against plain reversals of their last axis."""
+
+import dataclasses
+
+import h5py
+import numpy as np
+import pytest
+import raw_aloha
+from pictured_robot import PicturedRobot, psnr
+
+import rlds.sources
+from rlds.sources.episodes import Episodes
+from rlds.sources.exporting import differences, export
+from rlds.sources.video_frames import with_frames
+from rlds_ecosystem.fields import BGR
+from rlds_ecosystem.nests import at
+
+CAMERA = "observation/images/cam_low"
+SAID = "its channels are blue, green, red"
+
+
+def why(made, path):
+    (place,) = (place for place in made.placements if place.field == f"steps/{path}")
+    return place.why
+
+
+@pytest.mark.parametrize("images", ["rows", "plain"])
+def test_pictures(images, tmp_path):
+    """Those of LeRobot, and copies that are pixels, are RGB; all others say that they are not."""
+    raw_aloha.write_folder(tmp_path / "raw", images=images)
+    episodes = rlds.sources.open(tmp_path / "raw", colour="bgr")
+    assert at(episodes.spec["steps"], CAMERA).names == BGR
+    stored = at(episodes.columns(0), CAMERA)
+    made = {"lerobot": export(episodes, "lerobot", tmp_path / "lerobot", fps=50)}
+    made["webdataset"] = export(episodes, "webdataset", tmp_path / "webdataset")
+    made["robomimic"] = export(episodes, "robomimic", tmp_path / "made.hdf5")
+    made["zarr"] = export(episodes, "zarr", tmp_path / "made.zarr")
+    assert why(made["lerobot"], CAMERA) == "red first, which was last"
+    pictures = rlds.sources.open(made["lerobot"].path)
+    np.testing.assert_array_equal(at(pictures.columns(0), CAMERA), stored[..., ::-1])
+    assert at(pictures.spec["steps"], CAMERA).names is None
+    for name in ("webdataset", "robomimic", "zarr"):
+        again = rlds.sources.open(made[name].path)
+        assert list(differences(episodes[0], again[0])) == []
+        assert at(again.spec["steps"], CAMERA).names == BGR
+        assert "red first" in why(made[name], CAMERA) or SAID in why(made[name], CAMERA)
+    with h5py.File(tmp_path / "made.hdf5") as file:
+        copy = file["data/demo_0/obs/images.cam_low"][()]
+    np.testing.assert_array_equal(copy, stored[..., ::-1] if images == "rows" else stored)
+
+
+def test_video(tmp_path):
+    class Robot(PicturedRobot):
+        def step_fields(self):
+            fields = super().step_fields()
+            for name in ("camera", "wrist"):
+                field = fields["observation"][name]
+                fields["observation"][name] = dataclasses.replace(field, names=BGR)
+            return fields
+
+    episodes = Episodes(Robot((5,)))
+    for format in ("lerobot", "mcap"):
+        made = export(episodes, format, tmp_path / format, codec="h264")
+        images = with_frames(rlds.sources.open(made.path)).columns(0)["observation"]
+        for name in ("camera", "wrist"):
+            wanted = PicturedRobot((5,)).frames(name, 0)[..., ::-1]
+            assert psnr(images[name], wanted[: len(images[name])]) > 30
+            assert "red first, which was last" in why(made, f"observation/{name}")
+    kept = export(episodes, "lerobot", tmp_path / "kept", to_sidecar=["observation/wrist"])
+    (again,) = rlds.sources.open(kept.path)
+    files, stored = (it.steps["observation"]["wrist"].tolist() for it in (again, episodes[0]))
+    assert files == stored
