@@ -10,6 +10,7 @@ from export_options import NAMES
 
 import rlds.sources
 from rlds.alignment import from_sars
+from rlds.editing import Set
 from rlds.raw_files.jpeg_images import black_jpeg
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.exporting import differences, export
@@ -275,3 +276,27 @@ def test_an_episode_that_is_too_short_is_named_before_others_are_read(tmp_path, 
     with pytest.raises(ValueError, match=r"episode épisode/2: .*without a transition; .*--split"):
         export(Short(all_known=True), format, path, **OPTIONS[format])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("format", ["minari", "lerobot", "webdataset", "robomimic", "zarr", "mcap"])
+def test_discounts_that_follow_from_the_flags_are_no_data(tmp_path, format):
+    """They are data again once an edit sets them."""
+    made, kept = {}, {"observation": np.eye(3), "action": np.ones((2, 1)), "terminal": True}
+    for name, discount in {"derived": {}, "data": {"discount": np.float32([0.5, 0])}}.items():
+        (tmp_path / name).mkdir()
+        np.savez(tmp_path / name / "episode_0.npz", **kept, **discount)
+    stored = export(tmp_path / "derived", "zarr", tmp_path / "stored.zarr").path
+    rlds.edit(stored, Set("discount", 0.5), to=tmp_path / "edited")
+    options = {"fps": 10} if format == "lerobot" else {}
+    suffix = ".hdf5" if format == "robomimic" else ""
+    for path in (tmp_path / "derived", tmp_path / "data", tmp_path / "edited"):
+        written = export(path, format, tmp_path / f"made-{path.name}-v0{suffix}", **options)
+        found = {place.field: place for place in written.placements}["steps/discount"]
+        made[path.name] = found.how, found.why
+        for one, two in zip(rlds.sources.open(path), rlds.sources.open(written.path), strict=True):
+            assert not [*differences(one, two)]
+    assert made == {
+        "derived": ("sidecar", "it follows from the flags"),
+        "data": ("exact", ""),
+        "edited": ("exact", ""),
+    }
