@@ -104,6 +104,16 @@ def test_an_episode_that_goes_on_ends_with_no_last_step():
     assert timesteps[-1].last()
 
 
+def test_discounts_of_several_agents():
+    discount = {"a": np.ones(3, np.float32), "b": np.full((3, 2), 0.5)}
+    timesteps, _, _ = tool.convert_episode_to_dmenv(
+        columns(discount=discount, is_terminal=np.arange(3) == 2)
+    )
+    np.testing.assert_equal(timesteps[1].discount, {"a": 1.0, "b": np.full(2, 0.5)})
+    np.testing.assert_equal(timesteps[2].discount, {"a": np.float32(0), "b": np.zeros(2)})
+    assert timesteps[2].discount["a"].dtype == np.float32
+
+
 def test_fields_that_are_missing():
     with pytest.raises(ValueError, match=r"the steps lack \['reward', 'discount'\]"):
         tool.convert_episode_to_dmenv(columns(reward=None, discount=None))

@@ -246,6 +246,13 @@ def test_discounts_say_what_ended_where_nothing_else_does():
         steps = steps_of(is_terminal=None, discount=1.0 - at(zero))
         found = [{"steps": steps, "final_observation_known": known} for known in (True, False)]
         ends.append(collect(found).is_terminal.tolist())
+        discount = steps["discount"]
+        for several in ({"a": discount, "b": discount}, np.stack([discount, discount], 1)):
+            same = [{**episode, "steps": {**steps, "discount": several}} for episode in found]
+            assert collect(same).is_terminal.tolist() == ends[-1]
+        one_goes_on = {**steps, "discount": {"a": discount, "b": np.ones(3)}}
+        same = [{**episode, "steps": one_goes_on} for episode in found]
+        assert not collect(same).is_terminal.any()
     assert ends == [[False, False], [True, False], [False, True]]
     # An episode of nothing but its final observation has a placeholder only.
     alone = {"steps": steps_of(1, is_terminal=None, discount=np.zeros(1))}

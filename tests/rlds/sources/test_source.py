@@ -3,6 +3,7 @@ import pytest
 
 import rlds
 from rlds.sources import Origin, SourceEpisode
+from rlds.sources.source import outline_of
 
 
 @pytest.mark.parametrize(
@@ -19,6 +20,21 @@ def test_the_total_reward_has_no_placeholder(reward, known, total):
     steps = {} if reward is None else {"reward": reward}
     episode = SourceEpisode("0", steps, Origin("file", 0, 3), False, final_observation_known=known)
     assert episode.total_reward == total
+
+
+@pytest.mark.parametrize(
+    ("last", "transitions"), [((0, 0), 3), ((0, 0.5), 2), (None, 2)], ids=["ends", "cut", "nothing"]
+)
+def test_an_episode_without_flags_ends_if_all_its_discounts_are_zero(last, transitions):
+    steps = {"action": np.arange(3)}
+    flat, array = steps, steps
+    if last is not None:
+        columns = np.array([[1, 1], [0, 1], last])
+        steps = {**steps, "discount": {"a": columns[:, 0], "b": {"c": columns[:, 1]}}}
+        flat = {"action": np.arange(3), "discount/a": columns[:, 0], "discount/b/c": columns[:, 1]}
+        array = {"action": np.arange(3), "discount": columns}
+    for found in (steps, flat, array):
+        assert outline_of(found, False).num_transitions == transitions
 
 
 def test_an_episode_is_shown_in_a_line_and_in_a_table():

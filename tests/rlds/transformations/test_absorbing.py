@@ -127,3 +127,16 @@ def test_bad_input_is_an_error_at_once(
 def test_in_a_tf_function() -> None:
     columns = episode_columns(4)
     assert_equal(tf.function(add_absorbing_states)(columns), add_absorbing_states(columns))
+
+
+def test_nested_discounts() -> None:
+    is_last = [False, False, True]
+    steps = {
+        "observation": [[1.0], [2.0], [3.0]],
+        "discount": {"a": [0.5, 0.0, 0.0], "b": [[0.5], [0.25], [0.0]]},
+        "is_last": is_last,
+        "is_terminal": is_last,
+    }
+    made = as_columns(add_absorbing_states(steps, discount=0.75))["discount"]
+    assert made["a"].tolist() == [0.5, 0.75, 0.75, 0.0]
+    assert made["b"].tolist() == [[0.5], [0.75], [0.75], [0.0]]

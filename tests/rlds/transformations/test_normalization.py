@@ -115,6 +115,9 @@ def test_which_fields() -> None:
     np.testing.assert_array_equal(only["observation"]["state"], both["observation"]["state"])
     reward = as_columns(normalize(columns, statistics, fields=["reward"]))["reward"]
     assert reward[:-1].mean() == pytest.approx(0.0, abs=1e-6)
+    nested = {**columns, "reward": {"a": columns["reward"]}}
+    made = as_columns(normalize(nested, statistics_of(nested)))["reward"]["a"]
+    np.testing.assert_array_equal(made, columns["reward"])
     with pytest.raises(KeyError, match=r"no statistics of 'discount', only of \['action'"):
         normalize(columns, statistics, fields=["discount"])
 

@@ -55,6 +55,25 @@ def test_as_by_hand_in_both_layouts(
             np.testing.assert_allclose(total[i], expected[0] if expected else 0.0, rtol=1e-6)
 
 
+def test_nested_rewards_are_arrays_leaf_by_leaf() -> None:
+    reward, discount = np.random.default_rng(0).random((2, 5, 2), np.float32)
+
+    def parts(column: np.ndarray) -> dict[str, np.ndarray]:
+        return {"a": column[:, 0], "b": column[:, 1]}
+
+    for of_arrays, of_parts in ((discount, parts(discount)), (discount[:, 0], discount[:, 0])):
+        arrays = {"reward": reward, "discount": of_arrays}
+        nested = {"reward": parts(reward), "discount": of_parts}
+        for stored in (False, True):
+            options = {"gamma": 0.9, "stored_discounts": stored}
+            expected = as_columns(returns_to_go(arrays, **options))["return_to_go"]
+            for layout in (nested, tf.data.Dataset.from_tensor_slices(nested)):
+                made = as_columns(returns_to_go(layout, **options))["return_to_go"]
+                assert_equal(made, parts(expected))
+                total = episode_return(layout, **options)
+                assert [float(total[part]) for part in "ab"] == expected[0].tolist()
+
+
 def test_the_reward_of_the_last_step_is_a_placeholder() -> None:
     steps = {"reward": [1, 2, 99]}
     for layout in (steps, tf.data.Dataset.from_tensor_slices(steps)):
