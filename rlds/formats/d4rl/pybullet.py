@@ -29,6 +29,7 @@ from rlds.formats.d4rl.rows import (
     ranks_of,
     read_contents,
 )
+from rlds.sources.conventions import warn_of_convention
 from rlds.sources.source import ALL_ROWS, DERIVED_DISCOUNT, Origin, SourceEpisode
 
 __all__ = ["FIRST_REWARD", "LAST_ACTION", "D4rlPybulletSource"]
@@ -49,7 +50,8 @@ class D4rlPybulletSource(RowsSource):
 
     The steps have `terminals` as they are. Two values of the raw rows belong to no transition, and
     are fields of the episode: `first_reward`, of the first row (0 in all published files), and
-    `last_action`, of the last (zeros, but in an episode that is not complete).
+    `last_action`, of the last (zeros, but in an episode that is not complete). If the first of all
+    rewards is not 0, there is a warning: D4RL has the same arrays, in the order SARS.
 
     Args:
       path: The HDF5 file.
@@ -83,6 +85,13 @@ class D4rlPybulletSource(RowsSource):
         if not self._take_exported_ends():
             ends = np.flatnonzero(self._terminals) + 1
             self._ends = np.union1d(ends, [self._contents.num_rows])
+            if self._reader.rows(REWARDS, 0, 1).any():
+                warn_of_convention(
+                    self._path,
+                    "read as d4rl-pybullet, where a reward arrives with the observation of its "
+                    "row; but the first reward is not 0. If rewards follow the action of their "
+                    'row, as in D4RL, pass format="d4rl"',
+                )
 
     def _read_contents(self) -> Contents:
         """Returns what the file has, after checking it."""

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from raw_d4rl_pybullet import write_pybullet
 
+import rlds.sources
 from rlds.formats.d4rl.pybullet import D4rlPybulletSource
 from rlds.sources import reading
 from rlds.sources.source import SourceError
@@ -114,6 +115,16 @@ def test_files_that_are_not_as_they_should_be(tmp_path, changes, message):
                 file[name] = value
     with pytest.raises(SourceError, match=rf"a.hdf5, .*{message}|a.hdf5: {message}"):
         D4rlPybulletSource(path)
+
+
+def test_rewards_that_may_follow_the_action_of_their_row(tmp_path):
+    path = write_pybullet(tmp_path / "a.hdf5", [2])
+    with h5py.File(path, "a") as file:
+        file["rewards"][:, 0] = [1, 2, 3]
+    with pytest.warns(UserWarning, match=r'a\.hdf5: read as d4rl-pybullet.*format="d4rl"'):
+        rlds.sources.open(path)
+    (episode,) = rlds.sources.open(path, format="d4rl", boundary="flags")
+    assert episode.steps["reward"].tolist() == [1, 2, 3]
 
 
 def test_time_limit_has_to_be_positive(tmp_path):
