@@ -27,7 +27,7 @@ __all__ = [
 REWARD, DONE, TRUNCATED = "next.reward", "next.done", "next.truncated"
 
 # Names that LeRobot gives a meaning.
-_RESERVED = {*DEFAULT_COLUMNS, DONE, TRUNCATED, "task", "language_persistent", "language_events"}
+_RESERVED = {*DEFAULT_COLUMNS, "task", "language_persistent", "language_events"}
 # Where datasets have the text of the task, as far as there are habits.
 _INSTRUCTIONS = ("language_instruction", "observation/natural_language_instruction")
 _MAX_DIMS = 5
@@ -88,14 +88,17 @@ class Column:
         return {"dtype": dtype, "shape": shape or (1,), "names": names, **table}
 
 
-def columns_of(fields: Mapping[str, Field], sidecar: Collection[str] = ()) -> list[Column]:
+def columns_of(
+    fields: Mapping[str, Field], sidecar: Collection[str] = (), taken: Collection[str] = ()
+) -> list[Column]:
     """Returns the features that hold fields of a step.
 
     Args:
       fields: The fields by path, without flags.
       sidecar: Paths of fields that get none.
+      taken: Names of other features.
     """
-    names: set[str] = set()
+    names = {*taken}
     columns = []
     for path, field in fields.items():
         if path not in sidecar and not why_not(field):

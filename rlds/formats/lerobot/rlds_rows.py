@@ -46,16 +46,17 @@ from rlds.formats.lerobot.language import (
 from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, METADATA_KEY, SIDECAR, TASK
 from rlds.formats.lerobot.tables import column_array, data_schema, image_array
 from rlds.sources.encoded_clips import ClipsSource, encoded_placements, pixels
+from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, sidecar_placements
 from rlds.sources.sidecar import Sidecar, SidecarWriter
 from rlds.sources.source import SourceEpisode, is_derived
 from rlds.sources.text_tables import TASKS, table_in
 from rlds.video import CLIP, FIRST, VIDEO
-from rlds.video.container import Clip, packets_of
+from rlds.video.container import Clip, packets_of, split_clip
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.nests import leaves_at, nest, root_of
 from tfds_files.png import encode_png
 
 __all__ = ["RldsRows"]
@@ -125,20 +126,24 @@ class RldsRows:
         }
         derived = [path for path, field in fields.items() if is_derived(path, field)]
         taken = {*to_sidecar, *derived, self._task, *self._texts.values(), PERSISTENT, EVENTS}
+        self._flags = [DONE, TRUNCATED]
         if METADATA_KEY in episodes.metadata:  # What LeRobot counts is counted anew.
-            taken |= DEFAULT_COLUMNS.keys()
+            taken |= DEFAULT_COLUMNS.keys() | {p for p in fields if root_of(p) == IMAGE_FILE}
+            self._flags = []  # Where it has them, they are fields.
         tasks, without_table = _numbered_tasks(episodes, fields, taken)
-        self._columns = columns_of(fields, {*taken, *without_table})
+        self._columns = columns_of(fields, {*taken, *without_table}, self._flags)
         places = {column.path: column.name for column in self._columns}
         if is_column and self._task not in to_sidecar:
             places[self._task] = TASK
         places |= {path: f"{PERSISTENT}/{style}" for style, path in self._texts.items()}
-        names = [*places.values(), DONE, TRUNCATED]
+        names = [*places.values(), *self._flags]
         self._cameras = Cameras(of_episode, to_sidecar, names, fps)
         source = episodes.source
         encoded = source.cameras if isinstance(source, ClipsSource) else ()
         self._encoded = [f"{VIDEO}/{path}" for path in encoded]
-        self.sidecar = Sidecar.of(episodes, places, episode_places=self._cameras.fields)
+        self.sidecar = Sidecar.of(
+            episodes, places, episode_places=self._cameras.fields, clips=[*self._cameras.names]
+        )
         hints = {} if self._task else texts
         self._why = {
             path: _HINT.format(path)
@@ -151,7 +156,7 @@ class RldsRows:
         )
         features: dict[str, Any] = {column.name: column.feature() for column in self._columns}
         features |= self._cameras.features
-        features |= {DONE: _FLAG, TRUNCATED: _FLAG, **DEFAULT_COLUMNS}
+        features |= {**dict.fromkeys(self._flags, _FLAG), **DEFAULT_COLUMNS}
         features |= {PERSISTENT: FEATURE} if self._texts else {}
         self._schema = data_schema(features)
         self._settings = Settings(
@@ -171,11 +176,14 @@ class RldsRows:
         return encoded_placements(sidecar_placements(self.sidecar, self._why), self._episodes)
 
     def compared(self, episode: SourceEpisode) -> SourceEpisode:
-        """An episode whose clips are packets, where they share files."""
+        """An episode whose clips are packets, where they share files or are cut."""
         about = dict(leaves_at(episode.metadata, None))
-        for path in self._encoded:
+        num_rows = episode.num_steps - episode.final_observation_known
+        for path in self._cameras.names:
             clip = Clip(bytes(about[f"{path}/{CLIP}"]), int(about[f"{path}/{FIRST}"]))
-            about[f"{path}/{CLIP}"] = b"".join(packets_of(clip))
+            if path in self._encoded or split_clip(clip, num_rows)[1] is not None:
+                about[f"{path}/{CLIP}"] = b"".join(packets_of(clip))
+                about[f"{path}/{FIRST}"] = 0
         return dataclasses.replace(episode, metadata=nest(about))
 
     def write(self, path: Path, export: Export) -> None:
@@ -230,9 +238,10 @@ class RldsRows:
                 found = {} if column.field.is_text else of_column(values)
             if found:
                 statistics[column.name] = found
-        for name, flag in _flags(episode, num_rows).items():
-            arrays[name] = column_array(flag, self._schema.field(name).type)
-            statistics[name] = of_column(flag)
+        flags = _flags(episode, num_rows)
+        for name in self._flags:
+            arrays[name] = column_array(flags[name], self._schema.field(name).type)
+            statistics[name] = of_column(flags[name])
         if self._texts:
             texts = {style: rows[path] for style, path in self._texts.items()}
             times = (np.arange(num_rows) / self._settings.fps).astype(np.float32)

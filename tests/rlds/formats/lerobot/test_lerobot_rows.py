@@ -447,9 +447,19 @@ def test_fields_that_lerobot_has_no_place_for_do_not_change_its_columns(tmp_path
     rlds.edit(path, Add("grade", lambda episode: 3), to=tmp_path / "made")
     made = rlds.sources.open(tmp_path / "made")
     assert [int(episode.metadata["grade"]) for episode in made] == [3, 3, 3]
-    info = json.loads((tmp_path / "made/meta/info.json").read_text())
-    assert {name for name in info["features"] if name.startswith("steps.")} == {"steps.next.done"}
-    assert info["robot_type"] == "arm"
+    infos = [
+        json.loads((place / "meta/info.json").read_text()) for place in (path, tmp_path / "made")
+    ]
+    assert infos[0]["features"].keys() == infos[1]["features"].keys()
+    assert infos[1]["robot_type"] == "arm"
+    done = [
+        [
+            pq.read_table(file)["next.done"].to_pylist()
+            for file in sorted(place.glob("data/**/*.parquet"))
+        ]
+        for place in (path, tmp_path / "made")
+    ]
+    assert [*itertools.chain(*done[0])] == [*itertools.chain(*done[1])]
     assert_same_rows(rows_and_frames(path), rows_and_frames(tmp_path / "made"))
     rlds.edit(tmp_path / "made", Drop("grade"), Delete(episodes=[0]))
     assert not (tmp_path / "made/meta/rlds/rlds.tfrecord").exists()  # It fits LeRobot again.
