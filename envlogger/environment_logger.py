@@ -216,8 +216,9 @@ class EnvLogger(EnvironmentWrapper):
 
     def __getstate__(self) -> NoReturn:
         raise TypeError(
-            "an EnvLogger cannot be copied or pickled, because two recorders would write the same "
-            "files; make a new one around a copy of the environment"
+            "EnvLogger instances cannot be serialized/pickled. One cannot be copied or pickled, "
+            "because two recorders would write the same files; make a new one around a copy of the "
+            "environment"
         )
 
 

@@ -305,7 +305,7 @@ def test_the_recording_is_closed_even_if_the_environment_fails_to(tmp_path):
 def test_copies_would_write_the_same_files(tmp_path):
     with EnvLogger(Count(), data_directory=tmp_path) as env:
         for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
-            with pytest.raises(TypeError, match="cannot be copied or pickled, because two"):
+            with pytest.raises(TypeError, match="EnvLogger instances cannot be serialized/pickled"):
                 duplicate(env)
 
 
