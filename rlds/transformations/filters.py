@@ -75,7 +75,13 @@ def has_return(
     @_layouts.in_graph
     def predicate(episode: rlds_types.Episode) -> tf.Tensor:
         _check_episode("has_return", episode)
-        return _is_in_range(returns.episode_return(episode, gamma=gamma), minimum, maximum)
+        total = returns.episode_return(episode, gamma=gamma)
+        if tf.nest.is_nested(total) or total.shape.rank:
+            raise TypeError(
+                f"has_return: field 'reward' must be a number, got several in a step: {total}. "
+                "Filter by one of those that `episode_return` returns."
+            )
+        return _is_in_range(total, minimum, maximum)
 
     return predicate
 
@@ -151,7 +157,7 @@ def drop_idle_steps(
       tolerance: the largest absolute value that counts as nothing.
       min_run: how many idle steps must follow each other to be left out.
       unchanged: whether to compare with the action before instead of with zero.
-      field: the action, a tensor of numbers.
+      field: the action, a tensor of numbers or a nest of these.
       final_observation_known: whether the action of the last step is a placeholder, which
         does not count. The field of that name decides where an episode has it.
 
@@ -160,7 +166,7 @@ def drop_idle_steps(
 
     Raises:
       KeyError: if there is no such field.
-      TypeError: if the field is not a numeric tensor.
+      TypeError: if the field has anything but numeric tensors.
       ValueError: if `min_run` is not positive or `tolerance` is negative.
 
     >>> steps = drop_idle_steps({"action": [1.0, 0.0, 2.0, 0.0, 0.0, 3.0, 0.0]}, min_run=2)
@@ -175,7 +181,8 @@ def drop_idle_steps(
     _episodes.check_numeric(_episodes.spec_of_step(data, caller), field, caller)
 
     def of_section(section: _sections.Section, is_final_known: Any) -> Any:
-        is_idle = _is_idle(section.steps[field], tolerance, unchanged)
+        actions = tf.nest.flatten(section.steps[field])
+        is_idle = tf.reduce_all([_is_idle(each, tolerance, unchanged) for each in actions], 0)
         places = tf.range(section.num_steps, dtype=tf.int64)
         is_last = section.is_end & tf.equal(places, section.num_steps - 1)
         is_idle &= ~(is_last & is_final_known)

@@ -114,6 +114,13 @@ def test_idle_steps_by_hand_in_both_layouts(
         assert_equal(episode["steps"], expected)
 
 
+def test_nested_actions_are_idle_if_all_are() -> None:
+    steps = {"action": {"arm": [1.0, 0.0, 0.0, 0.0, 0.0], "hand": [[1], [0], [2], [0], [0]]}}
+    kept = drop_idle_steps(steps)["action"]
+    assert kept["arm"].numpy().tolist() == [1.0, 0.0, 0.0]
+    assert kept["hand"].numpy().tolist() == [[1], [2], [0]]
+
+
 @few_examples
 @given(
     all_columns=datasets(),
@@ -155,6 +162,11 @@ def test_random_steps_are_all_as_likely() -> None:
         (lambda d: has_length(3, 2), ValueError, "has_length: nothing is at least 3 and at most 2"),
         (lambda d: has_length(-1), ValueError, "has_length: minimum must not be negative"),
         (lambda d: has_return(1.0, 0.0), ValueError, "has_return: nothing is at least"),
+        (
+            lambda _: has_return(1.0)({"steps": {"reward": {"a": [1.0], "b": [2.0]}}}),
+            TypeError,
+            "has_return: field 'reward' must be a number, got several",
+        ),
         (lambda d: d.filter(is_successful("won")), KeyError, "is_successful: neither .*'won'"),
         (lambda d: d.filter(is_successful("instruction")), TypeError, "'instruction' must be bool"),
         (lambda d: drop_idle_steps(d, min_run=0), ValueError, "min_run must be positive, got 0"),
