@@ -13,6 +13,7 @@ import numpy as np
 
 from rlds.editing.changes import Change, Filled, Renamed, named
 from rlds.editing.edited import EditedSource, Part, Rows, fields_of, source_of
+from rlds.editing.renumbering import Renumbered, with_joined_tables
 from rlds.editing.stated import DATASET_METADATA, Policy, merged
 from rlds.editing.unifying import Unified, unify
 from rlds.sources.episodes import Episodes
@@ -63,6 +64,7 @@ class Draft:
         self.fields: Mapping[str, Any] = fields_of(episodes)
         self.aliases = episodes.source.aliases()
         self._changes: list[Change] = []
+        self._renumbered: Sequence[Renumbered | None] = ()
         self.kept, self.fixed = np.zeros(0, np.bool_), np.zeros(0, np.bool_)
         self.begin, self.end = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self.split = np.zeros(0, object)
@@ -247,10 +249,15 @@ class Draft:
             path = free_name(DATASET_METADATA, before, "{}_{}")
             after = {**before, path: Field(str, doc="The metadata of its dataset, in JSON.")}
             added = [Unified(before, after, {path: json.dumps(each)}) for each in stated.own]
+        said = [episodes.metadata for episodes in datasets.values()]
+        self.metadata, self._renumbered = with_joined_tables(
+            self.metadata, said, [*fields.values()], unified[0].fields
+        )
         prefixes = _prefixes(datasets)
         self.notes += [f"keys of {name} begin with {p!r}" for name, p in prefixes.items() if p]
-        for (name, episodes), change, more in zip(datasets.items(), unified, added):
-            changes = [*renamed[name], change, *([more] if more else [])]
+        of_each = zip(datasets.items(), unified, self._renumbered, added)
+        for (name, episodes), change, numbers, more in of_each:
+            changes = [*renamed[name], change, *filter(None, (numbers, more))]
             self.parts[name] = Part(episodes, changes, prefixes[name])
             self.notes += [f"{name}: {note}" for note in change.notes]
         self.fields = changes[-1].fields
@@ -269,8 +276,11 @@ class Draft:
         self.end = np.append(self.end, np.full(number, -1, np.int64))
         self.split = np.concatenate([self.split, *map(_splits_of, others)])
 
-    def view(self) -> EditedSource:
+    def view(self, *, copies_numbers: bool = False) -> EditedSource:
         """Returns the episodes as they become.
+
+        Args:
+          copies_numbers: See `Export.renumbers_copies`.
 
         Raises:
           ValueError: None is left.
@@ -282,6 +292,8 @@ class Draft:
             )
         found = dict.fromkeys(self.split[self.kept].tolist())
         self.notes += [f"split: no episode is in {n!r}" for n in self.names if n not in found]
+        for change in filter(None, self._renumbered):
+            change.is_copied = copies_numbers
         names = [name for name in self.names if name in found] or list(found)
         return self._view({str(n): np.flatnonzero(self.kept & (self.split == n)) for n in names})
 

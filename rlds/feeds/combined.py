@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from rlds.feeds import arrays
 from rlds.feeds.storage import Outlines, Rows, Storage, WrappedStorage, hash_of, row_shape
+from rlds.sources.text_tables import join_tables, renumbered
 from rlds_ecosystem.fields import Field
 
 __all__ = ["ExtendedStorage", "JoinedStorage"]
@@ -75,11 +76,18 @@ class _ExtendedRows(Rows):
 class JoinedStorage(Storage):
     """The steps of several tables of the same fields, one after the other.
 
+    Numbers of texts are those of one table, the texts of the first dataset before others.
+
     Args:
       tables: The tables.
 
+    Attributes:
+      metadata: The metadata of the first dataset, with the texts of all.
+      new_numbers: For each table, the new numbers of texts by the old ones, by path.
+
     Raises:
       TypeError: A field differs; says how.
+      ValueError: A dataset has numbers of texts, and not the texts.
     """
 
     def __init__(self, tables: Sequence[Any]) -> None:
@@ -94,6 +102,10 @@ class JoinedStorage(Storage):
                         f"dataset {number} has {here} at {path!r}, and dataset 0 has {there}: name "
                         "the fields that are the same (fields=[...])"
                     )
+        of_tables = {path: field.table for path, field in self.fields.items() if field.table}
+        said = [table.episodes.metadata for table in (tables if of_tables else tables[:1])]
+        self.metadata, new = join_tables(said[0], said, [of_tables for _ in said])
+        self.new_numbers = new if of_tables else [{} for _ in tables]
         self.outlines = Outlines(*map(np.concatenate, zip(*(t.outlines for t in tables))))
         self.num_files = sum(table.storage.num_files for table in tables)
         self.is_remote = any(table.storage.is_remote for table in tables)
@@ -115,7 +127,9 @@ class JoinedStorage(Storage):
         made = []
         for part in np.unique(parts).tolist():
             rows = np.flatnonzero(parts == part)
-            made.append((rows, self._tables[part].rows(numbers[rows], steps[rows], paths)))
+            found = self._tables[part].rows(numbers[rows], steps[rows], paths)
+            new = self.new_numbers[part]
+            made.append((rows, _RenumberedRows(found, new) if new else found))
         return _JoinedRows(self, made, steps)
 
     @override
@@ -154,6 +168,22 @@ class JoinedStorage(Storage):
     def bytes_of_step(self, path: str) -> float:
         sizes = [t.storage.bytes_of_step(path) * t.num_steps for t in self._tables]
         return math.fsum(sizes) / max(int(self.outlines.num_steps.sum()), 1)
+
+
+class _RenumberedRows(Rows):
+    """Rows whose numbers of texts are those of a joined table."""
+
+    def __init__(self, others: Rows, new: Mapping[str, Mapping[int, int]]) -> None:
+        self._others, self._new = others, new
+
+    @override
+    def take(self, path: str) -> np.ndarray:
+        column = self._others.take(path)
+        return renumbered(column, self._new[path]) if path in self._new else column
+
+    @override
+    def at(self, steps: np.ndarray) -> Rows:
+        return _RenumberedRows(self._others.at(steps), self._new)
 
 
 class _JoinedRows(Rows):

@@ -79,12 +79,13 @@ class RowMaker:
             if root_of(path) in OF_TRANSITIONS
         ]
         self.schema = arrow.schema([*columns.items()])
-        self._instructions = [path for path in (*episode, *steps) if is_instruction(path)]
-        texts = [path if path in episode else f"{rlds.STEPS}/{path}" for path in self._instructions]
+        texts = {p: it for p, it in (*episode.items(), *steps.items()) if is_instruction(p)}
+        self._instructions = [p for p, it in texts.items() if isinstance(it, Field) and it.is_text]
+        paths = [path if path in episode else f"{rlds.STEPS}/{path}" for path in self._instructions]
         self.columns = {
             **{path: name for name, path in self._values.items()},
             **{f"{rlds.STEPS}/{path}": name for name, path in self._numbers.items()},
-            **dict.fromkeys(texts[:1], "instruction"),
+            **dict.fromkeys(paths[:1], "instruction"),
             rlds.STEPS: "steps",
         }
         has_clips = any(root_of(path) == VIDEO for path in episode)

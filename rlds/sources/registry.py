@@ -135,7 +135,7 @@ _STATED: Mapping[str, Mapping[str, str]] = {
         "lerobot/info/features/*/dtype lerobot/info/features/*/shape "
         "lerobot/info/features/*/names* lerobot/info/features/*/info/video.* "
         "lerobot/info/features/*/info/has_audio lerobot/tasks* lerobot/schemas/* lerobot/fields/* "
-        "lerobot/left_out lerobot/files/*stats*",
+        "lerobot/left_out lerobot/files/*stats* lerobot/subtasks* lerobot/files/*subtasks.parquet*",
     },
     "maniskill": {
         "counted": "maniskill/file maniskill/attribute_names "

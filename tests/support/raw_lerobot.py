@@ -5,6 +5,7 @@ unless an argument asks for what it should not be.
 """
 
 import io
+import itertools
 import json
 import os
 import zlib
@@ -332,6 +333,53 @@ def write_modality(path: Path) -> None:
     """Writes what GR00T wants to know, with its statistics of relative actions."""
     _write_json(path / "meta/modality.json", MODALITY)
     _write_json(path / "meta/relative_stats.json", {"action": {"mean": [0.5, 1e-3, 2]}})
+
+
+def write_annotations(path: Path, texts: Any, numbers: Any = None) -> None:
+    """Adds columns of numbers of tasks, as GR00T has them, in datasets that have no task yet.
+
+    Args:
+      path: The dataset.
+      texts: For each column, the text of each episode; None stands for -1.
+      numbers: The numbers of the new tasks; those after the others by default.
+    """
+    version_3, info = path / "meta/tasks.parquet", path / "meta/info.json"
+    said = json.loads(info.read_text())
+    new = list(dict.fromkeys(text for column in texts.values() for text in column if text))
+    tasks = dict(enumerate(TASKS)) | dict(zip(numbers or itertools.count(len(TASKS)), new))
+    number_of = {None: -1} | {text: number for number, text in tasks.items()}
+    for file in sorted((path / "data").rglob("*.parquet")):
+        rows = pq.read_table(file)
+        for name, column in texts.items():
+            found = [number_of[column[index]] for index in rows["episode_index"].to_pylist()]
+            rows = rows.append_column(name, pa.array(found, pa.int64()))
+            said["features"][name] = {"dtype": "int64", "shape": [1], "names": None}
+        write_table(file, rows.replace_schema_metadata())
+    if version_3.exists():
+        write_table(version_3, pa.table({"task_index": [*tasks], "task": [*tasks.values()]}))
+    else:
+        lines = [{"task_index": number, "task": text} for number, text in tasks.items()]
+        _write_lines(path / "meta/tasks.jsonl", lines)
+        file = path / "meta/episodes_stats.jsonl"
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        for line in lines:
+            index = line["episode_index"]
+            column = {name: np.array([number_of[of[index]]] * 2) for name, of in texts.items()}
+            line["stats"] |= statistics(column)
+        _write_lines(file, lines)
+    _write_json(info, {**said, "total_tasks": len(tasks)})
+
+
+def texts_of_rows(path: Path, names: Any) -> list[list[Any]]:
+    """Returns the texts that the first row of each episode leads to, as pandas would find them."""
+    if (path / "meta/tasks.parquet").exists():
+        lines = pq.read_table(path / "meta/tasks.parquet").to_pylist()
+    else:
+        lines = [json.loads(line) for line in (path / "meta/tasks.jsonl").read_text().splitlines()]
+    tasks = {line["task_index"]: line["task"] for line in lines} | {-1: None}
+    rows = [pq.read_table(file).to_pylist() for file in sorted((path / "data").rglob("*.parquet"))]
+    firsts = [row for row in itertools.chain(*rows) if row["frame_index"] == 0]
+    return [[tasks[row[name]] for name in names] for row in firsts]
 
 
 def write_extras(path: Path, lengths: Any = LENGTHS) -> None:

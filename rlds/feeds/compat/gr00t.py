@@ -118,9 +118,10 @@ class ShardedSingleStepDataset:
             known = list(self._modality.get(group, {}))
             raise KeyError(f"{self.dataset_path}: no {group} {name!r} in its modality: {known}")
         said = self._modality[group][name]
-        default = _DEFAULTS.get(kind, f"observation.images.{key}" if kind == _VIDEO else key)
-        original = said.get(_ORIGINAL, default)
-        if original == "task_index" or (kind == _LANGUAGE and original not in self._meta.paths):
+        others = {_VIDEO: f"observation.images.{key}", _LANGUAGE: f"{_ANNOTATION}{name}"}
+        original = said.get(_ORIGINAL, _DEFAULTS.get(kind, others.get(kind)))
+        is_of_task = original not in self._meta.paths and original != others[_LANGUAGE]
+        if original == "task_index" or (kind == _LANGUAGE and is_of_task):
             return "", slice(None)
         if original not in self._meta.paths:
             there = ", ".join(self._meta.paths)
@@ -191,10 +192,22 @@ class ShardedSingleStepDataset:
             if kind in _DEFAULTS:
                 column = column.reshape(*places.shape, -1)[..., elements].astype(np.float32)
             elif kind == _LANGUAGE:
-                tasks = self._meta.tasks
-                texts = [as_text(tasks.get(row[0], row[0])) for row in column.tolist()]
-            found[kind, key] = texts if kind == _LANGUAGE else column
+                column = self._texts(path, column[:, 0].reshape(len(steps)))
+            found[kind, key] = column
         return found
+
+    def _texts(self, path: str, column: np.ndarray) -> list[str]:
+        """Texts, or those of tasks with these numbers."""
+        if self._meta.table.fields[path].is_text:
+            return [as_text(text) for text in column.tolist()]
+        tasks = self._meta.table_of_tasks
+        try:
+            return [tasks[number] for number in column.tolist()]
+        except KeyError as error:
+            raise KeyError(
+                f"{self.dataset_path}: {path}: {error} is no task: their numbers are "
+                f"{sorted(tasks)[:10]}. Correct the column, or the table of tasks"
+            ) from None
 
     def _text(self, episode: int, step: int, key: str) -> str:
         if key == _TASK:

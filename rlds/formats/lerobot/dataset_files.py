@@ -72,8 +72,7 @@ class Settings:
       tasks: The texts of tasks, as far as they are known, in order.
       data_files_size_in_mb: How large files of rows become.
       video_files_size_in_mb: How large videos become; with 0, each clip is one, byte by byte.
-      made: How large they become of features that were encoded here, by name. Their clips may have
-        a frame after those of the rows, that of the final observation: it is between episodes.
+      made: How large they become of features that were encoded here, by name.
       chunks_size: How many files (3.0), or episodes (2.1), a folder has.
       others: What else `info.json` says.
       episode_schema: The types of further columns of the table of episodes (3.0), if known.

@@ -21,6 +21,7 @@ __all__ = [
     "EVENTS",
     "FEATURE",
     "LANGUAGE",
+    "OF_SUBTASKS",
     "PERSISTENT",
     "STYLES",
     "SUBTASKS",
@@ -39,6 +40,8 @@ LANGUAGE = "language"
 STYLES = ("subtask", "plan", "memory", "motion", "task_aug")
 _OF_EVENTS = ("interjection", "vqa", "trace", "tool_calls")
 SUBTASK_INDEX, SUBTASKS = "subtask_index", "meta/subtasks.parquet"
+# The `Field.table` of numbers of subtasks.
+OF_SUBTASKS = "subtasks"
 FEATURE: Mapping[str, Any] = {"dtype": "language", "shape": [1], "names": None}
 
 # The labels of steps that become texts, see `rlds.labels.labelled`.

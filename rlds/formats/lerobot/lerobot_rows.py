@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from etils import epath
 
 import rlds
 from rlds.formats.lerobot import layout
@@ -35,6 +36,7 @@ from rlds.formats.lerobot.feature_statistics import (
 from rlds.formats.lerobot.kept_features import KeptFeatures
 from rlds.formats.lerobot.language import (
     LANGUAGE,
+    OF_SUBTASKS,
     PERSISTENT,
     STYLES,
     SUBTASK_INDEX,
@@ -45,9 +47,9 @@ from rlds.formats.lerobot.language import (
 )
 from rlds.formats.lerobot.layout import Info
 from rlds.formats.lerobot.modality import MODALITY, renamed
-from rlds.formats.lerobot.small_files import decoded_schema, task_text
+from rlds.formats.lerobot.small_files import decoded_schema, read_subtasks, task_text
 from rlds.formats.lerobot.source import EXTRA_FILES, ROW, LeRobotSource
-from rlds.formats.lerobot.tables import column_array, image_array
+from rlds.formats.lerobot.tables import column_array, image_array, tasks_table
 from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.tiff_images import encode_tiff
 from rlds.raw_files.untrusted import source_errors
@@ -58,7 +60,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import Place, RandomAccessSource, SourceEpisode, SourceError, files_of
-from rlds.sources.text_tables import TASKS
+from rlds.sources.text_tables import TASKS, table_in
 from rlds.sources.texts import as_text, as_texts
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip, cut_clip, packets_of
@@ -109,6 +111,9 @@ class LeRobotRows:
                 _check_is_below(name)
             schemas = said["schemas"]
             raw = {**said["info"], "features": kept.described(said["info"]["features"])}
+            for name in self._columns_of_tasks():
+                if kept.before.get(name) != name:  # The name does not say it.
+                    raw["features"][name] = {**raw["features"][name], layout.TABLE: TASKS}
             self._schema = kept.schema(decoded_schema(schemas["data"]), raw["features"])
             self._info = Info.from_json(raw, is_v3=schemas["episodes"] is not None)
             self._task_path = layout.task_path(self.paths)
@@ -127,7 +132,6 @@ class LeRobotRows:
                 episode_schema=schemas["episodes"] and decoded_schema(schemas["episodes"]),
                 **sizes,
             )
-        self._task_columns = self._columns_of_tasks()
         self._like: dict[str, Statistics] = {}  # Those of an episode that came with some.
         self._is_edited = episodes.has_random_access and not all(
             export.is_stored(index) for index in range(len(episodes))
@@ -135,12 +139,12 @@ class LeRobotRows:
         self._is_part = episodes.has_random_access and (
             self._is_edited or len(episodes) != raw.get("total_episodes")
         )
+        self._subtasks = table_in(episodes.metadata, OF_SUBTASKS)
+        # Otherwise the table of tasks is the same again.
         bases = [base for base in episodes.source.bases() if isinstance(base, LeRobotSource)]
-        if SUBTASK_INDEX in self.paths and any(b.subtasks != bases[0].subtasks for b in bases):
-            raise ValueError(
-                f"the datasets have other subtasks ({SUBTASKS}), and rows have their numbers: drop "
-                f"{rlds.STEPS}/{self.paths[SUBTASK_INDEX]} and {rlds.STEPS}/{LANGUAGE}"
-            )
+        is_same = [*self._tasks] == [*range(len({*self._tasks.values()}))] and not self._is_part
+        is_same &= all(base.texts == self._tasks for base in bases)
+        self._task_columns = [] if is_same else self._columns_of_tasks()
         self._version: Version = version or ("v3.0" if self._info.is_v3 else "v2.1")
         if self._version == "v2.1" and fps != int(fps):
             raise ValueError(f"fps: {fps}, but readers of version 2.1 take whole numbers only")
@@ -150,12 +154,6 @@ class LeRobotRows:
         fields = {name: self._spec.get(f"{rlds.STEPS}/{path}") for name, path in self.paths.items()}
         of_tasks = (n for n, it in fields.items() if isinstance(it, Field) and it.table == TASKS)
         return [name for name in of_tasks if name not in layout.NUMBERS]
-
-    @property
-    def _is_counted(self) -> bool:
-        """Whether the tasks are numbered from 0 on, and each text once."""
-        texts = list(self._tasks.values())
-        return [*self._tasks] == [*range(len(texts))] and len({*texts}) == len(texts)
 
     @property
     def unchecked(self) -> set[str]:
@@ -178,9 +176,8 @@ class LeRobotRows:
         places[ROW] = "meta/episodes"
         places |= {p: PERSISTENT for p in self._spec if p.startswith(f"{rlds.STEPS}/{LANGUAGE}/")}
         places |= {f"{rlds.STEPS}/{path}": PERSISTENT for path in self._kept.texts}
-        names = [*layout.NUMBERS, *((_FRAME, _TIME, PERSISTENT) if self._is_edited else ())]
-        # The same numbers, if the table of tasks is the same again.
-        names += self._task_columns if self._is_part or not self._is_counted else ()
+        names = [*layout.NUMBERS, *self._task_columns]
+        names += (_FRAME, _TIME, PERSISTENT) if self._is_edited else ()
         numbers = {f"{rlds.STEPS}/{self.paths[name]}" for name in names if name in self.paths}
         return [
             Placement(path, places[path], "renumbered", "counted anew")
@@ -217,6 +214,9 @@ class LeRobotRows:
                 text = renamed(text, self._kept.names) if name == MODALITY else text
                 data = text.encode() or base64.b64decode(content["base64"])
                 _write_file(path, name, data)
+        if self._subtasks and read_subtasks(epath.Path(path)) != self._subtasks:
+            table = tasks_table([*self._subtasks.values()], [*self._subtasks], "subtask")
+            import_extra("pyarrow.parquet").write_table(table, path / SUBTASKS)
 
     def _used_tasks(self, episodes: Episodes) -> set[str]:
         """The texts of the tasks that the steps of episodes have, as far as they can be read."""
@@ -241,6 +241,7 @@ class LeRobotRows:
         if self._version != "v3.0" or not isinstance(source, LeRobotSource):
             return False
         known = {*source.task_columns} >= {*self._task_columns}
+        known &= source.subtasks.items() <= self._subtasks.items()
         return known and source.can_be_copied(self.paths, self._schema)
 
     def _copied(self, place: Place) -> tuple[Rows, Mapping[str, Any]]:
@@ -303,6 +304,9 @@ class LeRobotRows:
         for column in self._kept.added:
             if not column.field.is_text:
                 statistics[column.name] = of_column(steps[column.path])
+        for name in {SUBTASK_INDEX, *self._task_columns} & statistics.keys():
+            numbers = steps[self.paths[name]]  # They may be others now.
+            statistics[name] = of_column_like(numbers, statistics[name])
         rows = Rows(arrays, tasks, statistics, clips, layout.others_of(said))
         numbers = {name: np.asarray(steps[self.paths[name]]) for name in self._task_columns}
         return dataclasses.replace(rows, numbers=numbers, known_tasks=self._tasks)

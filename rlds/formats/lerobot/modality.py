@@ -7,17 +7,23 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import rlds
-from rlds.formats.lerobot.layout import Feature
+from etils import epath
 
-__all__ = ["MODALITY", "modality_of", "renamed"]
+import rlds
+from rlds.formats.lerobot.columns import Column
+from rlds.formats.lerobot.language import OF_SUBTASKS, SUBTASK_INDEX
+from rlds.formats.lerobot.layout import TABLE, Feature
+from rlds.formats.lerobot.small_files import read_bytes
+from rlds.sources.text_tables import TASKS
+
+__all__ = ["MODALITY", "modality_of", "renamed", "tables_of"]
 
 MODALITY = "meta/modality.json"
 
 _ORIGINAL = "original_key"
 # The features that GR00T takes parts from, unless they name another.
 _DEFAULTS = {"state": "observation.state", "action": rlds.ACTION}
-_TEXT = "human.action.task_description"
+_ANNOTATION, _TEXT = "annotation", "human.action.task_description"
 # Words in the names of elements, and what they are part of; all else is an arm.
 _PARTS = {
     "gripper": {"gripper", "claw", "finger", "fingers", "jaw"},
@@ -50,7 +56,29 @@ def modality_of(features: Iterable[Feature]) -> dict[str, Any]:
             where = {} if name in _DEFAULTS.values() else {_ORIGINAL: name}
             for part, begin, end in _parts(feature):
                 _put(made[kind], part, {**where, "start": begin, "end": end})
-    return {**made, "annotation": {_TEXT: {_ORIGINAL: "task_index"}}}
+    return {**made, _ANNOTATION: {_TEXT: {_ORIGINAL: "task_index"}}}
+
+
+def tables_of(
+    root: epath.Path, columns: Iterable[Column], features: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str]:
+    """Returns the tables of texts whose numbers columns hold, by the names of the columns.
+
+    Args:
+      root: The folder of the dataset.
+      columns: All columns.
+      features: What `info.json` says of the features.
+    """
+    integers = [column.name for column in columns if column.field.column_dtype.kind in "iu"]
+    file = root / MODALITY
+    text = read_bytes(file).decode(errors="replace") if file.exists() else "{}"
+    try:
+        named = {_origin(_ANNOTATION, *part) for part in json.loads(text)[_ANNOTATION].items()}
+    except (ValueError, LookupError, TypeError, AttributeError):  # It names no annotations.
+        named = {name for name in integers if name.startswith(f"{_ANNOTATION}.")}
+    found = dict.fromkeys(named, TASKS) | {"task_index": TASKS, SUBTASK_INDEX: OF_SUBTASKS}
+    found |= {name: str(said[TABLE]) for name, said in features.items() if TABLE in said}
+    return {name: found[name] for name in integers if found.get(name)}
 
 
 def renamed(text: str, names: Mapping[str, str | None]) -> str:
@@ -74,12 +102,17 @@ def _renamed(
 ) -> dict[str, Any]:
     found = {}
     for key, said in parts.items():
-        default = {"video": f"observation.images.{key}", "annotation": f"annotation.{key}"}
-        old = said.get(_ORIGINAL, _DEFAULTS.get(kind, default.get(kind)))
+        old = _origin(kind, key, said)
         new = names.get(old, old)
         if new is not None:
             found[key] = said if new == old else {**said, _ORIGINAL: new}
     return found
+
+
+def _origin(kind: str, key: str, said: Mapping[str, Any]) -> Any:
+    """The feature that a part is taken from."""
+    default = {"video": f"observation.images.{key}", _ANNOTATION: f"{_ANNOTATION}.{key}"}
+    return said.get(_ORIGINAL, _DEFAULTS.get(kind, default.get(kind)))
 
 
 def _parts(feature: Feature) -> Iterator[tuple[str, int, int]]:

@@ -151,6 +151,8 @@ class RldsRows:
             if field.dtype == str and (path in fields or "/" not in path)
         }
         self._why |= {path: why_not(field) for path, field in fields.items() if path not in places}
+        kept = "frames after the rows are in the sidecar, unless others are decoded from them"
+        self._why |= {f"{path}/{CLIP}": kept for path in self._cameras.names}
         self._why |= dict.fromkeys(
             without_table, "LeRobot would have its numbers without the texts"
         )

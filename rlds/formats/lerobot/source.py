@@ -30,6 +30,7 @@ from rlds.formats.lerobot.episode_table import EpisodeRow, EpisodeTable
 from rlds.formats.lerobot.language import (
     EVENTS,
     LANGUAGE,
+    OF_SUBTASKS,
     PERSISTENT,
     SUBTASK_INDEX,
     styles_of,
@@ -76,6 +77,7 @@ from rlds.sources.source import (
     RandomAccessSource,
     SourceEpisode,
     SourceError,
+    with_discount,
 )
 from rlds.sources.text_tables import TASKS as OF_TASKS
 from rlds.sources.text_tables import unknown_numbers
@@ -150,7 +152,8 @@ class LeRobotSource(RandomAccessSource):
         latter is for data from which rows were taken out; steps then say which frame is theirs.
       terminal: Which flag of the last row says that the episode ended in a terminal state:
         `next.done` or `next.success`, unless `next.truncated` is set. If None, no episode did.
-      task_columns: Further columns of numbers of tasks, such as `task_index_high_level`.
+      task_columns: The columns of numbers of tasks beside `task_index`, such as
+        `task_index_high_level`. If None, the annotations of GR00T.
 
     Attributes:
       texts: The texts of the tasks by their numbers.
@@ -176,7 +179,7 @@ class LeRobotSource(RandomAccessSource):
         flat_cameras: bool = False,
         match: Literal["order", "timestamp"] = "order",
         terminal: Literal["done", "success"] | None = None,
-        task_columns: Sequence[str] = (),
+        task_columns: Sequence[str] | None = None,
     ) -> None:
         self._root = stores.as_path(path)
         self.video, self.quality = video, quality
@@ -184,7 +187,7 @@ class LeRobotSource(RandomAccessSource):
         # Of what is not chosen, nothing is said: conversions that were begun earlier go on.
         self._options |= {"quality": quality} if video == "jpeg" else {}
         self._options |= {"flat_cameras": True} if flat_cameras else {}
-        self._options |= {"task_columns": [*task_columns]} if task_columns else {}
+        self._options |= {} if task_columns is None else {"task_columns": [*task_columns]}
         if not (self._root / INFO).exists():
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {INFO}.")
         self._info = read_info(self._root)
@@ -227,15 +230,19 @@ class LeRobotSource(RandomAccessSource):
 
     # --- What there is.
 
-    def _tables(self, task_columns: Sequence[str]) -> dict[str, str]:
+    def _tables(self, task_columns: Sequence[str] | None) -> dict[str, str]:
         """Returns the tables of texts whose numbers columns hold, by column."""
-        features = self._info.raw["features"]
-        for name in task_columns:
+        columns, features = self._columns.values(), self._info.raw["features"]
+        found = tables_of(self._root, columns, features)
+        if task_columns is None:
+            return found
+        for name in {*task_columns, *found} - {_TASK_INDEX, SUBTASK_INDEX}:
             if name not in features or name not in self._columns:
                 known = ", ".join(self._columns)
                 raise ValueError(f"task_columns: there is no column {name!r}, only {known}")
-            features[name][TABLE] = OF_TASKS  # What is exported says it, too.
-        return tables_of(self._root, self._columns.values(), self._info.features_as_said)
+            # What is exported says it, too.
+            features[name][TABLE] = OF_TASKS if name in task_columns else ""
+        return tables_of(self._root, columns, features)
 
     def _free_styles(self) -> list[str]:
         """The styles of language, if no feature has the place of their texts."""
@@ -300,16 +307,19 @@ class LeRobotSource(RandomAccessSource):
     def metadata(self) -> Mapping[str, Any]:
         """Returns what is said of the data as a whole.
 
-        Under `lerobot`: `info`; `tasks` in the order of their table; `schemas` of Arrow, in base64;
+        Under `lerobot`: `info`; `tasks` in the order of their table, and `subtasks` if there are
+        some; `schemas` of Arrow, in base64;
         other `files` by path, as `text` or `base64`, and those that were `left_out`, as they are
         large; the path in a step of each feature in `fields`.
         """
         files, left_out = other_files(self._root)
         schemas = {"data": self._data.schema, "episodes": self._table.schema}
+        subtasks = [{SUBTASK_INDEX: n, "subtask": text} for n, text in self.subtasks.items()]
         return {
             METADATA_KEY: {
                 "info": self._info.raw,
                 "tasks": self._tasks,
+                **({OF_SUBTASKS: subtasks} if subtasks else {}),
                 "schemas": schemas,
                 "files": files,
                 "left_out": left_out,

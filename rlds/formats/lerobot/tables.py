@@ -65,20 +65,27 @@ def image_array(files: Sequence[bytes], paths: Sequence[str | None]) -> Any:
     return arrow.StructArray.from_arrays(columns, ["bytes", "path"])
 
 
-def tasks_table(tasks: Sequence[str]) -> Any:
-    """Returns the table of tasks, as pandas would write it with their texts as the index."""
+def tasks_table(
+    tasks: Sequence[str], numbers: Sequence[int] | None = None, name: str = _TASK
+) -> Any:
+    """Returns the table of tasks, as pandas would write it with their texts as the index.
+
+    Args:
+      tasks: The texts.
+      numbers: Their numbers; from 0 on if None.
+      name: The name of what they are.
+    """
     arrow = import_extra("pyarrow")
-    table = arrow.table(
-        {"task_index": arrow.array(range(len(tasks)), arrow.int64()), _TASK: list(tasks)}
-    )
+    index, numbers = f"{name}_index", range(len(tasks)) if numbers is None else numbers
+    table = arrow.table({index: arrow.array(numbers, arrow.int64()), name: list(tasks)})
     column = {"metadata": None, "numpy_type": "int64", "pandas_type": "int64"}
     text = {"metadata": None, "numpy_type": "object", "pandas_type": "unicode"}
     pandas = {
-        "index_columns": [_TASK],
+        "index_columns": [name],
         "column_indexes": [],
         "columns": [
-            {"name": "task_index", "field_name": "task_index", **column},
-            {"name": _TASK, "field_name": _TASK, **text},
+            {"name": index, "field_name": index, **column},
+            {"name": name, "field_name": name, **text},
         ],
         "creator": {"library": "pyarrow", "version": arrow.__version__},
         "pandas_version": "2.0.0",

@@ -10,6 +10,7 @@ import sys
 import hostile_sources
 import numpy as np
 import pytest
+import raw_lerobot
 from export_options import options_for
 
 import rlds
@@ -307,6 +308,12 @@ def test_values_that_are_set_are_in_the_columns_of_their_field_alone(tmp_path):
     assert parts("language_instruction", "language_instruction", "push") == ["push"]
     assert parts("language_instruction", "instruction", "push") == ["push"]
     assert parts("truncated", "truncated", True) == ["true"]
+    annotated = raw_lerobot.write_v3(tmp_path / "annotated")
+    texts = ["good", "bad", None]
+    raw_lerobot.write_annotations(annotated, {"annotation.task_description": texts})
+    rlds.edit(annotated, Set("instruction", "sort them"))  # The text, and not the numbers.
+    found = rlds.sources.open(annotated).table().arrow()["instruction"]
+    assert found.to_pylist() == ["sort them"] * 3
     # What is set is no digest: nothing is taken for a duplicate.
     export(Named(lengths=(9, 2)), "webdataset", tmp_path / "other")
     merge = Merge([tmp_path / "other"], duplicates="drop")

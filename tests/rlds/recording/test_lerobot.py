@@ -12,6 +12,8 @@ import textwrap
 import camera_arm
 import foreign_readers
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from camera_arm import Arm
 
@@ -109,6 +111,11 @@ def test_it_is_whole_after_each_episode(tmp_path):
             shutil.rmtree(path / ".rlds")
     with pytest.raises(ValueError, match="30 frames a second, not 20"):
         recorder(path, fps=20)
+    pq.write_table(
+        pa.table({"task_index": [0, 2], "task": ["a", "b"]}), path / "meta/tasks.parquet"
+    )
+    with pytest.raises(StorageError, match=r"has the numbers \[0, 2\], expected 0, 1, "):
+        recorder(path)
     (tmp_path / "other").mkdir()
     (tmp_path / "other/file").touch()
     with pytest.raises(StorageError, match="is no LeRobot dataset"):

@@ -384,6 +384,19 @@ def test_what_is_there_is_recovered(sets, tmp_path, damage):
     assert run(["validate", str(tmp_path / "mended")]) == 0
 
 
+def test_numbers_of_tasks_lead_to_the_same_texts(tmp_path):
+    path, names = raw.write_v3(tmp_path / "set"), ["task_index", "annotation.human.validity"]
+    raw.write_annotations(path, {names[1]: ["good", "bad", None]}, [9, 4])
+    texts = raw.texts_of_rows(path, names)
+    (path / "meta/episodes/chunk-000/file-000.parquet").write_bytes(b"")
+    recover(path, tmp_path / "mended")
+    assert raw.texts_of_rows(tmp_path / "mended", names) == texts
+    raw.write_tasks(path)
+    assert "annotation.human.validity: the text of task 4" in str(recover(path, tmp_path / "lost"))
+    found = raw.texts_of_rows(tmp_path / "lost", names[1:])
+    assert found == [["task 9"], ["task 4"], [None]]
+
+
 def test_in_place_and_what_it_says(sets, tmp_path, capsys):
     path = shutil.copytree(sets["v3"][0], tmp_path / "set")
     raw.write_modality(path)

@@ -84,6 +84,22 @@ def test_shards_of_any_format(directory, form):
     np.testing.assert_array_equal(again.actions["arm"], item.actions["arm"])
 
 
+def test_annotations_are_texts_of_tasks(tmp_path):
+    """GR00T takes `tasks_map[annotation]`, whichever task the `task_index` of the row is."""
+    path = raw_lerobot.write_v2(tmp_path / "raw")
+    raw_lerobot.write_annotations(path, {TEXT: ["with care", "again", None]})
+    parts = {"state": config([], 0), "action": config(["arm"], 0), "language": config([TEXT], 0)}
+    modality = {**raw_lerobot.MODALITY, "video": {"top": {"original_key": raw_lerobot.IMAGE}}}
+    dataset = dataset_of(path, "top", modality, configs=parts)
+    assert [dataset.get_datapoint(index, 0).text for index in (0, 1)] == ["with care", "again"]
+    with pytest.raises(KeyError, match=r"task_description: -1 is no task: .* \[0, 1, 2, 3\]"):
+        dataset.get_datapoint(2, 0)
+    modality["annotation"] = {"human.validity": {}}
+    parts["language"] = config(["annotation.human.validity"], 0)
+    with pytest.raises(KeyError, match=r"no feature 'annotation\.human\.validity'; there are "):
+        dataset_of(path, "top", modality, configs=parts)
+
+
 def test_statistics_and_padding(directory):
     configs = {"state": config(["arm"], -1, 0), "language": config(["task"], 0)}
     modality = {**raw_lerobot.MODALITY, "video": {"top": {"original_key": raw_lerobot.IMAGE}}}

@@ -10,6 +10,7 @@ import raw_lerobot
 import rlds.feeds
 import rlds.sources
 from rlds.feeds.compat.lerobot import LeRobotDataset, LeRobotDatasetMetadata
+from rlds.sources.texts import as_text
 
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="there is no PyTorch"
@@ -158,6 +159,30 @@ def test_several_datasets(directory):
     dataset = LeRobotDataset(paths, fps=10, split="train")
     assert len(dataset) == 36
     assert dataset[20]["action"].tolist() == dataset[2]["action"].tolist()
+
+
+@pytest.mark.parametrize("is_tfds", [False, True])
+def test_tasks_of_several_datasets(tmp_path, is_tfds):
+    """A number of a column is one text, whichever dataset the row is of."""
+    name, paths = "annotation.human.validity", [tmp_path / "a", tmp_path / "b"]
+    said = [["good", "bad", None], ["bad", "so so", "good"]]
+    for path, texts in zip(paths, said):
+        raw_lerobot.write_annotations(raw_lerobot.write_v2(path), {name: texts})
+        if is_tfds:
+            rlds.sources.export(path, "tfds", tmp_path / "tfds" / path.name)
+    paths = [tmp_path / "tfds" / path.name for path in paths] if is_tfds else paths
+    meta = LeRobotDatasetMetadata(paths, split="train")
+    begins = meta.episodes["dataset_from_index"]
+    stored = meta.table.steps().batch(begins)["annotation"]["human"]["validity"]
+    episodes = [meta.table.source_episode(number) for number in range(6)]
+    again = [each.steps["annotation"]["human"]["validity"][0] for each in episodes]
+    assert stored.tolist() == again
+    known = {**meta.tasks, -1: None}
+    texts = [known[number] for number in again]
+    assert sorted(map(str, texts[:3])) == sorted(map(str, said[0]))
+    assert sorted(map(str, texts[3:])) == sorted(map(str, said[1]))
+    tasks = meta.table.steps().batch(begins)["language_instruction"]
+    assert [meta.tasks[n] for n in meta.task_of_steps[begins]] == [*map(as_text, tasks)]
 
 
 def test_errors(directory):

@@ -14,11 +14,12 @@ import rlds
 import rlds.labels
 import rlds.sources
 from rlds.editing import Delete, Drop, Merge, Set, Trim
-from rlds.formats.lerobot.language import STYLES
+from rlds.formats.lerobot.language import STYLES, SUBTASKS
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.labels import labelled
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import export
+from rlds.sources.source import SourceError
 
 # As `lerobot-annotate` writes them; times are those of rows 0, 2 and 5.
 SAID = [
@@ -131,13 +132,23 @@ def test_numbers_of_subtasks_are_texts(tmp_path):
     for place in (path, tmp_path / "made"):
         texts = rlds.sources.open(place)[0].steps["language"]["subtask"]
         assert texts.tolist() == [["reach", "grasp"][row > 2] for row in range(len(texts))]
-    merge = Merge([subtasks(tmp_path / "other", ("grasp", "reach"))])
-    with pytest.raises(ValueError, match=r"other subtasks .* drop steps/subtask_index and steps/"):
-        rlds.edit(path, merge)
-    rlds.edit(path, merge, Drop("steps/subtask_index"), Drop("steps/language"))
+    other = subtasks(tmp_path / "other", ("lift", "reach"))
+    rlds.edit(tmp_path / "made", Merge([other]), Delete(episodes=[3]))
+    found = pq.read_table(tmp_path / "made/meta/subtasks.parquet").to_pylist()
+    assert [row["subtask"] for row in found] == ["reach", "grasp", "lift"]
+    for number, episode in enumerate(rlds.sources.open(tmp_path / "made")):
+        texts, numbers = episode.steps["language"]["subtask"], episode.steps["subtask_index"]
+        assert texts.tolist() == [found[index]["subtask"] for index in numbers]  # As LeRobot does.
+        assert texts[[0, 3]].tolist() == (["reach", "grasp"] if number < 2 else ["lift", "reach"])
+    rlds.edit(path, Merge([other]), Drop("steps/subtask_index"), Drop("steps/language"))
     assert len(rlds.sources.open(path)) == 6
-    rlds.edit(tmp_path / "made", Merge([subtasks(tmp_path / "third")]))
-    assert len(rlds.sources.open(tmp_path / "made")) == 5
+
+
+def test_numbers_of_no_subtask(tmp_path):
+    path = subtasks(tmp_path)
+    pq.write_table(pa.table({"subtask_index": [0], "subtask": ["reach"]}), path / SUBTASKS)
+    with pytest.raises(SourceError, match=r"row 3, field .*: subtask 1, which is none"):
+        rlds.sources.open(path)[0]
 
 
 def add_labels(path):

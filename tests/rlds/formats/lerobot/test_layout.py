@@ -103,6 +103,7 @@ def test_names_of_files(tmp_path):
         ({"chunks_size": 0}, "chunks_size"),
         ({"codebase_version": "v1.6"}, "codebase_version"),
         ({"codebase_version": None}, "codebase_version"),
+        ({"codebase_version": "v2.1", "data_path": "%s%n"}, "data_path"),
     ],
 )
 def test_what_info_json_must_not_say(tmp_path, change, error):
@@ -115,6 +116,7 @@ def test_what_info_json_must_not_say(tmp_path, change, error):
 
 def test_versions(tmp_path):
     info = _info(raw.write_v3(tmp_path))
+    info["data_path"] = "data/{episode_index}.parquet"
     for version, is_v3 in {"3.0": True, "v3.1": True, "v2.0": False, "v4.0": True}.items():
         assert Info.from_json({**info, "codebase_version": version}).is_v3 == is_v3
 

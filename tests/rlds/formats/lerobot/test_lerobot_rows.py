@@ -494,3 +494,77 @@ def test_lerobot_reads_what_was_edited(tmp_path, codec):
     said = json.dumps(pairs), json.dumps({raw.TOP: "observation.images.front"})
     found = foreign_readers.run("lerobot", _PAIRS, path, tmp_path / "made", *said)
     assert found == [9, 9]
+
+
+TASK, TEXT, VALID = (
+    "task_index",
+    "annotation.human.action.task_description",
+    "annotation.human.validity",
+)
+
+
+def write_annotated(path, write, word, numbers=None):
+    """A dataset of GR00T: texts of each episode are of this word, or of all, or there is none."""
+    texts = {TEXT: [f"{word} {index}" for index in range(3)], VALID: ["valid", None, "valid"]}
+    raw.write_annotations(write(path), texts, numbers)
+    return path, raw.texts_of_rows(path, [TASK, TEXT, VALID])
+
+
+@pytest.mark.parametrize("write", [raw.write_v3, raw.write_v2])
+def test_columns_of_numbers_of_tasks(tmp_path, write):
+    """Each number leads to the text that it led to before, whatever the numbers of tasks are."""
+    path, texts = write_annotated(tmp_path / "a", write, "pick")
+    other, more = write_annotated(tmp_path / "b", write, "place")
+    gaps, others = write_annotated(tmp_path / "gaps", write, "lift", [9, 7, 5, 4])
+    names = [TASK, TEXT, VALID]
+
+    rlds.edit(path, Merge([other, gaps]), to=tmp_path / "all")
+    assert raw.texts_of_rows(tmp_path / "all", names) == texts + more + others
+    rlds.edit(path, Merge([other]), Trim(begin=1), Delete(episodes=[0, 1, 2]), to=tmp_path / "cut")
+    trimmed = [[found[1:] for found in each] for each in (more, texts)]
+    assert raw.texts_of_rows(tmp_path / "cut", names[1:]) == trimmed[0]
+    made = export(path, "lerobot", tmp_path / "part", split="train[1:]")
+    assert raw.texts_of_rows(tmp_path / "part", names) == texts[1:]
+    assert {p.how for p in made.placements if "annotation" in p.field} == {"renumbered"}
+    export(gaps, "lerobot", tmp_path / "whole")
+    assert raw.texts_of_rows(tmp_path / "whole", names) == others
+    last = LeRobotSource(tmp_path / "all").read("train", 8)
+    numbers = last.steps["annotation"]["human"]["validity"]
+    assert statistics({"lerobot/row": last.metadata["lerobot"]["row"]})[f"stats/{VALID}/max"] == [
+        numbers.max()
+    ]
+
+    made = [export(each, "tfds", tmp_path / f"tfds/{each.name}").path for each in (path, other)]
+    rlds.edit(made[0], Merge(made[1:]), to=tmp_path / "merged")
+    tasks = rlds.sources.open(tmp_path / "merged").metadata["lerobot"]["tasks"]
+    assert tasks[-1]["task"].startswith("place")
+    export(tmp_path / "merged", "lerobot", tmp_path / "back")
+    found = raw.texts_of_rows(tmp_path / "back", names)
+    assert sorted(map(str, found)) == sorted(map(str, texts + more))
+    # With images as video, it is another dataset, which has the same table.
+    export(path, "lerobot", tmp_path / "video", codec="h264")
+    assert raw.texts_of_rows(tmp_path / "video", names[1:]) == trimmed[1]
+    made = export(gaps, "lerobot", tmp_path / "gap_video", codec="h264")
+    assert {p.how for p in made.placements if "annotation" in p.field} == {"sidecar"}
+
+
+def test_columns_of_numbers_that_may_be_those_of_tasks(tmp_path):
+    name, path = "task_index_high_level", raw.write_v3(tmp_path / "raw")
+    raw.write_annotations(path, {name: ["tidy up", "lay the table", None], TEXT: ["a", "b", "c"]})
+    with pytest.raises(ValueError, match="task_columns: there is no column 'other', only action"):
+        LeRobotSource(path, task_columns=["other"])
+    columns = {"task_columns": [name, TEXT]}
+    rename = Rename("steps/annotation/human/action/task_description", "said")
+    rlds.edit(path, Delete(episodes=[0]), rename, to=tmp_path / "made", options=columns)
+    found = raw.texts_of_rows(tmp_path / "made", [name, "said"])
+    assert found == [["lay the table", "b"], [None, "c"]]
+    assert LeRobotSource(tmp_path / "made").task_columns == [name, "said"]
+    raw.write_tasks(path)  # Now the numbers have no texts.
+    [fault] = [f for f in LeRobotSource(path).faults("train") if f.field == TEXT]
+    assert fault.what == "4, which is no task of the dataset"
+    with pytest.raises(ValueError, match=rf"episode 0, {TEXT}: 5 has no text .* task_columns=\[\]"):
+        rlds.edit(path, Delete(episodes=[0]))
+    rlds.edit(path, Delete(episodes=[0]), options={"task_columns": []})
+    annotations = rlds.sources.open(path)[0].steps["annotation"]["human"]["action"]
+    assert {*annotations["task_description"].tolist()} == {5}
+    assert not LeRobotSource(path).task_columns

@@ -1,0 +1,123 @@
+"""Tables of texts, such as the tasks of LeRobot, and the columns that hold their numbers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+__all__ = ["TASKS", "TextTable", "join_tables", "renumbered", "table_in", "unknown_numbers"]
+
+TASKS = "tasks"
+"""The `Field.table` of numbers of tasks."""
+
+TextTable: TypeAlias = Mapping[int, str]
+"""Texts by their numbers."""
+
+# The end of the name of the number in a row.
+_INDEX = "_index"
+
+
+def table_in(metadata: Mapping[str, Any], name: str) -> TextTable:
+    """Returns a table of texts; an empty one if the metadata has none.
+
+    Args:
+      metadata: The metadata of a dataset. A format has a table under its own name, as a list of
+        rows, each with a number and a text.
+      name: The name of the table, see `Field.table`.
+
+    >>> rows = [{"task_index": 0, "task": "pick"}, {"task_index": 3, "task": "place"}]
+    >>> table_in({"lerobot": {"tasks": rows}}, "tasks")
+    {0: 'pick', 3: 'place'}
+    """
+    return {n: text for row in _rows_in(metadata, name)[1] for _, n, text in _entries(row)}
+
+
+def join_tables(
+    metadata: Mapping[str, Any],
+    datasets: Sequence[Mapping[str, Any]],
+    columns: Sequence[Mapping[str, str]],
+) -> tuple[dict[str, Any], list[dict[str, Mapping[int, int]]]]:
+    """Returns metadata with the texts of the tables of several datasets, after those that it has.
+
+    Args:
+      metadata: The metadata of what the datasets become. Tables that it does not have are left.
+      datasets: The metadata of each dataset.
+      columns: The tables whose numbers the columns of each hold, by column.
+
+    Returns:
+      The metadata, and for each dataset the new numbers by the old ones, for each column that
+      changes.
+
+    Raises:
+      ValueError: A dataset has numbers of a table, and not the table.
+    """
+    joined, new = dict(metadata), [dict[str, Mapping[int, int]]() for _ in datasets]
+    for table in dict.fromkeys(name for found in columns for name in found.values()):
+        place, rows = _rows_in(joined, table)
+        known, rows = table_in(joined, table), [*rows]
+        first = {text: number for number, text in reversed(known.items())}
+        free = itertools.count(max(known, default=-1) + 1)
+        is_known = any(table_in(said, table) for said in datasets)
+        for number, said in enumerate(datasets if is_known else ()):
+            numbers: dict[int, int] = {}
+            for row in _rows_in(said, table)[1]:
+                for key, old, text in _entries(row):
+                    if text not in first:
+                        first[text] = next(free)
+                        rows.append({**row, key: first[text]})
+                    numbers[old] = old if known.get(old) == text else first[text]
+            paths = [path for path, name in columns[number].items() if name == table]
+            if paths and not numbers:
+                raise ValueError(
+                    f"dataset {number}: {', '.join(paths)}: numbers of {table}, of which there is "
+                    "no table: leave them out"
+                )
+            if any(old != found for old, found in numbers.items()):
+                new[number] |= dict.fromkeys(paths, numbers)
+        joined |= {place: {**joined[place], table: rows}} if place else {}
+    return joined, new
+
+
+def _rows_in(metadata: Mapping[str, Any], name: str) -> tuple[str, Sequence[Mapping[str, Any]]]:
+    """The rows of a table, and which format has them."""
+    for place, said in metadata.items():
+        rows = said.get(name) if isinstance(said, Mapping) else None
+        if isinstance(rows, Sequence) and rows and all(isinstance(row, Mapping) for row in rows):
+            return place, rows
+    return "", ()
+
+
+def _entries(row: Mapping[str, Any]) -> list[tuple[str, int, str]]:
+    """The number in a row with its name, and the text; nothing if it has none."""
+    numbers = [(key, it) for key, it in row.items() if key.endswith(_INDEX) and type(it) is int]
+    texts = [it for it in row.values() if isinstance(it, str)]
+    return [(*number, text) for number, text in zip(numbers[:1], texts)]
+
+
+def unknown_numbers(numbers: np.ndarray, known: Mapping[int, Any]) -> list[int]:
+    """Returns the numbers that are in no table. A negative one says that there is no text."""
+    return [n for n in np.unique(numbers).tolist() if n >= 0 and n not in known]
+
+
+def renumbered(numbers: np.ndarray, new: Mapping[int, int]) -> np.ndarray:
+    """Returns the numbers that the same texts have in another table.
+
+    Args:
+      numbers: The numbers. Negative ones, which say that there is no text, stay.
+      new: The new numbers by the old ones.
+
+    Raises:
+      ValueError: A number is in no table.
+
+    >>> renumbered(np.array([4, -1, 0]), {0: 1, 4: 0}).tolist()
+    [0, -1, 1]
+    """
+    if unknown := unknown_numbers(numbers, new):
+        raise ValueError(f"{unknown[0]} has no text in the table: correct it, or drop the field")
+    found, which = np.unique(numbers, return_inverse=True)
+    changed = np.array([new.get(number, number) for number in found.tolist()], numbers.dtype)
+    return changed[which].reshape(numbers.shape)
+
