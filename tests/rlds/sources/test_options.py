@@ -102,6 +102,7 @@ def test_options_go_before_those_of_the_config(tmp_path):
         "boundary": ["length"],
         "length": 3,
         "jump": None,
+        "time_limit": None,
         "dataset": "walker2d-medium-v2",
         "follow_links": False,
     }
