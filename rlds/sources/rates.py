@@ -3,40 +3,50 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-__all__ = ["rate_in"]
+__all__ = ["rate_in", "rates_in"]
 
 _NAMES = (
     *("fps", "control_frequency", "control_freq", "control_hz", "control_rate"),
-    "frequency_hz",
+    *("frequency_hz", "control_frequency_hz"),
 )
-_DEEPEST = 3
+_DEEPEST = 5
 
 
-def rate_in(metadata: Any, depth: int = 0) -> float | None:
+def rate_in(metadata: Any) -> float | None:
     """Returns the number of steps in a second that metadata speaks of, if it does.
 
     Args:
       metadata: A dict, or one as JSON.
-      depth: How many dicts it is in.
 
     >>> rate_in({"lerobot": {"fps": 10}}), rate_in('{"control_freq": 20}'), rate_in({})
     (10.0, 20.0, None)
+    """
+    return next(rates_in(metadata), None)
+
+
+def rates_in(metadata: Any, depth: int = 0) -> Iterator[float]:
+    """Yields all numbers of steps in a second that metadata speaks of, the outer ones first.
+
+    Args:
+      metadata: A dict, or one as JSON.
+      depth: How many dicts it is in.
     """
     if isinstance(metadata, str | bytes) and metadata[:1] in ("{", b"{"):
         try:
             metadata = json.loads(metadata)
         except (ValueError, RecursionError):
-            return None
+            return
     if not isinstance(metadata, Mapping) or depth > _DEEPEST:
-        return None
+        return
     for name in _NAMES:
         value = metadata.get(name)
-        if isinstance(value, int | float | np.number) and 0 < value < 1e6:
-            return float(value)
-    found = (rate_in(value, depth + 1) for value in metadata.values())
-    return next((rate for rate in found if rate is not None), None)
+        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        if is_number and 0 < value < 1e6:
+            yield float(value)
+    for value in metadata.values():
+        yield from rates_in(value, depth + 1)

@@ -222,7 +222,7 @@ class AgiBotSource(Hdf5EpisodesSource):
 
     @override
     def metadata(self) -> Mapping[str, Any]:
-        return {METADATA_KEY: {"rate": _RATE, "cameras": self._cameras}}
+        return {METADATA_KEY: {"control_frequency_hz": _RATE, "cameras": self._cameras}}
 
     @override
     def options(self) -> Mapping[str, Any]:

@@ -176,7 +176,7 @@ class DroidSource(Hdf5EpisodesSource):
     @override
     def metadata(self) -> Mapping[str, Any]:
         cameras = [camera.rpartition("/")[2] for camera in self._cameras]
-        return {METADATA_KEY: {"rate": _RATE, "cameras": cameras}}
+        return {METADATA_KEY: {"control_frequency_hz": _RATE, "cameras": cameras}}
 
     @override
     def options(self) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -22,6 +22,7 @@ from rlds.sources.channel_order import with_rgb
 from rlds.sources.encoded_clips import encodable, with_clips
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, without_transitions
+from rlds.sources.rates import rates_in
 from rlds.sources.restored import RestoredSource
 from rlds.sources.source import Outline, Place, SourceEpisode
 from rlds.video import VIDEO
@@ -29,9 +30,6 @@ from rlds_ecosystem.nests import leaves_at
 from rlds_ecosystem.video_codec import Video
 
 __all__ = ["LeRobotExport"]
-
-# What the rate of steps is called in the metadata of others.
-_RATES = ("fps", "control_freq", "control_frequency", "control_hz")
 
 
 class LeRobotExport(Export):
@@ -166,10 +164,10 @@ class LeRobotExport(Export):
 
 def _checked_rate(fps: float | None, episodes: Episodes, version: str | None) -> float:
     if fps is None:
-        known = {*_rates_in(episodes.metadata)}
+        known = {*rates_in(episodes.metadata)}
         for base in episodes.source.bases() if not known else ():
             if isinstance(base, RestoredSource):  # What an export was told.
-                known |= {*_rates_in(base.source.metadata())}
+                known |= {*rates_in(base.source.metadata())}
         if len(known) != 1:
             found = f"says several ({sorted(known)})" if known else "does not say it"
             raise ValueError(
@@ -189,12 +187,3 @@ def _robot_in(metadata: Mapping[str, Any]) -> str | None:
     known = [metadata, metadata.get(METADATA_KEY, {}).get("info", {})]
     found = (said["robot_type"] for said in known if isinstance(said.get("robot_type"), str))
     return next(found, None)
-
-
-def _rates_in(metadata: Any, depth: int = 0) -> Iterator[float]:
-    if isinstance(metadata, Mapping) and depth < 5:
-        for name, value in metadata.items():
-            if name in _RATES and type(value) in (int, float):
-                yield float(value)
-            else:
-                yield from _rates_in(value, depth + 1)

@@ -53,7 +53,7 @@ def test_all_else_is_there(folder):
     path, written = folder
     episodes = rlds.sources.open(path)
     assert episodes.format == "agibot"
-    assert episodes.metadata["agibot"]["rate"] == 30
+    assert episodes.metadata["agibot"]["control_frequency_hz"] == 30
     keys = [episodes[index].key for index in range(3)]
     assert keys == ["327/9", "327/10", "1000/2"]
     for index, ((task, number), raw) in enumerate(list(written.items())[:3]):

@@ -29,7 +29,9 @@ def test_all_arrays_are_there(folder):
     path, arrays = folder
     episodes = rlds.sources.open(path)
     assert episodes.format == "droid"
-    assert episodes.metadata == {"droid": {"rate": 15, "cameras": ["wrist", "ext1"]}}
+    assert episodes.metadata == {
+        "droid": {"control_frequency_hz": 15, "cameras": ["wrist", "ext1"]}
+    }
     for index, number in enumerate(ORDER):
         episode = episodes[index]
         found = dict(leaves_at(episode.steps, None))
