@@ -31,7 +31,9 @@ from rlds_ecosystem.stores import as_path, is_local, open_binary, version_of
 
 __all__ = ["Hdf5File", "is_array"]
 
-_ELSEWHERE = "so that it can be any file of this machine; follow_links=True allows it"
+_ELSEWHERE = (
+    "so that it can be any file; follow_links=True allows it, if the format has it"
+)
 # Groups may be links to each other: what is below one has no end then.
 _MAX_DEPTH = 32
 # No object of a file takes less, with the link to it.
@@ -243,6 +245,8 @@ class Hdf5File:
                 link_type = group.links.get_info(name).type
             except (KeyError, RuntimeError) as error:
                 raise self.error("missing", path) from error
+        if link_type == h5py.h5l.TYPE_SOFT and not self.follow_links:
+            return self._linked_array(group, name, path)
         if link_type != h5py.h5l.TYPE_HARD and not self.follow_links:
             raise self.error(f"a link to another place, {_ELSEWHERE}", path)
         try:
@@ -253,6 +257,22 @@ class Hdf5File:
             raise self.error("a type, expected a group or an array", path)
         if self.follow_links:
             self._note_other_files(found)
+        return found
+
+    def _linked_array(self, group: Any, name: bytes, path: str) -> Any:
+        """Returns the array of this file that a soft link leads to; by no other links."""
+        h5py = import_extra("h5py")
+        place = group.links.get_val(name)
+        found = h5py.h5i.get_file_id(group) if place.startswith(b"/") else group
+        found = h5py.h5g.open(found, b"/" if place.startswith(b"/") else b".")
+        for part in filter(None, place.split(b"/")):
+            if not isinstance(found, h5py.h5g.GroupID) or not found.links.exists(part):
+                raise self.error("a link to what is not there", path)
+            if found.links.get_info(part).type != h5py.h5l.TYPE_HARD:
+                raise self.error(f"a link to a link, {_ELSEWHERE}", path)
+            found = self.open(found, part, path, link_type=h5py.h5l.TYPE_HARD)
+        if not is_array(found):
+            raise self.error("a link to a group, which may have no end", path)
         return found
 
     def check_values(self, array: Any, path: str) -> tuple[tuple[int, ...] | None, int | None]:

@@ -162,9 +162,13 @@ def _why_unknown(path: epath.Path, known: Iterable[str]) -> str:
             "a dataset of TFDS that is not complete: dataset_info.json, which is written last, is "
             "missing. If its writer was killed, write it again"
         )
+    if (path / "zarr.json").exists():
+        return "a store of Zarr 3, but only Zarr 2 is read: write it with zarr_format=2"
     seen, near = _seen_in(path)
     near = [name for name in near if name in known]
     nearest = f" The nearest are: {', '.join(near)}." if near else ""
+    if "'joint_action'" in seen:
+        nearest = " It may be a raw file of RoboTwin: its process_data makes files of ALOHA of it."
     return (
         f"of no known format{seen}.{nearest} To open it as one, or to learn what is wrong with it, "
         "pass format=... (--format on the command line); `rlds list --formats` has all"

@@ -6,6 +6,7 @@ import io
 import itertools
 import os
 import re
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -158,10 +159,18 @@ class WebdatasetSource(RandomAccessSource):
         for rows in self._episodes:
             try:
                 self._steps, self._episode = _fields_of(self._read_raw(rows))
-                return
+                break
             except SourceError as error:
                 damage = damage or error
-        raise damage or SourceError("there is no sample", file=self._shards[0].path)
+        else:
+            raise damage or SourceError("there is no sample", file=self._shards[0].path)
+        odd = [path for path in (*self._steps, *self._episode) if path[:1].isdecimal()]
+        if odd and self._group == "number":
+            warnings.warn(
+                f"{self._shards[0].path}: a field is called {odd[0]!r}. As in webdataset, a key "
+                "ends at the first dot of a name: write keys without dots",
+                stacklevel=2,
+            )
 
     @override
     def step_fields(self) -> Mapping[str, Any]:

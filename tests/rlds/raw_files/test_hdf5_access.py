@@ -104,6 +104,18 @@ def test_no_other_file_is_read(tmp_path, secret, way_out, name):
         read_file(tmp_path / "a.hdf5")
 
 
+@pytest.mark.parametrize("target", ["/infos/rewards", "rewards"])
+def test_a_soft_link_to_an_array_of_the_file(tmp_path, target):
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file["infos/rewards"] = np.arange(3)
+        file["infos/again"] = h5py.SoftLink(target)
+    assert read_file(tmp_path / "a.hdf5")["infos/again"].tolist() == [0, 1, 2]
+    with h5py.File(tmp_path / "a.hdf5", "a") as file:
+        file["infos/group"] = h5py.SoftLink("/infos")
+    with pytest.raises(SourceError, match="field 'infos/group': a link to a group"):
+        read_file(tmp_path / "a.hdf5")
+
+
 def test_what_is_elsewhere_if_it_is_asked_for(tmp_path, secret):
     path = raw_d4rl.write(tmp_path / "a.hdf5", raw_d4rl.without(arrays(), "rewards"))
     with h5py.File(path, "a") as file:

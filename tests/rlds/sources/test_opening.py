@@ -231,6 +231,14 @@ def test_what_cannot_be_opened(tmp_path):
         open_episodes(tmp_path / "mine.h5")
     seen = "of no known format: an HDF5 file with 'grips', 'poses'. The nearest are: maniskill, "
     assert seen in str(caught.value)
+    with h5py.File(tmp_path / "episode0.hdf5", "w") as file:
+        file["joint_action"] = file["observation"] = 1
+    with pytest.raises(SourceError, match="a raw file of RoboTwin: its process_data makes"):
+        open_episodes(tmp_path / "episode0.hdf5")
+    (tmp_path / "third").mkdir()
+    (tmp_path / "third" / "zarr.json").write_text('{"zarr_format": 3, "node_type": "group"}')
+    with pytest.raises(SourceError, match=r"a store of Zarr 3, .* write it with zarr_format=2"):
+        open_episodes(tmp_path / "third")
     with pytest.raises(ValueError, match="there is no format 'hdf5'; there are: envlogger, tfds"):
         open_episodes(tmp_path, format="hdf5")
     with pytest.raises(ValueError, match="there is no format 'lerobt'; did you mean 'lerobot'"):

@@ -28,6 +28,18 @@ def samples(path):
             yield from tariterators.group_by_keys(members)
 
 
+def test_keys_end_at_the_first_dot(tmp_path):
+    """As webdataset has it; if it makes fields of numbers of steps, a warning says so."""
+    members = [
+        (f"traj_v1.2_{number:03}.action.npy", raw_webdataset.npy(np.zeros(2))) for number in (0, 1)
+    ]
+    raw_webdataset.write(tmp_path / "a.tar", members)
+    (sample,) = samples(tmp_path)
+    assert sample.keys() >= {"2_000.action.npy", "2_001.action.npy"}
+    with pytest.warns(UserWarning, match="called '2_000.*a key ends at the first dot of a name"):
+        rlds.sources.open(tmp_path, format="webdataset", group="number")
+
+
 def test_samples_that_are_episodes(tmp_path):
     path = raw_webdataset.write_episodes(tmp_path)
     episodes = rlds.sources.open(path)
