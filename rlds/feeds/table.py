@@ -606,7 +606,8 @@ class Table:
 
         Raises:
           KeyError: There is no `observation`, or neither `is_terminal` nor `discount`.
-          ValueError: `n` is not positive, or `gamma` not in [0, 1].
+          TypeError: A reward or a discount is not numeric.
+          ValueError: `n` is not positive, `gamma` not in [0, 1], or no discount fits a reward.
         """
         if not any(root_of(path) == rlds.OBSERVATION for path in self.fields):
             raise KeyError(f"no field {rlds.OBSERVATION!r}; there are {', '.join(self.fields)}")
