@@ -334,8 +334,14 @@ def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NONE
         if any(is_in(field, place) for field in fields for place in _places_of(path)):
             return path
     known = dict.fromkeys(map(camera_path, fields))
-    others = [alias for alias, path in aliases.items() if path in known]
-    raise ValueError(f"there is no field {name!r}; {what_there_is(name, [*known, *others])}")
+    others = [
+        alias + field.removeprefix(path)
+        for alias, path in aliases.items()
+        for field in known
+        if is_in(field, path) and path != rlds.STEPS
+    ]
+    known |= dict.fromkeys(others)
+    raise ValueError(f"there is no field {name!r}; {what_there_is(name, known)}")
 
 
 def named(name: str, aliases: Mapping[str, str]) -> str:
@@ -344,8 +350,10 @@ def named(name: str, aliases: Mapping[str, str]) -> str:
     >>> named("observation.grip", {"observation.state": "steps/observation/state"})
     'steps/observation/grip'
     """
-    if aliases.get(name, rlds.STEPS) != rlds.STEPS:
-        return aliases[name]
+    known = [alias for alias, path in aliases.items() if is_in(name, alias) and path != rlds.STEPS]
+    if known:
+        alias = max(known, key=len)
+        return aliases[alias] + name.removeprefix(alias)
     is_dotted = "." in name and "/" not in name and any("." in alias for alias in aliases)
     return STEPS + name.replace(".", "/") if is_dotted else name
 

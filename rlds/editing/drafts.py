@@ -238,8 +238,8 @@ class Draft:
         for name, episodes in datasets.items():
             fields[name] = fields_of(episodes)
             for old, new in names.items() if name != first else ():
-                known = source_of(episodes).aliases()
-                renamed[name].append(Renamed(fields[name], old, new, known))
+                aliases = source_of(episodes).aliases()
+                renamed[name].append(Renamed(fields[name], old, new, aliases))
                 fields[name] = renamed[name][-1].fields
         fills = {named(name, self.aliases): value for name, value in fills.items()}
         unified = unify(fields, fills, drops_missing=drops_missing, policy=metadata)

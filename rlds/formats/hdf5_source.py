@@ -93,6 +93,12 @@ class Hdf5Table:
     terminal: str = ""
     channels: Mapping[str, Channels] = dataclasses.field(default_factory=dict)
 
+    @property
+    def aliases(self) -> dict[str, str]:
+        """The paths of fields of steps, by the other names of arrays and groups."""
+        steps = self.steps.items()
+        return {root: f"{rlds.STEPS}/{path}" for root, path in steps if path != root}
+
     def field_path(self, path: str) -> str:
         """Returns the path of the field of the steps that an array becomes."""
         root = root_of(path)
@@ -282,6 +288,10 @@ class Hdf5EpisodesSource(RandomAccessSource):
         columns = {column.path: column.field for column in self._columns.values()}
         instruction = {INSTRUCTION: Field(str)} if self.has_instruction else {}
         return nest({**columns, rlds.DISCOUNT: DERIVED_DISCOUNT, **instruction})
+
+    @override
+    def aliases(self) -> Mapping[str, str]:
+        return self.table.aliases
 
     @override
     def episode_fields(self) -> Mapping[str, Any]:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import rlds
 from rlds.sources import label_rows, queries
 from rlds.sources.beside import cached, facts_of, folder_of, root_of
 from rlds.sources.episode_rows import RowMaker
@@ -32,6 +33,7 @@ from rlds.sources.source import RandomAccessSource, Source
 from rlds.sources.wrapped import WrappedSource
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.errors import StorageError
+from rlds_ecosystem.nests import is_in
 from rlds_ecosystem.processes import default_jobs
 from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.replacing import FOLDER
@@ -199,9 +201,11 @@ def _columns_of_aliases(source: Source) -> dict[str, str]:
     maker = RowMaker(source)
     taken = {name.lower() for name in (*maker.schema.names, label_rows.COLUMN, queries.NUMBER)}
     found: dict[str, str] = {}
-    for name, path in aliases.items():
-        if path in maker.columns and name.lower() not in taken:
-            found[name] = maker.columns[path]
+    for (alias, path), (field, column) in itertools.product(aliases.items(), maker.columns.items()):
+        name = alias + field.removeprefix(path)
+        is_named = field == path or (path != rlds.STEPS and is_in(field, path))
+        if is_named and name.lower() not in taken:
+            found[name] = column
             taken.add(name.lower())
     return found
 

@@ -105,8 +105,8 @@ class RestoredSource(RandomAccessSource):
         now = {f"{rlds.STEPS}/{place}": f"{rlds.STEPS}/{p}" for p, place in said.places.items()}
         now |= {place: path for path, place in said.episode_places.items()}
         now = {camera_path(place): camera_path(path) for place, path in now.items()}
-        known = {name: now.get(path) for name, path in self.source.aliases().items()}
-        return {name: path for name, path in known.items() if path is not None}
+        known = self.source.aliases().items()
+        return {name: now.get(path, path) for name, path in known if path != rlds.STEPS}
 
     def inputs(self) -> Sequence[Any]:
         """The files of the source, and those that were kept beside them."""

@@ -349,8 +349,8 @@ class Source(abc.ABC):
     def aliases(self) -> Mapping[str, str]:
         """Returns the paths of fields by the names that the format has for them.
 
-        Edits and conditions know fields by both. A path is one in `Episodes.spec`; `steps` stands
-        for the number of steps.
+        Edits and conditions know fields by both. A path is one in `Episodes.spec`, of a field or of
+        all below it; `steps` stands for the number of steps.
         """
         return {}
 

@@ -202,6 +202,10 @@ class RobomimicSource(RandomAccessSource):
         return read_hdf5_sidecar(self._files[0].hdf5) if self._is_exported else None
 
     @override
+    def aliases(self) -> Mapping[str, str]:
+        return TABLE.aliases
+
+    @override
     def inputs(self) -> Sequence[epath.Path]:
         return [path for file in self._files for path in file.hdf5.inputs()]
 

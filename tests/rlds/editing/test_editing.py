@@ -576,6 +576,27 @@ def test_names_of_lerobot(tmp_path):
     assert features(Set("task", "sort"), Set("observation.state", [1, 2, 3]), chosen) == before
 
 
+def test_names_of_hdf5(tmp_path):
+    """Arrays and groups are known by the names that they have in the file."""
+    hostile_sources.FORMATS["robomimic_all"].write(tmp_path)
+    (path,) = tmp_path.glob("*.hdf5")
+    before = rlds.sources.open(path, "all")
+    chosen = np.flatnonzero([np.max(episode["action"]) > 0.5 for episode in before])
+    edit = editing.prepare_edit(
+        path,
+        [
+            Rename("obs/robot0_eef_pos", "obs/hand"),
+            Drop("obs/object"),
+            Keep(where='actions.max > 0.5 and "obs/robot0_eef_pos".max < 99'),
+        ],
+    )
+    assert sum(edit.num_episodes.values()) == len(chosen)
+    known = {*before.spec["steps"]["observation"]} - {"robot0_eef_pos", "object"} | {"hand"}
+    assert known == {*edit.view.step_fields()["observation"]}
+    with pytest.raises(ValueError, match="no field 'obs/objet'; did you mean 'obs/object'"):
+        editing.prepare_edit(path, [Drop("obs/objet")])
+
+
 def test_a_condition_says_if_it_chooses_others_than_before(robot, tmp_path):
     rlds.edit(robot, Delete(where="steps > 5"), to=tmp_path / "made")
     recipe = editing.lineage_of(tmp_path / "made")
