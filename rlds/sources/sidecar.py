@@ -29,6 +29,8 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.source import FACTS, Origin, Outline, SourceEpisode, require_files
 from rlds.sources.stored_features import as_features
 from rlds.sources.texts import as_texts
+from rlds.video import CLIP, FIRST
+from rlds.video.container import Clip, split_clip, whole_clip
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import stack_values, step_flags
 from rlds_ecosystem.fields import DepthCodes, Field, match_columns
@@ -77,6 +79,8 @@ class Sidecar:
         one, and drops what others of `places` have in its row, even if there is more after it. It
         is in the sidecar, too.
       is_about: Whether it has nothing of single episodes, and no bytes for each.
+      clips: Cameras of `episode_places` of which the format has the frames of its rows only. Those
+        after them are in the sidecar.
 
     >>> sidecar = Sidecar({"x": Field(np.float32)}, {}, {"x": "data/x"})
     >>> steps = {"x": np.array([1, 2, 3], "f4"), **step_flags([3], [True])}
@@ -95,6 +99,7 @@ class Sidecar:
     drops_final_row: bool = False
     episode_places: Mapping[str, str] = dataclasses.field(default_factory=dict)
     is_about: bool = False
+    clips: Collection[str] = ()
 
     @classmethod
     def of(
@@ -106,6 +111,7 @@ class Sidecar:
         arrays: Collection[str] = (),
         drops_final_row: bool = False,
         episode_places: Mapping[str, str] | None = None,
+        clips: Collection[str] = (),
     ) -> Sidecar:
         """Returns the sidecar that episodes need.
 
@@ -116,6 +122,7 @@ class Sidecar:
           arrays: The fields of steps whose files of images become arrays.
           drops_final_row: See the class.
           episode_places: See the class.
+          clips: See the class.
 
         Raises:
           ValueError: A field of the episodes cannot be stored.
@@ -130,7 +137,16 @@ class Sidecar:
         steps = {path: field for path, field in steps.items() if path not in rlds.STEP_FLAGS}
         steps |= {path: dataclasses.replace(steps[path], encoding="") for path in arrays}
         about, of_episode = cls.of_dataset(episodes).metadata, dict(episode_places or {})
-        return cls(steps, episode, dict(places), tuple(whole), about, drops_final_row, of_episode)
+        return cls(
+            steps,
+            episode,
+            dict(places),
+            tuple(whole),
+            about,
+            drops_final_row,
+            of_episode,
+            clips=tuple(clips),
+        )
 
     @classmethod
     def of_dataset(cls, episodes: Episodes, but: str = "") -> Sidecar:
@@ -159,6 +175,7 @@ class Sidecar:
                 "whole": list(self.whole),
                 "cuts_last": self.drops_final_row,
                 **({"about": True} if self.is_about else {}),
+                **({"clips": list(self.clips)} if self.clips else {}),
                 "metadata": self.metadata,
             },
             indent=1,
@@ -191,15 +208,19 @@ class Sidecar:
             whole = [str(path) for path in content["whole"]]
             metadata = dict(content["metadata"])
             drops_final_row = bool(content["cuts_last"])
+            clips = [str(camera) for camera in content.get("clips", ())]
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no sidecar: {error}") from error
         known = (
             places.keys() | set(whole) <= steps.keys() and episode_places.keys() <= episode.keys()
         )
-        if not known:
+        if not known or not set(_parts_of(clips)) <= episode_places.keys():
             raise ValueError("no sidecar: places of unknown fields")
         about = content.get("about") is True
-        return cls(steps, episode, places, whole, metadata, drops_final_row, episode_places, about)
+        return cls(
+            *(steps, episode, places, whole, metadata, drops_final_row, episode_places, about),
+            clips,
+        )
 
     def pack(self, episode: SourceEpisode) -> bytes:
         """Returns what the sidecar has of an episode.
@@ -313,12 +334,7 @@ class Sidecar:
             truncated=bool(found[TRUNCATED]),
             complete=bool(found[COMPLETE]),
             final_observation_known=known,
-            metadata=nest(
-                {
-                    **{path: self._value(path, found[_METADATA]) for path in self._kept},
-                    **(values or {}),
-                }
-            ),
+            metadata=nest(self._episode_values(found[_METADATA], values or {})),
         )
 
     def about(self, data: bytes) -> tuple[str, Outline]:
@@ -342,11 +358,28 @@ class Sidecar:
             return value
         return value.decode() if isinstance(value, bytes) else as_texts(value)
 
+    def _episode_values(
+        self, metadata: Mapping[str, Any], placed: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The values of an episode: those of the sidecar, and those that the format has."""
+        kept = {path: self._value(path, metadata) for path in self._kept}
+        values = {**kept, **placed}
+        for clip, first in zip(*[iter(_parts_of(self.clips))] * 2):
+            if clip in placed and kept[clip]:
+                values[clip] = whole_clip(placed[clip], Clip(kept[clip], int(kept[first])))
+        gone = {path for path in _parts_of(self.clips) if path not in placed}
+        return {path: value for path, value in values.items() if path not in gone}
+
     def _metadata_of(self, episode: SourceEpisode) -> dict[str, Any]:
         if not self._kept:
             return {}
-        values = dict(leaves_at(episode.metadata, None))
-        values = {path: value for path, value in values.items() if path not in self.episode_places}
+        about = dict(leaves_at(episode.metadata, None))
+        values = {path: value for path, value in about.items() if path not in self.episode_places}
+        num_rows = self._num_rows(episode.num_steps, episode.final_observation_known)
+        for clip, first in zip(*[iter(_parts_of(self.clips))] * 2):
+            _, rest = split_clip(Clip(bytes(about[clip]), int(about[first])), num_rows)
+            values |= {clip: b"" if rest is None else rest.data}
+            values |= {first: np.int64(0 if rest is None else rest.first)}
         columns = dict(leaves_at(stack_values([nest(values)]), None))
         matched = match_columns(columns, self._kept, rows=1, where=episode.key)
         return {path: column[0] for path, column in matched.items()}
@@ -392,7 +425,8 @@ class Sidecar:
     @property
     def _kept(self) -> dict[str, Field]:
         """The fields of episodes that the format has not."""
-        return {p: field for p, field in self.episode.items() if p not in self.episode_places}
+        placed = self.episode_places.keys() - _parts_of(self.clips)
+        return {path: field for path, field in self.episode.items() if path not in placed}
 
     # What is made of the fields, for all episodes once.
     @functools.cached_property
@@ -537,6 +571,11 @@ class StoredSidecar:
         """
         with source_errors(self.place, row=index):
             return bytes(self._read(index))
+
+
+def _parts_of(cameras: Iterable[str]) -> list[str]:
+    """The fields of clips, two of each camera."""
+    return [f"{camera}/{part}" for camera in cameras for part in (CLIP, FIRST)]
 
 
 def _no_bytes(index: int) -> bytes:

@@ -45,6 +45,8 @@ __all__ = [
     "cut_clip",
     "join_clips",
     "packets_of",
+    "split_clip",
+    "whole_clip",
 ]
 
 # Puts packets into a file, their times shifted, and decoded after what was put in last; returns
@@ -269,6 +271,44 @@ def cut_clip(clip: Clip, begin: int, end: int) -> Clip:
     return clip.video.clip(clip.first + begin, clip.first + end)
 
 
+def split_clip(clip: Clip, number: int) -> tuple[Clip, Clip | None]:
+    """Splits a clip into its first wanted frames and all frames after them, without decoding.
+
+    The second clip begins with the keyframe that its first wanted frame needs. It is None, and the
+    first clip is the given one, if no frame comes after them, if the first frames need some of
+    those, or if there is sound.
+
+    Args:
+      clip: The clip.
+      number: The number of frames of the first one.
+
+    Raises:
+      SourceError: The clip is damaged, or has fewer frames.
+    """
+    video, middle = clip.video, clip.first + number
+    if video.info.num_frames <= middle or video.info.has_audio:
+        return clip, None
+    head = dataclasses.replace(video.clip(clip.first, middle), name=clip.name)
+    if head.video.info.num_frames > head.first + number:
+        return clip, None
+    return head, video.clip(middle, video.info.num_frames)
+
+
+def whole_clip(head: bytes, tail: Clip) -> bytes:
+    """Returns the file of the clip that `split_clip` has split.
+
+    Raises:
+      SourceError: One is damaged, or they are none of one clip.
+    """
+    video, made = VideoFile(head, "clip"), io.BytesIO()
+    kept = video.info.num_frames - tail.first  # The others are in the tail, too.
+    with VideoWriter(made) as writer:
+        if kept:
+            writer.add(video.span(0, kept))
+        writer.add(tail)
+    return made.getvalue()
+
+
 def packets_of(clip: Clip) -> list[bytes]:
     """Returns the packets that the wanted frames of a clip are made of, in the order of the file.
 
@@ -311,12 +351,16 @@ class VideoWriter:
     The packets are the same, and the clips follow each other in time.
 
     Args:
-      path: The file to write, on this machine.
+      path: The file to write, on this machine; or what takes its bytes.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str] | io.BytesIO) -> None:
         self._stack = contextlib.ExitStack()
-        self._file = self._stack.enter_context(open(path, "wb"))  # noqa: SIM115
+        self._file: BinaryIO
+        if isinstance(path, io.BytesIO):
+            self._file = path
+        else:
+            self._file = self._stack.enter_context(open(path, "wb"))  # noqa: SIM115
         self._first: VideoInfo | None = None
         self._mux: _Mux = lambda span, shift, last: last
         self._end, self._last = 0, _LOWEST  # In units of the time base.

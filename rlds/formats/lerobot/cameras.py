@@ -14,7 +14,7 @@ from rlds.formats.lerobot.feature_statistics import Statistics, of_images, sampl
 from rlds.formats.lerobot.layout import IMAGE_NAMES, depth_info
 from rlds.sources.source import SourceEpisode
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
-from rlds.video.container import Clip
+from rlds.video.container import Clip, split_clip
 from rlds.video.decoding import ClipIndex, ClipReader
 from rlds.video.fields import depths_of_codes
 from rlds.video.packets import VideoInfo
@@ -95,8 +95,9 @@ class Cameras:
         found = {}
         for path, name in self.names.items():
             data, first = bytes(values[f"{path}/{CLIP}"]), int(values[f"{path}/{FIRST}"])
-            found[name] = Clip(data, first, num_rows, f"episode {episode.key}, {path}")
-            self._check(found[name], name)
+            clip = Clip(data, first, num_rows, f"episode {episode.key}, {path}")
+            self._check(clip, name)
+            found[name], _ = split_clip(clip, num_rows)  # Readers count the frames.
         return found
 
     def _check(self, clip: Clip, name: str) -> None:

@@ -58,7 +58,7 @@ class Videos:
                 whole = video.clip(0, video.info.num_frames)
                 clip = dataclasses.replace(whole, first=first)  # The file as it is.
             else:
-                # A frame between episodes is that of the final observation.
+                # In older exports, a frame between episodes is that of the final observation.
                 between = video.times[last + 1 : last + 2] < span.next - 0.5 / self._fps
                 clip = video.clip(first, last + 1 + bool(between.any()))
             return clip_values(clip, frames - first if self._by_time else None)
