@@ -334,7 +334,7 @@ class Sidecar:
             truncated=bool(found[TRUNCATED]),
             complete=bool(found[COMPLETE]),
             final_observation_known=known,
-            metadata=nest(self._episode_values(found[_METADATA], values or {})),
+            metadata=nest(self._episode_values(found.get(_METADATA, {}), values or {})),
         )
 
     def about(self, data: bytes) -> tuple[str, Outline]:
