@@ -118,8 +118,7 @@ class VideoFrames:
         shown = np.flatnonzero(self._source.have_frames(*self._episode, self._camera, steps))
         if len(shown):
             indices = shown[np.searchsorted(shown, indices).clip(max=len(shown) - 1)].tolist()
-        info = self._source.cameras[self._camera]
-        images = [np.empty(info.shape, info.dtype) for _ in indices]
+        images = list(self._source.new_images(self._camera, len(indices)))
         self._source.read_frames(*self._episode, self._camera, np.array(indices), images)
         return images
 

@@ -75,7 +75,7 @@ class _VideoRows(Rows):
         if path not in source.cameras and path not in source.marks:
             return self._others.take(path)
         field = self._storage.fields[path]
-        images = arrays.empty((len(self._steps), *field.shape), field.dtype)
+        images = arrays.empty((len(self._steps), *map(int, field.shape)), field.dtype)  # type: ignore[arg-type]
         # The frames of an episode, in their order; those that are wanted twice are decoded once.
         order = np.lexsort((self._steps, self._episodes))
         episodes, steps = self._episodes[order], self._steps[order]

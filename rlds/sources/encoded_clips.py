@@ -180,10 +180,10 @@ class ClipsSource(WrappedSource):
                     packets, is_key = stream_packets(Clip(data, first, length))
                     return clip_of(packets, is_key, self._how.codec, self._how.fps)
         assert self._frames is not None
-        frames, info = self._frames, self._frames.cameras[camera]
+        frames = self._frames
 
         def frame(step: int) -> np.ndarray:
-            image = np.empty(info.shape, info.dtype)
+            [image] = frames.new_images(camera, 1)
             frames.read_frames(split, index, camera, np.array([step]), [image])
             return image
 

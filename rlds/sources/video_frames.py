@@ -238,11 +238,16 @@ class FramesSource(WrappedSource):
         with self._opened(split, index, camera) as clip:
             return clip.numbers_of(steps) >= 0
 
+    def new_images(self, camera: str, number: int) -> np.ndarray:
+        """Returns an array for frames of a camera, to be filled by `read_frames`."""
+        field = self.cameras[camera]
+        shape: list[Any] = [number, *field.shape]
+        return np.empty(shape, field.column_dtype)
+
     def _decoded(
         self, clip: _OpenClip, camera: str, steps: np.ndarray, others: Collection[str]
     ) -> np.ndarray:
-        field = self.cameras[camera]
-        images = np.empty((len(steps), *map(int, field.shape)), field.dtype)  # type: ignore[arg-type]
+        images = self.new_images(camera, len(steps))
         self._decode(clip, camera, steps, list(images), others)
         return images
 

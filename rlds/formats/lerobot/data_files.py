@@ -81,7 +81,7 @@ class DataFiles:
                 first = ParquetRows(rows.path, [field.name]).read(0, 1)[field.name]
                 data = first.combine_chunks().field("bytes")[0].as_py()
                 with source_errors(rows.path, row=0, field=field.name):
-                    image = image_field(data or b"", feature and feature.unit)
+                    image = image_field(data or b"", feature.unit if feature else None)
                 column = Column(field.name, "image", image)
             columns[field.name] = column
         for name in (_EPISODE_INDEX, _FRAME_INDEX):

@@ -405,7 +405,8 @@ def _depth_of(raw: Mapping[str, Any]) -> tuple[str | None, DepthCodes | None]:
     """
     info = raw.get("info")
     info = info if isinstance(info, Mapping) else {}
-    said, unit = {name: info.get(name) for name in _CODES}, info.get("depth_unit")
+    said: dict[str, Any] = {name: info.get(name) for name in _CODES}
+    unit = info.get("depth_unit")
     if unit not in (None, *PER_METRE):
         raise ValueError(f"depth_unit: {unit!r:.100}, expected one of {[*PER_METRE]}")
     if raw["dtype"] != "video" or not any(value is not None for value in said.values()):
@@ -415,7 +416,8 @@ def _depth_of(raw: Mapping[str, Any]) -> tuple[str | None, DepthCodes | None]:
     if not is_depth or not all(map(_is_number, numbers)) or not isinstance(is_log, bool):
         said["is_depth_map"] = is_depth
         raise ValueError(f"{said!r:.200}, expected three numbers, true or false, and true")
-    return unit or "m", DepthCodes(*map(float, numbers), is_log=is_log)
+    low, high, shift = map(float, numbers)
+    return unit or "m", DepthCodes(low, high, shift, is_log)
 
 
 def _texts(names: Any, depth: int = 0) -> list[str]:
