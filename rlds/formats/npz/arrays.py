@@ -38,10 +38,13 @@ class Layout(NamedTuple):
     Attributes:
       alignment: Which rows belong together; None if it is not known.
       observations: The paths of arrays that are observations, by name.
+      time_limit: After how many transitions the environment cuts an episode, if `done` does not
+        tell; 0 if it cuts none, None if it is not known.
     """
 
     alignment: Literal["sar", "rsa"] | None = None
     observations: Mapping[str, str] = {}
+    time_limit: int | None = None
 
     def path_of(self, name: str) -> str:
         """Returns the path in an episode of an array, or of those in a group."""
@@ -68,7 +71,7 @@ class EpisodeFile:
     """
 
     def __init__(self, arrays: NpzFile, layout: Layout) -> None:
-        self.file, self._file = arrays.file, arrays
+        self.file, self._file, self._layout = arrays.file, arrays, layout
         self._arrays: Paths[str] = Paths()  # The names of arrays by path.
         self._flags: Paths[str] = Paths()
         for name in arrays.arrays:
@@ -137,11 +140,18 @@ class EpisodeFile:
             if name not in (rlds.IS_FIRST, rlds.FINAL_OBSERVATION_KNOWN)
         }
         begins = self._is_set(rlds.IS_FIRST, 0) if rlds.IS_FIRST in self._flags else True
-        is_cut = ends.get(_TRUNCATED, False)
+        is_limit = self.is_done_ambiguous and self.num_transitions == self._layout.time_limit
+        is_cut = ends.get(_TRUNCATED, is_limit)
         said = [ends[name] for name in (_TERMINAL, rlds.IS_TERMINAL) if name in ends]
         said += [ends[_DONE] and not is_cut] if _DONE in ends else []
         terminal = said[0] if said else self._ends_without_discount()
         return terminal, begins and (not ends or any(ends.values()))
+
+    @property
+    def is_done_ambiguous(self) -> bool:
+        """Whether a `done` may be a time limit, as no flag says which."""
+        others = (_TERMINAL, rlds.IS_TERMINAL, _TRUNCATED)
+        return _DONE in self._flags and not any(name in self._flags for name in others)
 
     def starts_with_placeholder(self) -> bool:
         """Whether the first action is zero, and hardly another: the others may have led here."""

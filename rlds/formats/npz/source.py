@@ -75,6 +75,9 @@ class NpzSource(RandomAccessSource):
         "rsa": they led to the observation of the row, as in files of DrQ-v2, ExORL and Dreamer. The
         action, reward and discount of the first row are the `placeholders` of the episode then. By
         default it is "sar", with a warning if the first action is zero and hardly another.
+      time_limit: For files with `done` and no flag that tells terminal states from time limits:
+        after how many transitions the environment cuts an episode, or 0 if it cuts none. By default
+        a `done` is a terminal state, with a warning.
       observation: The name of the array that is the observation, such as "image", or of several;
         these are its fields.
 
@@ -93,6 +96,7 @@ class NpzSource(RandomAccessSource):
         *,
         per_episode: Sequence[str] = (),
         alignment: Literal["sar", "rsa"] | None = None,
+        time_limit: int | None = None,
         observation: str | Sequence[str] = (),
     ) -> None:
         if alignment not in (None, "sar", "rsa"):
@@ -102,7 +106,7 @@ class NpzSource(RandomAccessSource):
             observations = {observation: rlds.OBSERVATION}
         else:
             observations = {name: f"{rlds.OBSERVATION}/{name}" for name in observation}
-        self._layout = Layout(alignment, observations)
+        self._layout = Layout(alignment, observations, time_limit)
         self._files = _find_files(path)
         if not self._files:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {_SUFFIX} files.")
@@ -127,6 +131,13 @@ class NpzSource(RandomAccessSource):
                 fields = self._steps if of_steps else self._episode
                 fields[found] = first.field(found, of_steps=of_steps)
             may_be_led = alignment is None and first.starts_with_placeholder()
+            may_be_cut = time_limit is None and first.is_done_ambiguous
+        if may_be_cut:
+            warn_of_convention(
+                self._files[0],
+                "a done may be a terminal state or a time limit. It is read as a terminal state: "
+                "pass time_limit=... in steps, or time_limit=0 if there is none",
+            )
         if may_be_led:
             warn_of_convention(
                 self._files[0],
@@ -173,6 +184,7 @@ class NpzSource(RandomAccessSource):
             "per_episode": list(self._per_episode),
             "alignment": self._layout.alignment,
             "observation": dict(self._layout.observations),
+            "time_limit": self._layout.time_limit,
         }
 
     @override

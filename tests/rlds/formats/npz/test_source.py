@@ -91,7 +91,7 @@ def one(tmp_path, **arrays):
     arrays = {**raw_npz.episode(4), **arrays}
     kept = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
     path = raw_npz.write_folder(tmp_path / "one", {"a.npz": kept})
-    return NpzSource(path / "a.npz").read("train", 0)
+    return NpzSource(path / "a.npz", time_limit=0).read("train", 0)
 
 
 ENDS = {  # What is given, and what it means: terminal, truncated, complete.
@@ -114,6 +114,21 @@ def test_how_it_ended(tmp_path, case):
     assert episode.steps["is_terminal"].tolist() == [False] * 4 + [terminal]
     assert episode.steps["discount"].tolist() == [1, 1, 1, 0 if terminal else 1, 0]
     assert (episode.truncated, episode.complete) == (truncated, complete)
+
+
+def test_a_done_that_may_be_a_time_limit(tmp_path):
+    given = {**raw_npz.episode(4), "dones": np.arange(4) == 3}
+    arrays = {name: given[name] for name in given if name not in ("terminal", "truncated")}
+    path = raw_npz.write_folder(tmp_path / "raw", {"a.npz": arrays})
+    with pytest.warns(UserWarning, match=r"a\.npz: a done may be .* time limit.*time_limit="):
+        assumed = rlds.sources.open(path)
+    for episodes, terminal in (
+        (assumed, True),
+        (rlds.sources.open(path, time_limit=4), False),
+        (rlds.sources.open(path, time_limit=5), True),
+    ):
+        (episode,) = episodes
+        assert (episode.steps["is_terminal"][-1], episode.truncated) == (terminal, not terminal)
 
 
 def test_the_names_of_d4rl_and_an_unknown_final_observation(tmp_path):
