@@ -58,7 +58,7 @@ def join_tables(
     for table in dict.fromkeys(name for found in columns for name in found.values()):
         place, rows = _rows_in(joined, table)
         known, rows = table_in(joined, table), [*rows]
-        first = {text: number for number, text in reversed(known.items())}
+        first = {text: number for number, text in reversed([*known.items()])}
         free = itertools.count(max(known, default=-1) + 1)
         is_known = any(table_in(said, table) for said in datasets)
         for number, said in enumerate(datasets if is_known else ()):

@@ -191,9 +191,8 @@ class ShardedSingleStepDataset:
             column = column.reshape(*places.shape, *column.shape[1:])
             if kind in _DEFAULTS:
                 column = column.reshape(*places.shape, -1)[..., elements].astype(np.float32)
-            elif kind == _LANGUAGE:
-                column = self._texts(path, column[:, 0].reshape(len(steps)))
-            found[kind, key] = column
+            is_text = kind == _LANGUAGE
+            found[kind, key] = self._texts(path, column[:, 0].ravel()) if is_text else column
         return found
 
     def _texts(self, path: str, column: np.ndarray) -> list[str]:

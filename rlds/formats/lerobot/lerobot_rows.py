@@ -67,6 +67,7 @@ from rlds.video.container import Clip, cut_clip, packets_of
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import at, leaves_at, nest
+from tfds_files.png import encode_png
 
 __all__ = ["LeRobotRows", "order_of"]
 
@@ -348,7 +349,7 @@ class LeRobotRows:
             return column_array(steps[path], field.type)
         if kind == "image":
             names = map(as_text, steps[f"{IMAGE_FILE}/{path}"])
-            files = [f if isinstance(f, bytes) else encode_tiff(f) for f in steps[path]]
+            files = [_image_file(image) for image in steps[path]]
             return image_array(files, [name or None for name in names])
         if kind == "bytes":
             return arrow.array(steps[path].tolist(), field.type)
@@ -404,6 +405,13 @@ def order_of(episodes: Episodes) -> list[int] | None:
         row = json.loads(as_text(dict(leaves_at(found, None))[ROW]))
         indices.append(row["episode_index"])
     return sorted(range(len(indices)), key=indices.__getitem__)
+
+
+def _image_file(image: Any) -> bytes:
+    """The file of an image: depths are TIFF files, as LeRobot writes them."""
+    if isinstance(image, bytes):
+        return image
+    return encode_png(image, level=1) if image.dtype == np.uint8 else encode_tiff(image)
 
 
 def _write_file(folder: Path, name: str, data: bytes) -> None:

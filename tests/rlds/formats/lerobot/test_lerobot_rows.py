@@ -7,6 +7,7 @@ import json
 import av
 import foreign_readers
 import numpy as np
+import PIL.Image
 import pyarrow.parquet as pq
 import pytest
 import raw_lerobot as raw
@@ -29,6 +30,10 @@ VIDEOS = {raw.TOP: "h264", raw.DEPTH: "depth"}
 def packets(clip):
     with av.open(io.BytesIO(clip)) as container:
         return [bytes(packet) for packet in container.demux(video=0) if packet.size]
+
+
+def pixels(image):
+    return np.asarray(PIL.Image.open(io.BytesIO(image)))
 
 
 def statistics(about):
@@ -568,3 +573,19 @@ def test_columns_of_numbers_that_may_be_those_of_tasks(tmp_path):
     annotations = rlds.sources.open(path)[0].steps["annotation"]["human"]["action"]
     assert {*annotations["task_description"].tolist()} == {5}
     assert not LeRobotSource(path).task_columns
+
+
+@pytest.mark.parametrize(("form", "suffix"), [("zarr", ".zarr"), ("robomimic", ".hdf5")])
+def test_columns_of_numbers_of_tasks_by_way_of_other_formats(tmp_path, form, suffix):
+    texts, made = [], [tmp_path / f"{word}{suffix}" for word in ("pick", "place", "all")]
+    for word, file in zip(("pick", "place"), made):
+        path, found = write_annotated(tmp_path / word, raw.write_v3, word)
+        export(path, form, file)
+        texts += found
+    rlds.edit(made[0], Merge([made[1]]), to=made[2])
+    export(made[2], "lerobot", tmp_path / "back")
+    found = raw.texts_of_rows(tmp_path / "back", [TASK, TEXT, VALID])
+    assert sorted(map(str, found)) == sorted(map(str, texts))
+    before, after = (rlds.sources.open(tmp_path / name)[0] for name in ("pick", "back"))
+    images = [pixels(each.steps["observation"]["images"]["wrist"][0]) for each in (before, after)]
+    np.testing.assert_array_equal(*images)
