@@ -305,12 +305,12 @@ class Survey:
         """Yields the cameras that have no frame in some steps, and in how many."""
         ends = f"/{FRAMES}"
         for path, frames in named_leaves(metadata.get(VIDEO, {})):
-            if path.endswith(ends) and (missing := np.count_nonzero(np.asarray(frames) < 0)):
+            if path.endswith(ends) and (missing := int((np.asarray(frames) < 0).sum())):
                 yield path.removesuffix(ends), missing
         for path in self.cameras:
             mark = columns.get(known_field(path), np.ones(1, np.bool_))
             if mark.dtype == np.bool_ and not mark.all():
-                yield path, np.count_nonzero(~mark)
+                yield path, int((~mark).sum())
 
     def _look_at_frames(self, index: int, path: str, frames: Frames) -> None:
         try:

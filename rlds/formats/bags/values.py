@@ -303,10 +303,10 @@ def _depths(config: FieldOf, path: str, image: Any, is_json: bool) -> Picked:
             raise NotThereError("it is empty")
         if (encoding := _depth_encoding(image)) != "32fc1":
             raise ValueError(f"compressed depth of {encoding}, expected 32fc1 as in the first")
-        _, one, zero = np.float32(_DEPTH_HEADER.unpack_from(data))
+        _, one, zero = np.array(_DEPTH_HEADER.unpack_from(data), np.float32)
         file = data[_DEPTH_HEADER.size :]
         shape, _ = png_shape(file)
-        codes = decode_image(file, Image(shape=shape, dtype=np.uint16))
+        codes = decode_image(file, Image(shape=shape, dtype=np.dtype(np.uint16)))
         made = np.full(shape, np.nan, np.float32)
         return np.divide(one, codes.astype(np.float32) - zero, out=made, where=codes > 0)
 
