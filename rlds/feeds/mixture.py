@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,6 +12,7 @@ from rlds.feeds._core import permute
 from rlds.feeds.permutation import key_of
 from rlds.feeds.samples import Samples
 from rlds.feeds.table import Table
+from rlds.sources.text_tables import table_in
 
 __all__ = ["Mixture", "not_samples"]
 
@@ -21,7 +23,8 @@ class Mixture:
     """Samples of several datasets, with exact shares; none repeats before it is through.
 
     Of every 65,536 samples in a row, each dataset has the number that its weight asks for. Within
-    such a block they are mixed at random.
+    such a block they are mixed at random. A warning names numbers of texts that are those of other
+    texts in each dataset.
 
     Args:
       parts: Samples with the same fields, or mixtures of such; or these by their names.
@@ -79,6 +82,7 @@ class Mixture:
                 raise ValueError(f"part {number} has no samples: {part!r}")
             if part.spec != self.parts[0].spec:
                 raise TypeError(_differences(number, part.spec, self.parts[0].spec))
+        _warn_of_tables([part.table for part in self.parts])
         self.counts = _counts(numbers)
         self._last_block: tuple[tuple[int, int], np.ndarray, np.ndarray] | None = None
 
@@ -163,6 +167,21 @@ def not_samples(found: object) -> str:
         f"got a {type(found).__name__}, expected samples: call .transitions(), .windows(...), "
         f".segments(...) or .steps() of {what}"
     )
+
+
+def _warn_of_tables(tables: Sequence[Table]) -> None:
+    """Warns if a number is that of other texts in other parts."""
+    columns = {path: field.table for path, field in tables[0].fields.items() if field.table}
+    metadata = [table.episodes.metadata for table in tables] if columns else []
+    for path, name in columns.items():
+        known: dict[int, str] = {}
+        texts = [item for said in metadata for item in table_in(said, name).items()]
+        if any(known.setdefault(number, text) != text for number, text in texts):
+            warnings.warn(
+                f"{path} has numbers of {name}, which are others in each dataset that is mixed: "
+                "take the texts, or open the datasets as one table, rlds.feeds.open([...])",
+                stacklevel=3,
+            )
 
 
 def _counts(weights: Sequence[float]) -> np.ndarray:

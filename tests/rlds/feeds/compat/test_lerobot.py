@@ -183,6 +183,10 @@ def test_tasks_of_several_datasets(tmp_path, is_tfds):
     assert sorted(map(str, texts[3:])) == sorted(map(str, said[1]))
     tasks = meta.table.steps().batch(begins)["language_instruction"]
     assert [meta.tasks[n] for n in meta.task_of_steps[begins]] == [*map(as_text, tasks)]
+    parts = [rlds.feeds.open(path, "train", fields=["annotation"]).steps() for path in paths]
+    with pytest.warns(UserWarning, match="human/validity has numbers of tasks, which are others"):
+        rlds.feeds.Mixture(parts)
+    rlds.feeds.Mixture(parts[:1] * 2)
 
 
 def test_errors(directory):
