@@ -156,20 +156,26 @@ class Draft:
     def column(self, name: str) -> list[Any]:
         """Returns a column of the table of episodes, with the values that were set since.
 
+        Args:
+          name: The column, or another name of it.
+
         Raises:
           ValueError: There is none; says which there are.
         """
         values: list[Any] = []
+        names: set[str] = set()
         self.uses_tables = True
         for part in self.parts.values():
             table = part.episodes.table(progress=self._progress)
-            if name not in table.columns:
+            column = table.aliases.get(name, name)
+            if column not in table.columns:
                 raise ValueError(f"there is no column {name!r}, only {', '.join(table.columns)}")
-            values += table.arrow([name])[name].to_pylist()
+            values += table.arrow([column])[column].to_pylist()
+            names.add(column)
         if values and isinstance(values[0], dict | list):
             raise ValueError(f"the column {name!r} has several values for an episode")
         for change in self._changes:
-            if isinstance(change, Filled) and name in change.columns:
+            if isinstance(change, Filled) and names & change.columns:
                 values = change.column_values(values)
         return values
 
@@ -238,8 +244,8 @@ class Draft:
         for name, episodes in datasets.items():
             fields[name] = fields_of(episodes)
             for old, new in names.items() if name != first else ():
-                aliases = source_of(episodes).aliases()
-                renamed[name].append(Renamed(fields[name], old, new, aliases))
+                theirs, ours = source_of(episodes).aliases(), named(new, self.aliases)
+                renamed[name].append(Renamed(fields[name], old, ours, theirs))
                 fields[name] = renamed[name][-1].fields
         fills = {named(name, self.aliases): value for name, value in fills.items()}
         unified = unify(fields, fills, drops_missing=drops_missing, policy=metadata)

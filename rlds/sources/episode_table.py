@@ -105,6 +105,11 @@ class EpisodeTable:
         named = {} if labels is None else {label_rows.COLUMN: str(labels["label"].type)}
         return {**{field.name: str(field.type) for field in schema}, **named}
 
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """Other names of columns, which conditions know, with these."""
+        return self._given[0].aliases
+
     def arrow(self, columns: Sequence[str] | None = None) -> Any:
         """Returns the table as a `pyarrow.Table`.
 

@@ -12,6 +12,7 @@ from rlds.raw_files.untrusted import source_errors
 from rlds.sources import reading
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import ALL_ROWS, FACTS, Place, RandomAccessSource, Source, SourceEpisode
+from rlds.sources.texts import is_instruction
 from rlds.sources.wrapped import WrappedSource
 from rlds.video.fields import camera_path
 from rlds_ecosystem.nests import at, nest
@@ -102,11 +103,18 @@ class RestoredSource(RandomAccessSource):
     def aliases(self) -> Mapping[str, str]:
         """Those of the source, with the paths that its fields have here."""
         said = self._kept.sidecar
-        now = {f"{rlds.STEPS}/{place}": f"{rlds.STEPS}/{p}" for p, place in said.places.items()}
-        now |= {place: path for path, place in said.episode_places.items()}
-        now = {camera_path(place): camera_path(path) for place, path in now.items()}
-        known = self.source.aliases().items()
-        return {name: now.get(path, path) for name, path in known if path != rlds.STEPS}
+        fields = {**said.episode, **{f"{rlds.STEPS}/{p}": it for p, it in said.steps.items()}}
+        # The text of the task may be that of a field of episodes.
+        texts = [path for path, it in fields.items() if it.is_text and is_instruction(path)]
+        places = {f"{rlds.STEPS}/{place}": f"{rlds.STEPS}/{p}" for p, place in said.places.items()}
+        places |= {place: path for path, place in said.episode_places.items()}
+        now = {path: path for path in fields}
+        now |= {camera_path(place): camera_path(path) for place, path in places.items()}
+        return {
+            name: now.get(path, texts[0] if texts and is_instruction(name) else path)
+            for name, path in self.source.aliases().items()
+            if path != rlds.STEPS
+        }
 
     def inputs(self) -> Sequence[Any]:
         """The files of the source, and those that were kept beside them."""

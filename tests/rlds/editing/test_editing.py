@@ -574,6 +574,25 @@ def test_names_of_lerobot(tmp_path):
     assert features(Add("observation.speed", speed)) == before | {"observation.speed"}
     chosen = Keep(where="task like 'pick%' and episode_index.min = 1 and length > 1")
     assert features(Set("task", "sort"), Set("observation.state", [1, 2, 3]), chosen) == before
+    texts = {episode["language_instruction"][0] for episode in rlds.sources.open(tmp_path)}
+    for operations, number in (([], len(texts)), ([Set("task", "sort")], 1)):
+        split = editing.prepare_edit(tmp_path, [*operations, Split(by="task")])
+        assert len(split.num_episodes) == number
+
+
+def test_names_of_what_was_exported(tmp_path):
+    """The names of the format in which a dataset is now, for fields of any other one."""
+    export(Robot(), "lerobot", tmp_path / "made", task="instruction")
+    export(Robot(lengths=(7, 2)), "robomimic", tmp_path / "other.hdf5")
+    rlds.edit(tmp_path / "other.hdf5", Rename("obs/state", "obs/joints"))
+    merge = Merge([tmp_path / "other.hdf5"], fields={"obs/joints": "observation.state"})
+    joined = editing.prepare_edit(tmp_path / "made", [merge])
+    assert joined.view.step_fields()["observation"].keys() == {"state", "note"}
+    rlds.edit(tmp_path / "made", Set("task", "sort"), Delete(where="task = 'place'"))
+    made = rlds.sources.open(tmp_path / "made", "all")
+    assert [episode.metadata["instruction"] for episode in made] == ["sort"] * 3
+    tasks = [row["task"] for row in made.source.source.metadata()["lerobot"]["tasks"]]
+    assert tasks == ["sort"]
 
 
 def test_names_of_hdf5(tmp_path):
