@@ -212,7 +212,10 @@ class MinariExport(Export):
         reward = self._steps.get(rlds.REWARD)
         has_parts = any(is_in(path, rlds.REWARD) for path in self._steps) and reward is None
         if has_parts or (reward is not None and _shape_of(reward) != ()):
-            raise ValueError(f"the reward is {reward or 'in parts'}, expected a number")
+            raise ValueError(
+                f"the reward is {reward or 'nested'}, expected a number, as Minari's are. "
+                "Rename it (rlds edit --rename reward=rewards), and Minari gets zeros"
+            )
         for path in self._steps.keys() & self._unfit.keys():
             raise ValueError(
                 f"steps/{path}: Minari cannot hold {self._unfit[path]}; leave it out with `fields`"
