@@ -136,7 +136,7 @@ def is_damage(error: Exception) -> bool:
         return isinstance(cause, OSError) and cause.errno in (*_DAMAGE, errno.ENOENT)
     if isinstance(error, OSError):
         return error.errno in _DAMAGE
-    return not isinstance(error, MemoryError | ImportError)
+    return not isinstance(error, MemoryError | ImportError | Warning)
 
 
 def as_source_error(

@@ -159,6 +159,7 @@ def test_trimmed_episodes_end_where_others_look(tmp_path):
         assert np.flatnonzero(file["terminals"]).tolist() == [1, 3]
 
 
+@pytest.mark.filterwarnings("ignore:.*the first reward is not 0")
 def test_a_file_of_pybullet_comes_back(tmp_path):
     path = write_pybullet(tmp_path / "a.hdf5", [4, 10, 3, 0, 6], cut=True)
     with h5py.File(path, "a") as file:

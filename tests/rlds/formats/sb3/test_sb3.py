@@ -1,6 +1,7 @@
 """Replay buffers of Stable-Baselines3, against the transitions that were added to them."""
 
 import pickle
+import warnings
 
 import conversions
 import foreign_readers
@@ -91,6 +92,9 @@ def test_actions_that_may_be_scaled(tmp_path):
     ):
         episodes = rlds.sources.open(path)
     assert episodes.source.metadata()["sb3"]["action_high"] == [2, 10]
+    with warnings.catch_warnings(), pytest.raises(UserWarning):  # No damage.
+        warnings.simplefilter("error")
+        rlds.sources.open(path)
     for stored in (episodes, rlds.sources.open(path, actions="as_stored")):
         np.testing.assert_array_equal(stored[0].steps["action"][:3], state["actions"][:3, 0])
     state["actions"][:3, 0] = taken  # As CleanRL stores them.
