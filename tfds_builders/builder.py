@@ -18,6 +18,7 @@ import tensorflow_datasets as tfds
 from etils import epath
 from tensorflow_datasets.core.dataset_builder import FileReaderBuilder
 
+from rlds.formats.tfds.export import said_of_fields
 from rlds.raw_files import archives
 from rlds.raw_files.input_files import state_of
 from rlds.raw_files.untrusted import SourceChangedError
@@ -298,7 +299,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
     def _described(self, source: Source | None) -> dict[str, Any]:
         if source is None:
             return {"description": self.__class__.__doc__ or _DESCRIPTION}
-        metadata = dict(source.metadata())
+        metadata = {**source.metadata(), **said_of_fields(source, as_texts=False)}
         if self._reports:
             original = metadata.get(CONVERSION)  # Of a dataset that is copied.
             metadata[CONVERSION] = {

@@ -18,12 +18,12 @@ from rlds.sources.episode_fields import EPISODE_FIELDS, fields_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, as_it_was, encoding_of
 from rlds.sources.sidecar import field_json
-from rlds.sources.source import Place, RandomAccessSource, SourceEpisode
+from rlds.sources.source import Place, RandomAccessSource, Source, SourceEpisode
 from rlds_ecosystem.fields import Field, as_fields
 from rlds_ecosystem.nests import leaves_at, map_named_leaves
 from tfds_files.features import Dataset, Feature, Features, Image, Tensor
 
-__all__ = ["TfdsExport"]
+__all__ = ["TfdsExport", "said_of_fields"]
 
 # What a shard has at most, as TFDS recommends.
 _SHARD_BYTES, _SHARD_EXAMPLES = 128 << 20, 10_000
@@ -32,6 +32,27 @@ _CHANNELS = (1, 3, 4)
 _KEPT = ("configName", "configDescription", "configTags", "moduleName", "releaseNotes")
 # The class of strings that are no texts.
 _TENSOR = "tensorflow_datasets.core.features.tensor_feature.Tensor"
+
+
+def said_of_fields(source: Source, *, as_texts: bool = True) -> dict[str, Any]:
+    """Returns the metadata of what features cannot say of fields: the meaning of their values.
+
+    Args:
+      source: The source of the fields.
+      as_texts: Whether to say which strings are texts, or files of images, too.
+    """
+    fields = as_fields({rlds.STEPS: source.step_fields(), **source.episode_fields()})
+    said = {
+        path: field_json(field)
+        for path, field in leaves_at(fields, None)
+        if isinstance(field, Field) and (field.meaning or (as_texts and _is_more(path, field)))
+    }
+    return {FIELDS: said} if said else {}
+
+
+def _is_more(path: str, field: Field) -> bool:
+    is_of_steps = path.startswith(f"{rlds.STEPS}/")
+    return field.dtype == str or (bool(field.encoding) and not is_of_steps)
 
 
 class TfdsExport(Export):
@@ -90,7 +111,7 @@ class TfdsExport(Export):
             citation=source.citation,
             homepage=source.homepage,
             license=source.license,
-            metadata={**self.episodes.metadata, **self._said_of_fields()},
+            metadata={**self.episodes.metadata, **said_of_fields(self.episodes.source)},
             max_examples_per_shard=_SHARD_EXAMPLES,
             max_bytes_per_shard=_SHARD_BYTES,
         ) as writer:
@@ -105,22 +126,6 @@ class TfdsExport(Export):
     def read_options(self) -> Mapping[str, Any]:
         fields = leaves_at(self.episodes.source.step_fields(), None)
         return {"decode_images": not any(encoding_of(field) for _, field in fields)}
-
-    def _said_of_fields(self) -> dict[str, Any]:
-        """What features cannot say: the meaning of values, and which strings are texts."""
-        source = self.episodes.source
-        fields = as_fields({rlds.STEPS: source.step_fields(), **source.episode_fields()})
-        said = {
-            path: field_json(field)
-            for path, field in leaves_at(fields, None)
-            if isinstance(field, Field)
-            and (
-                field.meaning
-                or field.dtype == str
-                or (field.encoding and not path.startswith(f"{rlds.STEPS}/"))
-            )
-        }
-        return {FIELDS: said} if said else {}
 
     def _copies(self, place: Place) -> bool:
         source = place.source

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import raw_lerobot as raw
 
+import rlds.sources
 import tfds_builders
 from rlds.formats.lerobot.source import LeRobotSource
-from rlds.sources.video_frames import with_video
+from rlds.sources.video_frames import with_frames, with_video
+from rlds_ecosystem.nests import leaves_at
 
 pytestmark = pytest.mark.slow
 
@@ -29,6 +31,25 @@ def test_conversion(tmp_path):
 def test_conversion_with_options(tmp_path, options):
     path = raw.write_v2(tmp_path / "raw", codecs={raw.TOP: "av1", raw.DEPTH: "depth"})
     conversions.check_conversion(lambda: with_video(LeRobotSource(path, **options)), tmp_path)
+
+
+@pytest.mark.parametrize("video", ["packets", "frames"])
+def test_meaning_of_fields(tmp_path, video):
+    """Units, names and quantisation go with the dataset of TFDS."""
+    path = raw.write_v3(tmp_path / "raw", codecs={raw.DEPTH: "depth"})
+    raw.say_depths(path)
+    builder = tfds_builders.RldsLerobot(path=path, data_dir=tmp_path, video=video, shuffle=False)
+    builder.download_and_prepare()
+    before, after = rlds.sources.open(path, video=video), rlds.sources.open(builder.data_dir)
+    fields = [dict(leaves_at(episodes.spec, None)) for episodes in (before, after)]
+    said, again = ({p: f.meaning for p, f in found.items() if f.meaning} for found in fields)
+    assert said == again
+    assert said["steps/action"] == {"names": tuple(raw.JOINTS)}
+    if video == "packets":
+        before, after = with_frames(before), with_frames(after)
+    depths = [episodes.columns(0)["observation"]["images"]["depth"] for episodes in (before, after)]
+    assert depths[0].dtype == np.float32
+    np.testing.assert_array_equal(*depths)
 
 
 _RECORD = """
