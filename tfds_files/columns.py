@@ -46,6 +46,11 @@ class RaggedColumn:
             return RaggedColumn(values.values[first:after], values.lengths[begin:end])
         return values[begin:end]
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """The rows as NumPy has them: an array of arrays if they differ in length."""
+        rows = stack([np.asarray(self[row]) for row in range(len(self))])
+        return rows if dtype is None else rows.astype(dtype)
+
     @functools.cached_property
     def _bounds(self) -> np.ndarray:
         """Where in `values` the rows begin, and the last one ends."""

@@ -503,7 +503,8 @@ class _CachedRows(Rows):
         for row, (which, step) in enumerate(places):
             value = columns[which][step]
             # The column is kept, and what is in a batch may be changed.
-            out[row] = value.copy() if isinstance(value, np.ndarray) else value
+            is_array = isinstance(value, np.ndarray | tfds_files.RaggedColumn)
+            out[row] = np.array(value) if is_array else value
         return out
 
     def _images(self, path: str, columns: Sequence[Any], decoder: ImageDecoder) -> np.ndarray:

@@ -366,7 +366,10 @@ def as_values(column: Any, field: Any, decode_images: bool = True) -> Any:
     Raises:
       ValueError: It does not fit, or an image is damaged.
     """
-    if isinstance(column, tfds_files.RaggedColumn) or _is_as_said(column, field):
+    if isinstance(column, tfds_files.RaggedColumn):
+        is_fixed = isinstance(field, Field) and None not in field.shape
+        return _of_one_length(column, field.shape) if is_fixed else column
+    if _is_as_said(column, field):
         return column
     if _is_of_sizes(column, field):
         made = np.empty(len(column), object)
@@ -381,6 +384,17 @@ def as_values(column: Any, field: Any, decode_images: bool = True) -> Any:
         shape=field.shape, dtype=field.column_dtype, encoding_format=field.encoding
     )
     return tfds_files.stack([tfds_files.decode_image(data, feature) for data in values])
+
+
+def _of_one_length(column: tfds_files.RaggedColumn, shape: Sequence[int]) -> np.ndarray:
+    """Returns a column of sequences that have the same length in all rows as an array."""
+    values: Any = column
+    for size in shape:
+        if isinstance(values, tfds_files.RaggedColumn):
+            if wrong := set(values.lengths.tolist()) - {size}:
+                raise ValueError(f"a sequence of {min(wrong)} elements, expected {size}")
+            values = values.values
+    return np.asarray(values).reshape(len(column), *shape)
 
 
 def _is_as_said(column: Any, field: Any) -> bool:

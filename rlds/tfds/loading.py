@@ -130,7 +130,50 @@ class _Stored(tfds.decode.SkipDecoding):  # type: ignore[misc]
         return serialized_example
 
 
-class _Raw(tfds.decode.Decoder):  # type: ignore[misc]
+class _OneByOne(tfds.decode.Decoder):  # type: ignore[misc]
+    """Decodes images and tensors, of which those of an episode have one shape.
+
+    Args:
+      path: The field, for errors.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+
+    def decode_example(self, serialized_example: Any) -> Any:
+        return self.feature.decode_example(serialized_example)
+
+    def decode_batch_example(self, serialized_example: Any) -> tf.Tensor:
+        def batch() -> tf.Tensor:
+            first = tf.nest.map_structure(lambda rows: rows[0], serialized_example)
+            shape = tf.shape(self.decode_example(first))
+
+            def decode(example: Any) -> tf.Tensor:
+                value = self.decode_example(example)
+                what = f"load: {self._path} has several shapes in an episode: pass layout='nested'"
+                with tf.control_dependencies(
+                    [tf.debugging.assert_equal(tf.shape(value), shape, message=what)]
+                ):
+                    return tf.identity(value)
+
+            return tf.map_fn(decode, serialized_example, fn_output_signature=self._dtype)
+
+        rows = tf.nest.flatten(serialized_example)[0]
+        shape = self.feature.shape
+        values = tf.cond(
+            tf.shape(rows)[0] > 0,
+            batch,
+            lambda: tf.zeros([0, *(size or 0 for size in shape)], self._dtype),
+        )
+        return tf.ensure_shape(values, [None, *shape])
+
+    @property
+    def _dtype(self) -> tf.DType:
+        return tf.as_dtype(self.feature.tf_dtype)
+
+
+class _Raw(_OneByOne):
     """Decodes tensors that are stored as bytes.
 
     TFDS does so row by row, fails if there are no rows and the shape is not known, and warns of
@@ -148,17 +191,7 @@ class _Raw(tfds.decode.Decoder):  # type: ignore[misc]
             shape = self.feature.shape
             values = tf.reshape(self._numbers(serialized_example), [num_rows, *shape])
             return tf.ensure_shape(values, [None, *shape])
-        rows = tf.nest.flatten(serialized_example)[0]
-        values = tf.cond(
-            tf.shape(rows)[0] > 0,
-            lambda: tf.map_fn(
-                self.decode_example, serialized_example, fn_output_signature=self.feature.tf_dtype
-            ),
-            lambda: tf.zeros(
-                [0, *(size or 0 for size in self.feature.shape)], self.feature.tf_dtype
-            ),
-        )
-        return tf.ensure_shape(values, [None, *self.feature.shape])
+        return super().decode_batch_example(serialized_example)
 
     def _numbers(self, serialized: tf.Tensor) -> tf.Tensor:
         if self.feature.to_json_content().encoding == tfds.features.Encoding.ZLIB.value:
@@ -247,7 +280,9 @@ def _decoders(features: Any, decoded: set[str], path: str = "") -> dict[str, Any
         elif child_path not in decoded:
             decoder = _Stored()
         elif _is_raw(feature):
-            decoder = _Raw()
+            decoder = _Raw(child_path)
+        elif type(feature) is tfds.features.Image and None in feature.shape:
+            decoder = _OneByOne(child_path)
         if decoder:
             decoders[name] = decoder
     return decoders

@@ -351,7 +351,14 @@ def _field_of(feature: tfds_files.Feature, image_files: bool = False) -> Any:
             encoding = feature.encoding_format or "png"
         return Field(dtype, feature.shape, encoding=encoding, doc=feature.doc)
     if isinstance(feature, tfds_files.Sequence):
-        inner = _field_of(feature.feature)
-        if isinstance(inner, Field):
-            return Field(inner.dtype, (feature.length, *inner.shape), doc=feature.doc)
+        return _in_sequence(_field_of(feature.feature), feature)
     return Opaque(f"a {type(feature).__name__}")
+
+
+def _in_sequence(field: Any, sequence: tfds_files.Sequence) -> Any:
+    """The field of a sequence of what a field holds; of dicts, those of their values."""
+    if isinstance(field, Mapping):
+        return {name: _in_sequence(child, sequence) for name, child in field.items()}
+    if not isinstance(field, Field):
+        return field
+    return Field(field.dtype, (sequence.length, *field.shape), doc=sequence.doc or field.doc)

@@ -13,12 +13,14 @@ import tensorflow_datasets as tfds
 import tiny_datasets
 from toy_source import ToySource
 
+import rlds.feeds
 from envlogger.errors import StorageError
 from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.example_files import read_examples
 from rlds.sources import Field
 from rlds.sources import open as open_episodes
 from rlds.sources.source import SourceError
+from rlds_tools.describing import stats
 from tfds_builders.builder import convert
 from tfds_builders.conversion import sharding
 from tfds_builders.formats import RldsFolder
@@ -321,3 +323,67 @@ def test_images_can_stay_files(tmp_path):
     np.testing.assert_array_equal(
         files.columns(1)["observation"]["camera"], episodes[1].steps["observation"]["camera"]
     )
+
+
+class Sequences(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    """Steps with sequences of all kinds."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        number, image = tfds.features.Scalar(np.int32), tfds.features.Image(shape=(4, 6, 3))
+        observation = {
+            "boxes": tfds.features.Sequence({"x": number, "in": {"name": tfds.features.Text()}}),
+            "pair": tfds.features.Sequence({"x": number}, length=2),
+            "nested": tfds.features.Sequence(tfds.features.Sequence(number)),
+            "views": tfds.features.Sequence(image, length=2),
+            "video": tfds.features.Video(shape=(None, 4, 6, 3)),
+            "points": tfds.features.Sequence(np.float32, length=3),
+        }
+        flags = dict.fromkeys(("is_first", "is_last", "is_terminal"), np.bool_)
+        steps = {"observation": observation, "action": np.float32, **flags}
+        features = {"steps": tfds.features.Dataset(steps)}
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples()}
+
+    def _generate_examples(self):
+        flags = [dict.fromkeys(("is_first", "is_last", "is_terminal"), False) for _ in range(3)]
+        steps = [{"observation": self.observation(step), **flags[step]} for step in range(3)]
+        yield 0, {"steps": [{**step, "action": 1.0} for step in steps]}
+
+    @staticmethod
+    def observation(step):
+        frames = [np.full((4, 6, 3), step + row, np.uint8) for row in range(step + 2)]
+        return {
+            "boxes": [{"x": 10 * step + row, "in": {"name": f"{row}"}} for row in range(step)],
+            "pair": [{"x": step}, {"x": 7}],
+            "nested": [[step] * row for row in range(step)],
+            "views": frames[:2],
+            "video": frames,
+            "points": np.full(3, step, np.float32),
+        }
+
+
+def test_sequences_in_steps(tmp_path):
+    """In columns, batches and statistics; sequences of dicts are dicts of sequences, as in TFDS."""
+    builder = Sequences(data_dir=tmp_path)
+    builder.download_and_prepare()
+    columns = open_episodes(builder.data_path).columns(0)["observation"]
+    batch = rlds.feeds.open(builder.data_path).steps().batch([0, 1, 2])["observation"]
+    for found in (columns, batch):
+        assert found["points"].tolist() == [[step] * 3 for step in range(3)]
+        assert found["pair"]["x"].tolist() == [[step, 7] for step in range(3)]
+        assert found["views"].shape == (3, 2, 4, 6, 3)
+        for step in range(3):
+            raw = Sequences.observation(step)
+            assert found["boxes"]["x"][step].tolist() == [box["x"] for box in raw["boxes"]]
+            names = [box["in"]["name"].encode() for box in raw["boxes"]]
+            assert found["boxes"]["in"]["name"][step].tolist() == names
+            assert [list(inner) for inner in found["nested"][step]] == raw["nested"]
+            np.testing.assert_array_equal(found["views"][step], raw["views"])
+            np.testing.assert_array_equal(found["video"][step], raw["video"])
+    statistics = stats(builder.data_path).statistics
+    assert statistics["observation/points"].mean.tolist() == [1, 1, 1]
+    assert "observation/boxes/x" not in statistics

@@ -178,6 +178,24 @@ def test_static_shapes_and_cardinality(directory):
 
 
 @pytest.mark.slow
+def test_images_of_several_sizes_are_nested(tmp_path):
+    kinds = {"png": tf_features.Image(shape=(None, None, 3)), "raw": FEATURES["dynamic"]}
+    values = {"png": np.uint8, "raw": np.float32}
+    flags = {"is_first": [True, False], "is_last": [False, True], "is_terminal": [False] * 2}
+    for name, feature in kinds.items():
+        config = DatasetConfig(name=name, observation_info={name: feature})
+        columns = [
+            np.ones((2, 3 + size, 3)[: 2 + (name == "png")], values[name]) for size in (0, 1)
+        ]
+        with EpisodeWriter(tmp_path / name, config) as writer:
+            writer.add_episode({"steps": {"observation": {name: columns}, **flags}})
+        what = f"observation/{name} has several shapes in an episode: pass layout=.*nested"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=what):
+            next(iter(load(tmp_path / name)))
+        steps = next(iter(load(tmp_path / name, layout="nested")))["steps"]
+        assert [step["observation"][name].shape[1] for step in steps] == [3, 4]
+
+
 def test_an_episode_without_steps(directory):
     names = ["png", "dynamic", "partly", "exact", "deep"]
     fields = [f"observation/{name}" for name in names]
