@@ -12,7 +12,7 @@ from typing_extensions import override
 import rlds
 from rlds.sources import reading
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.source import ALL_ROWS, RandomAccessSource, SourceEpisode, files_of
+from rlds.sources.source import ALL_ROWS, RandomAccessSource, SourceEpisode
 from rlds.sources.wrapped import WrappedSource
 from rlds_ecosystem.fields import BGR, Field, as_fields
 from rlds_ecosystem.nests import leaves_at, nest
@@ -42,19 +42,16 @@ def red_first(field: Any) -> str:
 def with_rgb(episodes: Episodes, but: Collection[str] = ()) -> Episodes:
     """Returns the same episodes, whose images have red first; see `RgbSource`.
 
+    Those that are read in their order only stay as they are: placements say which order they have.
+
     Args:
       episodes: The episodes.
       but: Fields of steps that stay as they are.
-
-    Raises:
-      TypeError: There are such images, and the episodes cannot be read in any order.
     """
     source, steps = episodes.source, leaves_at(episodes.spec[rlds.STEPS], None)
     paths = [path for path, field in steps if is_bgr(field) and path not in but]
-    if not paths:
+    if not paths or not isinstance(source, RandomAccessSource):
         return episodes
-    if not isinstance(source, RandomAccessSource):
-        raise TypeError(f"{files_of(source)}: episodes are read in their order; convert them first")
     made = RgbSource(source, paths)
     return Episodes(made, episodes.split, format=episodes.format, said=episodes.metadata)
 

@@ -73,6 +73,8 @@ class Videos:
             if not file.exists():
                 raise SourceError("no such file", file=file, episode=index)
             video = VideoFile(os.fspath(file))
+            if video.fault:
+                raise SourceError(video.fault, file=file, episode=index)
             shown = video.times
             values = clip_values(video.clip(0, len(shown)), _frames(times - times[0], shown))
             found |= {f"{VIDEO}/{path}/{field}": value for field, value in values.items()}

@@ -117,6 +117,10 @@ def test_videos_beside_it(tmp_path):
     np.testing.assert_array_equal(pixels["observation"]["camera_10"], expected)
     inputs = {str(path) for path in episodes.source.inputs()}
     assert inputs == {str(path) for path in tmp_path.rglob("*") if path.is_file()}
+    data = videos.encoded(number=9, seed=10)
+    (tmp_path / "videos" / "1" / "10.mp4").write_bytes(data[: len(data) // 2])
+    with pytest.raises(SourceError, match=r"1.10\.mp4"):
+        episodes[1]
     (tmp_path / "videos" / "1" / "10.mp4").unlink()
     with pytest.raises(SourceError, match=r"1.10\.mp4, episode 1: no such file"):
         episodes[1]
