@@ -58,7 +58,7 @@ class RoboMindSource(Hdf5EpisodesSource):
 
     Args:
       path: The folder of an embodiment or a task, or one below; or a file `trajectory.hdf5`.
-      colour: The order of the channels in images that are files, which is BGR for some robots: a
+      colour: The order of the channels in images, which is BGR for some robots: a
         note for who reads them, by `Field.names`. Nothing is exchanged.
       instructions: The `language_instruction` of tasks, by the names of their folders; for other
         tasks it is empty.
