@@ -36,8 +36,8 @@ _MIN_FRAMES, _MAX_FRAMES, _POWER = 100, 10_000, 0.75
 _LARGE, _SMALL = 300, 150
 # Of more columns no quantiles of all episodes are computed: each takes 64 kB and more.
 _MOST_QUANTILES = 4096
-# Which leave an error of less than a float32 has.
-_HALVINGS = 40
+# How many values stand for a frame of which only the quantiles of its episode are known.
+_POINTS = 10
 
 
 def of_column(column: np.ndarray) -> Statistics:
@@ -154,7 +154,7 @@ class Total:
     """The statistics of all episodes, by the names of features.
 
     The quantiles of numbers are those of all rows, see `QuantileSketch`. Those of images are of
-    mixed distributions, each of which goes straight from quantile to quantile of an episode.
+    distributions that go straight from quantile to quantile of each episode.
 
     Args:
       before: Those of episodes that are there already. Each needs `add_quantiles`, too, or there
@@ -162,19 +162,14 @@ class Total:
     """
 
     def __init__(self, before: Mapping[str, Statistics] | None = None) -> None:
-        self._merged: dict[str, Statistics] = {
-            name: {kind: value for kind, value in found.items() if kind not in QUANTILES}
-            for name, found in (before or {}).items()
-        }
+        self._merged = {name: _moments(found) for name, found in (before or {}).items()}
         self._sketches: dict[str, QuantileSketch] = {}
-        self._episodes: dict[str, list[Statistics]] = {}
         self._counts: dict[str, int] = {}
 
     def copy(self) -> Total:
         """Returns another one of the same episodes."""
         copy = Total(self._merged)
         copy._sketches = {name: sketch.copy() for name, sketch in self._sketches.items()}
-        copy._episodes = {name: list(found) for name, found in self._episodes.items()}
         copy._counts = dict(self._counts)
         return copy
 
@@ -188,8 +183,7 @@ class Total:
         for name, found in episode.items():
             so_far = self._merged.get(name)
             with np.errstate(invalid="ignore"):  # Of infinite values.
-                merged = found if so_far is None else _merged(so_far, found)
-            self._merged[name] = {k: v for k, v in merged.items() if k not in QUANTILES}
+                self._merged[name] = _moments(found) if so_far is None else _merged(so_far, found)
         self.add_quantiles(episode, rows)
 
     def add_quantiles(
@@ -197,59 +191,38 @@ class Total:
     ) -> None:
         """Adds what only quantiles need; see `add`."""
         for name, found in episode.items():
-            size = found["mean"].size
+            size, count = found["mean"].size, int(found["count"].max())
             if QUANTILES.keys() - found.keys() or size > _MOST_QUANTILES:
                 continue
-            if name in rows and rows[name].size % size == 0:
+            values = rows[name] if name in rows else _spread(found, _POINTS * count)
+            if values.size % size == 0:
                 sketch = self._sketches.setdefault(name, QuantileSketch(size))
-                sketch.add(rows[name].reshape(-1, size))
-            else:
-                kinds = ("min", *QUANTILES, "max", "count")
-                self._episodes.setdefault(name, []).append({kind: found[kind] for kind in kinds})
-            self._counts[name] = self._counts.get(name, 0) + int(found["count"].max())
+                sketch.add(values.reshape(-1, size))
+                self._counts[name] = self._counts.get(name, 0) + count
 
     @property
     def features(self) -> dict[str, Statistics]:
-        """The statistics, with the quantiles of features that all episodes have some of."""
+        """The statistics, with the quantiles of features of which all episodes have some."""
         return {name: {**found, **self._quantiles(name)} for name, found in self._merged.items()}
 
     def _quantiles(self, name: str) -> Statistics:
         merged = self._merged[name]
         if self._counts.get(name) != merged["count"].max():
             return {}
-        if name in self._sketches:
-            with np.errstate(invalid="ignore"):  # Of infinite values.
-                found = self._sketches[name].quantiles([*QUANTILES.values()])
-        else:
-            found = _mixed_quantiles(self._episodes[name])
+        with np.errstate(invalid="ignore"):  # Of infinite values.
+            found = self._sketches[name].quantiles([*QUANTILES.values()])
         return {q: value.reshape(merged["mean"].shape) for q, value in zip(QUANTILES, found)}
 
 
-def _mixed_quantiles(episodes: Sequence[Statistics]) -> list[np.ndarray]:
-    """The quantiles of episodes together, of which each is known by its own."""
-    shares = np.array([0, *QUANTILES.values(), 1])
-    known = [np.stack([e[kind] for kind in ("min", *QUANTILES, "max")]) for e in episodes]
-    values = np.stack([each.reshape(len(shares), -1) for each in known], axis=-1)
-    weights = np.array([float(episode["count"].max()) for episode in episodes])
+def _moments(found: Statistics) -> Statistics:
+    return {kind: value for kind, value in found.items() if kind not in QUANTILES}
 
-    def share_below(bound: np.ndarray) -> np.ndarray:
-        """Which share of each column is no more than a bound."""
-        place = np.clip((values <= bound[:, None]).sum(0), 1, len(shares) - 1)
-        low, high = (np.take_along_axis(values, rows[None], 0)[0] for rows in (place - 1, place))
-        with np.errstate(all="ignore"):  # Where all are one value.
-            part = np.nan_to_num((bound[:, None] - low) / (high - low), nan=1.0)
-        begin, end = shares[place - 1], shares[place]
-        return (begin + np.clip(part, 0, 1) * (end - begin)) @ weights / weights.sum()
 
-    found = []
-    for share in QUANTILES.values():
-        low, high = values[0].min(-1), values[-1].max(-1)
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            is_low = share_below(middle) < share
-            low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
-        found.append(high)
-    return found
+def _spread(found: Statistics, number: int) -> np.ndarray:
+    """Returns values of a distribution of which the quantiles are known."""
+    known = np.stack([found[kind].reshape(-1) for kind in ("min", *QUANTILES, "max")], axis=1)
+    shares = (np.arange(number) + 0.5) / number
+    return np.stack([np.interp(shares, [0, *QUANTILES.values(), 1], row) for row in known], axis=1)
 
 
 def _merged(one: Statistics, other: Statistics) -> Statistics:
