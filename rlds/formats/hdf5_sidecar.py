@@ -133,7 +133,8 @@ def read_numbers(hdf5: Hdf5File, file: Any, name: str) -> np.ndarray:
     item = _member(hdf5, file, name)
     if is_array(item):
         return np.asarray(item[()])
-    return np.concatenate([_block(hdf5, item, name, number) for number in range(len(item))] or [[]])
+    blocks = [_block(hdf5, item, name, number) for number in range(len(item))]
+    return np.concatenate(blocks or [np.zeros(0, np.int64)])
 
 
 def _hidden_bytes(hdf5: Hdf5File, name: str, begin: int, end: int) -> np.ndarray:

@@ -276,8 +276,8 @@ def _join(path: str, name: str) -> str:
 def fields_of_features(features: tfds.features.FeaturesDict) -> dict[str, Any]:
     """Returns the fields that features hold; see `rlds_ecosystem.fields`.
 
-    >>> fields_of_features(tfds.features.FeaturesDict({"reward": np.float32}))
-    {'reward': Field(dtype=dtype('float32'), shape=(), encoding='', names=None, unit=None, doc='')}
+    >>> str(fields_of_features(tfds.features.FeaturesDict({"reward": np.float32}))["reward"])
+    'float32 of shape ()'
     """
     return {name: _field_of(feature) for name, feature in features.items()}
 
