@@ -13,6 +13,7 @@ import rlds
 import tfds_files
 from rlds.feeds.images import ImageDecoder, ImageError
 from rlds.feeds.resizing import resize
+from rlds.formats.tfds.export import said_of_fields
 from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import fields_of
@@ -122,7 +123,7 @@ def materialise(
             name or copy.name or "materialised",
             description=first.source.description,
             citation=first.source.citation,
-            metadata=first.metadata,
+            metadata={**first.metadata, **said_of_fields(first.source, as_texts=False)},
             max_examples_per_shard=max_episodes_per_shard,
         ) as writer:
             for episodes in all_episodes:

@@ -40,7 +40,7 @@ from rlds.formats.lerobot.feature_statistics import (
     statistics_in,
 )
 from rlds.formats.lerobot.layout import Info, episode_key
-from rlds.formats.lerobot.modality import tables_of
+from rlds.formats.lerobot.modality import read_modality, tables_of
 from rlds.formats.lerobot.parquet_rows import ParquetRows, as_numpy
 from rlds.formats.lerobot.salvaged_info import salvaged_info
 from rlds.formats.lerobot.small_files import leftovers, other_files, read_bytes, task_text, walk
@@ -610,7 +610,8 @@ class _Remains:
     def _numbers(self, table: Any, info: Info) -> dict[str, np.ndarray]:
         """The columns of numbers of tasks, beside `task_index`."""
         known = [column_of(field, info.features.get(field.name)) for field in table.schema]
-        tables = tables_of(epath.Path(self._root), known, info.features_as_said)
+        text = read_modality(epath.Path(self._root))
+        tables = tables_of(text, known, info.features_as_said)
         names = [n for n, it in tables.items() if it == TASKS and n not in self._task_column]
         columns = {column.name: column for column in known}
         found = {

@@ -46,7 +46,7 @@ from rlds.formats.lerobot.language import (
     with_texts,
 )
 from rlds.formats.lerobot.layout import Info
-from rlds.formats.lerobot.modality import MODALITY, renamed
+from rlds.formats.lerobot.modality import MODALITY, renamed, tables_of
 from rlds.formats.lerobot.small_files import decoded_schema, read_subtasks, task_text
 from rlds.formats.lerobot.source import EXTRA_FILES, ROW, LeRobotSource
 from rlds.formats.lerobot.tables import column_array, image_array, tasks_table
@@ -112,7 +112,8 @@ class LeRobotRows:
                 _check_is_below(name)
             schemas = said["schemas"]
             raw = {**said["info"], "features": kept.described(said["info"]["features"])}
-            for name in self._columns_of_tasks():
+            self._task_columns = self._columns_of_tasks(said)
+            for name in self._task_columns:
                 if kept.before.get(name) != name:  # The name does not say it.
                     raw["features"][name] = {**raw["features"][name], layout.TABLE: TASKS}
             self._schema = kept.schema(decoded_schema(schemas["data"]), raw["features"])
@@ -145,16 +146,23 @@ class LeRobotRows:
         bases = [base for base in episodes.source.bases() if isinstance(base, LeRobotSource)]
         is_same = [*self._tasks] == [*range(len({*self._tasks.values()}))] and not self._is_part
         is_same &= all(base.texts == self._tasks for base in bases)
-        self._task_columns = [] if is_same else self._columns_of_tasks()
+        self._task_columns = [] if is_same else self._task_columns
         self._version: Version = version or ("v3.0" if self._info.is_v3 else "v2.1")
         if self._version == "v2.1" and fps != int(fps):
             raise ValueError(f"fps: {fps}, but readers of version 2.1 take whole numbers only")
 
-    def _columns_of_tasks(self) -> list[str]:
+    def _columns_of_tasks(self, said: Mapping[str, Any]) -> list[str]:
         """The columns of numbers of tasks, beside `task_index`."""
-        fields = {name: self._spec.get(f"{rlds.STEPS}/{path}") for name, path in self.paths.items()}
-        of_tasks = (n for n, it in fields.items() if isinstance(it, Field) and it.table == TASKS)
-        return [name for name in of_tasks if name not in layout.NUMBERS]
+        columns = [column_of(field, None) for field in decoded_schema(said["schemas"]["data"])]
+        text = self._files.get(MODALITY, {}).get("text", "{}")
+        # The fields of datasets that older releases converted do not say it.
+        stored = tables_of(text, columns, said["info"]["features"])
+        tables = {name: stored.get(old, "") for name, old in self._kept.before.items()}
+        for name, path in self.paths.items():
+            field = self._spec.get(f"{rlds.STEPS}/{path}")
+            if isinstance(field, Field) and field.table:
+                tables[name] = field.table
+        return [n for n, it in tables.items() if it == TASKS and n not in layout.NUMBERS]
 
     @property
     def unchecked(self) -> set[str]:

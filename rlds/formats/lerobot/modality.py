@@ -16,7 +16,7 @@ from rlds.formats.lerobot.layout import TABLE, Feature
 from rlds.formats.lerobot.small_files import read_bytes
 from rlds.sources.text_tables import TASKS
 
-__all__ = ["MODALITY", "modality_of", "renamed", "tables_of"]
+__all__ = ["MODALITY", "modality_of", "read_modality", "renamed", "tables_of"]
 
 MODALITY = "meta/modality.json"
 
@@ -59,19 +59,23 @@ def modality_of(features: Iterable[Feature]) -> dict[str, Any]:
     return {**made, _ANNOTATION: {_TEXT: {_ORIGINAL: "task_index"}}}
 
 
+def read_modality(root: epath.Path) -> str:
+    """Reads `modality.json` of a dataset; an object of nothing if there is none."""
+    file = root / MODALITY
+    return read_bytes(file).decode(errors="replace") if file.exists() else "{}"
+
+
 def tables_of(
-    root: epath.Path, columns: Iterable[Column], features: Mapping[str, Mapping[str, Any]]
+    text: str, columns: Iterable[Column], features: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, str]:
     """Returns the tables of texts whose numbers columns hold, by the names of the columns.
 
     Args:
-      root: The folder of the dataset.
+      text: The content of `modality.json`.
       columns: All columns.
       features: What `info.json` says of the features.
     """
     integers = [column.name for column in columns if column.field.column_dtype.kind in "iu"]
-    file = root / MODALITY
-    text = read_bytes(file).decode(errors="replace") if file.exists() else "{}"
     try:
         named = {_origin(_ANNOTATION, *part) for part in json.loads(text)[_ANNOTATION].items()}
     except (ValueError, LookupError, TypeError, AttributeError):  # It names no annotations.

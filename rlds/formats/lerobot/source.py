@@ -51,7 +51,7 @@ from rlds.formats.lerobot.layout import (
     step_paths,
     task_path,
 )
-from rlds.formats.lerobot.modality import tables_of
+from rlds.formats.lerobot.modality import read_modality, tables_of
 from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.formats.lerobot.small_files import (
     decoded_schema,
@@ -232,8 +232,8 @@ class LeRobotSource(RandomAccessSource):
 
     def _tables(self, task_columns: Sequence[str] | None) -> dict[str, str]:
         """Returns the tables of texts whose numbers columns hold, by column."""
-        columns, features = self._columns.values(), self._info.raw["features"]
-        found = tables_of(self._root, columns, features)
+        text, features = read_modality(self._root), self._info.raw["features"]
+        found = tables_of(text, self._columns.values(), features)
         if task_columns is None:
             return found
         for name in {*task_columns, *found} - {_TASK_INDEX, SUBTASK_INDEX}:
@@ -242,7 +242,7 @@ class LeRobotSource(RandomAccessSource):
                 raise ValueError(f"task_columns: there is no column {name!r}, only {known}")
             # What is exported says it, too.
             features[name][TABLE] = OF_TASKS if name in task_columns else ""
-        return tables_of(self._root, columns, features)
+        return tables_of(text, self._columns.values(), features)
 
     def _free_styles(self) -> list[str]:
         """The styles of language, if no feature has the place of their texts."""

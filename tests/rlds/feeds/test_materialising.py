@@ -5,6 +5,7 @@ import dm_env
 import feed_datasets
 import numpy as np
 import pytest
+import raw_lerobot
 import tree
 
 import envlogger
@@ -88,6 +89,14 @@ def test_only_some_fields_and_episodes(tmp_path):
     with pytest.raises(KeyError, match="no field 'camera'"):
         materialise(log, tmp_path / "other", fields=["camera"])
     assert not (tmp_path / "other").exists()
+
+
+def test_what_numbers_mean_stays(tmp_path):
+    path = raw_lerobot.write_v3(tmp_path / "raw")
+    made = sources.open(materialise(path, tmp_path / "made"))
+    before, after = sources.open(path).source.step_fields(), made.source.step_fields()
+    assert (after["task_index"].table, after["action"].names) == ("tasks", before["action"].names)
+    assert made.metadata["lerobot"]["tasks"][1]["task"] == raw_lerobot.TASKS[1]
 
 
 def test_images_are_png_if_asked_for(tmp_path):

@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import re
 
 import av
 import foreign_readers
@@ -546,6 +547,17 @@ def test_columns_of_numbers_of_tasks(tmp_path, write):
     export(tmp_path / "merged", "lerobot", tmp_path / "back")
     found = raw.texts_of_rows(tmp_path / "back", names)
     assert sorted(map(str, found)) == sorted(map(str, texts + more))
+    # What older releases converted does not say which columns these are.
+    file = tmp_path / "tfds/a/metadata.json"
+    file.write_text(re.sub(r'"table": *"tasks"', '"table": ""', file.read_text()))
+    assert not rlds.sources.open(file.parent).source.step_fields()["task_index"].table
+    rlds.edit(
+        file.parent,
+        Delete(where="key = 'episode_000000'"),
+        to_format="lerobot",
+        to=tmp_path / "old",
+    )
+    assert raw.texts_of_rows(tmp_path / "old", names) == texts[1:]
     # With images as video, it is another dataset, which has the same table.
     export(path, "lerobot", tmp_path / "video", codec="h264")
     assert raw.texts_of_rows(tmp_path / "video", names[1:]) == trimmed[1]
