@@ -80,7 +80,8 @@ class RobomimicExport(Hdf5EpisodesExport):
         super().__init__(episodes)
         files = self.metadata.get("files", {}).values()
         self._others = [file["others"] for file in files if "others" in file]
-        self._task = instruction_of_file(_common([file["attributes"] for file in files]), "", "")
+        self._texts = _common([file.get("attributes", {}) for file in files])
+        self._task = instruction_of_file(self._texts, "", "")
         if len(found := self._stated(_ENVIRONMENT)) > 1 and env_args is None:
             raise ValueError(
                 f"the files have {len(found)} unlike {_ENVIRONMENT}, and the new one has place for "
@@ -185,9 +186,13 @@ class RobomimicExport(Hdf5EpisodesExport):
                 file.require_group(path)
             if path in file:
                 write_attributes(file[path], attributes)
-        if self._env_args is not None or not self.metadata:
-            environment = json.dumps(dict(self._env_args or _NO_ENVIRONMENT))
-            file["data"].attrs[_ENVIRONMENT] = environment
+        stated = file["data"].attrs
+        for name in self._texts.keys() - {*stated}:  # A merge has decided between unlike ones.
+            stated[name] = self._texts[name]
+        data = [others["attributes"].get("data", {}) for others in self._others]
+        is_lost = _ENVIRONMENT not in stated and any(_ENVIRONMENT in each for each in data)
+        if self._env_args is not None or not self.metadata or is_lost:
+            stated[_ENVIRONMENT] = json.dumps(dict(self._env_args or _NO_ENVIRONMENT))
 
     def _masks_of(self, episode: SourceEpisode) -> list[str]:
         """Returns the masks that an episode is in: those that it was in, or its split."""
