@@ -60,12 +60,13 @@ class Channels:
     names: tuple[str, ...] | None = None
     unit: str | None = None
     doc: str = ""
+    kind: str = ""
 
     def describe(self, field: Field) -> Field:
         """Returns a field with what is known of it, if it has as many channels."""
         if self.names is not None and field.shape[-1:] != (len(self.names),):
             return field
-        return dataclasses.replace(field, names=self.names, unit=self.unit, doc=self.doc)
+        return dataclasses.replace(field, **dataclasses.asdict(self))
 
 
 @dataclasses.dataclass(frozen=True)

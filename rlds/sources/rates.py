@@ -14,7 +14,7 @@ _NAMES = (
     *("fps", "control_frequency", "control_freq", "control_hz", "control_rate"),
     *("frequency_hz", "control_frequency_hz"),
 )
-_DEEPEST = 5
+_DEEPEST = 7
 
 
 def rate_in(metadata: Any) -> float | None:

@@ -1,8 +1,9 @@
 """What each format can state of its rows, beside their values, and a dataset that states it all.
 
 `STATED` has a row for each format that can be written: which facts its own files have a place for,
-so that readers of that format find them. All other facts are kept beside the data. A format that is
-new here fills in its row.
+so that readers of that format find them. All other facts are kept beside the data. `RAW` has a row
+for each format that can be read: which facts sources find in raw data, and where. A format that is
+new here fills in its rows.
 """
 
 import dataclasses
@@ -37,6 +38,50 @@ STATED: dict[str, set[str]] = {
     "imitation": set(),
     "d4rl": set(),
     "d4rl_pybullet": set(),
+}
+
+# Which facts sources give of raw data as others write it, and where they find them.
+RAW: dict[str, dict[str, str]] = {
+    "envlogger": {},
+    "tfds": {"names": "the table of robot datasets", "unit": "that table", "kind": "that table"},
+    "minari": {},
+    "lerobot": {
+        "names": "features.*.names of info.json",
+        "unit": "features.*.info.depth_unit",
+        "codes": "features.*.info.video.depth_min and so on",
+        "table": "the format: task_index; modality.json: annotation.*",
+        "rate": "fps of info.json",
+    },
+    "aloha": {"names": "the format", "kind": "the format", "rate": "the format"},
+    "webdataset": {},
+    "calvin": {"names": "the format", "kind": "the format", "license": "the homepage"},
+    "zarr": {},
+    "robomimic": {
+        "names": "controller_configs.type of env_args",
+        "kind": "controller_configs.control_delta of env_args",
+        "rate": "control_freq of env_args",
+    },
+    "maniskill": {},
+    "robomind": {},
+    "droid": dict.fromkeys(("names", "unit", "kind", "rate", "license"), "the homepage"),
+    "agibot": dict.fromkeys(("names", "unit", "rate", "license"), "the homepage"),
+    "mcap": {"names": "name of sensor_msgs/JointState", "unit": "REP 118 for depth; stamps"},
+    "rosbag": {"names": "name of sensor_msgs/JointState", "unit": "REP 118 for depth; stamps"},
+    "npz": {},
+    "ogbench": {},
+    "sb3": {},
+    "d3rlpy": {},
+    "imitation": {},
+    "d4rl": {},
+    "d4rl_pybullet": {},
+    "atari_dqn_replay": {},
+    "rlds_creator": {},
+    "rlu_dmlab": {"names": "the homepage: blue, green, red"},
+    **{
+        f"rlu_{name}": {}
+        for name in ("atari", "atari_transitions", "bsuite", "control_suite", "rwrl", "locomotion")
+    },
+    **{f"rlu_{name}_windows": {} for name in ("control_suite", "locomotion")},
 }
 
 OTHERS: dict[str, Any] = {

@@ -63,12 +63,16 @@ TABLE = Hdf5Table(
     derived=("compress_len",),
     channels={
         "action": Channels(
-            _JOINTS, doc=f"Positions that the joints are to reach, {_POSITIONS} of the leader."
+            _JOINTS,
+            doc=f"Positions that the joints are to reach, {_POSITIONS} of the leader.",
+            kind="absolute",
         ),
         "qpos": Channels(_JOINTS, doc=f"Positions of the joints, {_POSITIONS} of the follower."),
         "qvel": Channels(_JOINTS),
         "effort": Channels(_JOINTS),
-        "base_action": Channels(("linear_velocity", "angular_velocity"), doc="m/s and rad/s"),
+        "base_action": Channels(
+            ("linear_velocity", "angular_velocity"), None, "m/s and rad/s", "velocity"
+        ),
     },
 )
 

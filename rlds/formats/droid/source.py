@@ -47,11 +47,17 @@ _TABLE = Hdf5Table(
     actions="action",
     channels={
         "cartesian_position": Channels(_POSE, "m, rad", f"Position and Euler angles {_FLANGE}."),
-        "cartesian_velocity": Channels(_POSE, None, f"Velocity {_FLANGE}, from -1 to 1."),
-        "target_cartesian_position": Channels(_POSE, "m, rad", f"Wanted position {_FLANGE}."),
-        "joint_position": Channels(_JOINTS, "rad", "Wanted positions of the joints."),
+        "cartesian_velocity": Channels(
+            _POSE, None, f"Velocity {_FLANGE}, from -1 to 1.", "velocity"
+        ),
+        "target_cartesian_position": Channels(
+            _POSE, "m, rad", f"Wanted position {_FLANGE}.", "absolute"
+        ),
+        "joint_position": Channels(_JOINTS, "rad", "Wanted positions of the joints.", "absolute"),
         "joint_positions": Channels(_JOINTS, "rad", "Positions of the joints."),
-        "joint_velocity": Channels(_JOINTS, None, "Wanted velocities of the joints, from -1 to 1."),
+        "joint_velocity": Channels(
+            _JOINTS, None, "Wanted velocities of the joints, from -1 to 1.", "velocity"
+        ),
         "joint_velocities": Channels(_JOINTS, "rad/s", "Velocities of the joints."),
         "gripper_position": Channels(doc="0 is open, 1 is closed."),
         "target_gripper_position": Channels(doc="0 is open, 1 is closed."),

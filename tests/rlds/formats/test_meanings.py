@@ -5,6 +5,7 @@ The cases are generated of the table in `meanings`: a format that can be written
 
 import re
 
+import hostile_sources
 import meanings
 import pytest
 from export_options import NAMES, options_for
@@ -13,9 +14,12 @@ from fast_share import one_in
 import rlds.sources
 from rlds import editing
 from rlds.editing import Merge, Rename
+from rlds.sources.rates import rate_in
 from rlds_ecosystem.nests import leaves_at
 
 FORMATS = sorted(meanings.STATED)
+PAIRS = [(a, b) for a in FORMATS for b in FORMATS]
+NOT_RAW = ("exported_", "logs_tar", "logs_zip", "folder_parquet")
 
 
 def made(format, folder, **facts):
@@ -34,7 +38,22 @@ def opened(path):
 
 def test_every_format_that_is_written_has_a_row():
     assert set(meanings.STATED) == set(rlds.sources.exports())
-    assert all(facts <= set(meanings.FACTS) for facts in meanings.STATED.values())
+    assert set(meanings.RAW) == set(rlds.sources.formats())
+    rows = [*meanings.STATED.values(), *map(set, meanings.RAW.values())]
+    assert all(facts <= set(meanings.FACTS) for facts in rows)
+
+
+@pytest.mark.parametrize("name", [n for n in hostile_sources.FORMATS if not n.startswith(NOT_RAW)])
+def test_what_raw_data_states_is_in_its_row(name, tmp_path):
+    hostile_sources.FORMATS[name].write(tmp_path)
+    path = tmp_path / hostile_sources.OPENED.get(name, ("", None))[0]
+    episodes = rlds.sources.open(path, "all", **hostile_sources.OPTIONS.get(name, {}))
+    facts = {
+        fact for _, it in leaves_at(episodes.spec, None) for fact in getattr(it, "meaning", ())
+    }
+    facts |= {"rate"} if rate_in(episodes.metadata) else set()
+    facts |= {"license"} if episodes.source.license else set()
+    assert facts <= set(meanings.RAW[episodes.format])
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -44,7 +63,7 @@ def test_what_is_stated_comes_back(format, tmp_path):
     assert meanings.facts_of(opened(made(format, tmp_path))) == expected
 
 
-@pytest.mark.parametrize(("format", "other"), one_in(19, [(a, b) for a in FORMATS for b in FORMATS]))
+@pytest.mark.parametrize(("format", "other"), one_in(19, PAIRS))
 def test_by_way_of_any_format(format, other, tmp_path):
     expected = meanings.facts_of(rlds.sources.Episodes(meanings.Telling(), "train"))
     episodes = opened(made(format, tmp_path / "one"))
