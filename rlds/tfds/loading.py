@@ -137,7 +137,7 @@ class _OneByOne(tfds.decode.Decoder):  # type: ignore[misc]
       path: The field, for errors.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str = "") -> None:
         super().__init__()
         self._path = path
 

@@ -63,14 +63,16 @@ def contents_of(path):
     """All arrays and attributes, but for the sidecar; demonstrations by their order."""
     found = {}
 
+    def plain(value):
+        value = np.array(value).tolist()
+        return value.decode() if isinstance(value, bytes) else value
+
     def add(name, item):
         demo, is_observation, rest = name.partition("/obs/")
         name = demo + is_observation + rest.replace("/", ".")
         if isinstance(item, h5py.Dataset):
-            found[name] = item.dtype.newbyteorder("="), np.array(item[()]).tolist()
-        found.update(
-            {f"{name}@{key}": np.array(value).tolist() for key, value in item.attrs.items()}
-        )
+            found[name] = f"{item.dtype.newbyteorder('=')}: {np.array(item[()]).tolist()}"
+        found.update({f"{name}@{key}": plain(value) for key, value in item.attrs.items()})
 
     with h5py.File(path) as file:
         add("", file)
@@ -237,6 +239,7 @@ def test_by_way_of_a_dataset(tmp_path, name):
     source = RobomimicSource(path, alignment="shift")
     builder = tfds_builders.convert(source, name="dataset", data_dir=tmp_path)
     made = export(builder.data_path, "robomimic", tmp_path / "made.hdf5").path
+    assert contents_of(made) == contents_of(export(source, "robomimic", tmp_path / "a.hdf5").path)
     for one, two in zip(rlds.sources.Episodes(source), rlds.sources.open(made), strict=True):
         assert not [*differences(one, two)]
 
