@@ -238,7 +238,7 @@ class RldsRows:
             else:
                 arrays[column.name] = column_array(values, self._schema.field(column.name).type)
                 found = {} if column.field.is_text else of_column(values)
-            if found:
+            if found and (found := self._readable(column.name, found)):
                 statistics[column.name] = found
         flags = _flags(episode, num_rows)
         for name in self._flags:
@@ -264,11 +264,16 @@ class RldsRows:
                     f"{self._shapes[column.name]}; LeRobot has one size only. Pass "
                     f"to_sidecar=[{column.path!r}] to write no column for them"
                 )
-        # Readers stop at statistics of other channels, if the name is that of an image.
-        known = (3,) if self._version == "v2.1" else (1, 3)
-        if "image" in column.name and images[0].shape[-1] not in known:
-            return {}
         return of_images(images)
+
+    def _readable(self, name: str, found: Statistics) -> Statistics:
+        """Statistics without those that readers stop at: of no image, by a name with "image"."""
+        known = (3,) if self._version == "v2.1" else (1, 3)
+        if "image" not in name:
+            return found
+        if found["mean"].size not in known:
+            return {}
+        return {k: v if k == "count" else v.reshape(-1, 1, 1) for k, v in found.items()}
 
     def _tasks_of(self, episode: SourceEpisode, num_rows: int) -> list[str]:
         if not self._task:
