@@ -12,7 +12,7 @@ from typing_extensions import override
 from rlds.feeds import arrays
 from rlds.feeds.storage import Outlines, Rows, Storage, WrappedStorage, hash_of, row_shape
 from rlds.sources.text_tables import join_tables, renumbered
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.fields import Field, in_words
 
 __all__ = ["ExtendedStorage", "JoinedStorage"]
 
@@ -73,6 +73,12 @@ class _ExtendedRows(Rows):
         return _ExtendedRows(self._storage, self._others.at(steps), self._begins, steps)
 
 
+def _described(field: Any) -> str:
+    """What a field holds and means, in words; its `doc` may differ."""
+    facts = [*field.facts, field.encoding] if isinstance(field, Field) else []
+    return "; ".join([in_words(field), *filter(None, facts)])
+
+
 class JoinedStorage(Storage):
     """The steps of several tables of the same fields, one after the other.
 
@@ -96,7 +102,7 @@ class JoinedStorage(Storage):
         self.fields = dict(tables[0].fields)
         for number, table in enumerate(tables):
             for path in {**self.fields, **table.fields}:
-                here, there = table.fields.get(path, "nothing"), self.fields.get(path, "nothing")
+                here, there = (_described(of.get(path)) for of in (table.fields, self.fields))
                 if here != there:
                     raise TypeError(
                         f"dataset {number} has {here} at {path!r}, and dataset 0 has {there}: name "

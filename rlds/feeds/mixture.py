@@ -13,6 +13,7 @@ from rlds.feeds.permutation import key_of
 from rlds.feeds.samples import Samples
 from rlds.feeds.table import Table
 from rlds.sources.text_tables import table_in
+from rlds_ecosystem.fields import MEANING, Field
 
 __all__ = ["Mixture", "not_samples"]
 
@@ -23,8 +24,8 @@ class Mixture:
     """Samples of several datasets, with exact shares; none repeats before it is through.
 
     Of every 65,536 samples in a row, each dataset has the number that its weight asks for. Within
-    such a block they are mixed at random. A warning names numbers of texts that are those of other
-    texts in each dataset.
+    such a block they are mixed at random. A warning names fields whose numbers have another meaning
+    in each dataset: their unit, names, codes, kind, or the texts that they are numbers of.
 
     Args:
       parts: Samples with the same fields, or mixtures of such; or these by their names.
@@ -82,7 +83,7 @@ class Mixture:
                 raise ValueError(f"part {number} has no samples: {part!r}")
             if part.spec != self.parts[0].spec:
                 raise TypeError(_differences(number, part.spec, self.parts[0].spec))
-        _warn_of_tables([part.table for part in self.parts])
+        _warn_of_meanings(self.parts)
         self.counts = _counts(numbers)
         self._last_block: tuple[tuple[int, int], np.ndarray, np.ndarray] | None = None
 
@@ -169,18 +170,24 @@ def not_samples(found: object) -> str:
     )
 
 
-def _warn_of_tables(tables: Sequence[Table]) -> None:
-    """Warns if a number is that of other texts in other parts."""
-    columns = {path: field.table for path, field in tables[0].fields.items() if field.table}
-    metadata = [table.episodes.metadata for table in tables] if columns else []
-    for path, name in columns.items():
-        known: dict[int, str] = {}
-        texts = [item for said in metadata for item in table_in(said, name).items()]
-        if any(known.setdefault(number, text) != text for number, text in texts):
+def _warn_of_meanings(parts: Sequence[Samples]) -> None:
+    """Warns if numbers mean something else in each part: their unit, kind or texts differ."""
+    for path in parts[0].spec:
+        fields = [part.table.fields.get(path) for part in parts]
+        known = [field.meaning if isinstance(field, Field) else {} for field in fields]
+        differing = [f for f in MEANING if len({each[f] for each in known if f in each}) > 1]
+        texts: dict[int, str] = {}
+        for part, meaning in zip(parts, known):
+            if name := meaning.get("table", ""):
+                found = table_in(part.table.episodes.metadata, name)
+                if any(texts.setdefault(number, text) != text for number, text in found.items()):
+                    differing.append(f"texts of {name}")
+        if differing:
             warnings.warn(
-                f"{path} has numbers of {name}, which are others in each dataset that is mixed: "
-                "take the texts, or open the datasets as one table, rlds.feeds.open([...])",
-                stacklevel=3,
+                f"{path}: the datasets that are mixed differ in its {', '.join(differing)}. "
+                "Convert one with Feed(transform=...), take the texts in place of numbers, or open "
+                "the datasets as one table, rlds.feeds.open([...])",
+                stacklevel=4,
             )
 
 

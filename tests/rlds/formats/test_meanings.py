@@ -11,6 +11,7 @@ import pytest
 from export_options import NAMES, options_for
 from fast_share import one_in
 
+import rlds.feeds
 import rlds.sources
 from rlds import editing
 from rlds.editing import Merge, Rename
@@ -129,3 +130,21 @@ def test_what_is_in_the_files_alone_is_never_another_meaning(format, tmp_path):
         found = {stated for field in fields if (stated := getattr(field, fact, None))}
         assert (found >= {*expected[fact].values()}) == (fact in meanings.STATED[format]), fact
         assert found - {"tasks"} <= {*expected[fact].values()}, fact  # The texts of LeRobot's.
+
+
+def test_feeds_of_several_datasets_compare_their_meaning(tmp_path):
+    """A table of several is an error where their meaning differs; what is mixed of them warns."""
+    one = made("tfds", tmp_path / "one")
+    same = made("tfds", tmp_path / "same", lengths=(5, 2))
+    assert rlds.feeds.open([one, same]).num_steps == 5 + 4 + 6 + 3
+    words = {
+        "unit": r"1 has .*in deg.* 0 has .*in rad",
+        "kind": r"1 has .*delta.* 0 has .*absolute",
+    }
+    for fact, said in words.items():
+        other = made("tfds", tmp_path / fact, **{fact: meanings.OTHERS[fact]})
+        with pytest.raises(TypeError, match=said):
+            rlds.feeds.open([one, other])
+        parts = [rlds.feeds.open(path).transitions() for path in (one, other)]
+        with pytest.warns(UserWarning, match=f"the datasets that are mixed differ in its {fact}"):
+            rlds.feeds.Mixture(parts)
