@@ -175,7 +175,7 @@ def operations_of(given: Mapping[str, Any]) -> list[editing.Operation]:
         fills = {name: _value(text) for name, text in (_pair(one, "fill") for one in given["fill"])}
         missing: Literal["error", "drop"] = "drop" if given["drop_missing"] else "error"
         duplicates: Literal["error", "keep", "drop"] = given["duplicates"] or "error"
-        metadata = given["metadata"] or "error"
+        metadata: Literal["error", "first", "episodes"] = given["metadata"] or "error"
         found.append(editing.Merge(given["merge"], fields, fills, missing, duplicates, metadata))
     found += [editing.Delete(condition) for condition in given["delete"]]
     found += [editing.Keep(condition) for condition in given["keep"]]

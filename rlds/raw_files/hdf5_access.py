@@ -31,9 +31,7 @@ from rlds_ecosystem.stores import as_path, is_local, open_binary, version_of
 
 __all__ = ["Hdf5File", "is_array"]
 
-_ELSEWHERE = (
-    "so that it can be any file; follow_links=True allows it, if the format has it"
-)
+_ELSEWHERE = "so that it can be any file; follow_links=True allows it, if the format has it"
 # Groups may be links to each other: what is below one has no end then.
 _MAX_DEPTH = 32
 # No object of a file takes less, with the link to it.

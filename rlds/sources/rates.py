@@ -45,8 +45,9 @@ def rates_in(metadata: Any, depth: int = 0) -> Iterator[float]:
         return
     for name in _NAMES:
         value = metadata.get(name)
-        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if is_number and 0 < value < 1e6:
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+            continue
+        if 0 < value < 1e6:
             yield float(value)
     for value in metadata.values():
         yield from rates_in(value, depth + 1)

@@ -120,4 +120,3 @@ def renumbered(numbers: np.ndarray, new: Mapping[int, int]) -> np.ndarray:
     found, which = np.unique(numbers, return_inverse=True)
     changed = np.array([new.get(number, number) for number in found.tolist()], numbers.dtype)
     return changed[which].reshape(numbers.shape)
-

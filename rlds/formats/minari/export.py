@@ -296,7 +296,7 @@ class MinariExport(Export):
 
     def _recorded_leaf(self, path: str) -> Leaf | None:
         """Returns the space that a field had in Minari, before an edit gave it another name."""
-        names = {}
+        names: Mapping[str, str] = {}
         if isinstance(self._source, RandomAccessSource):
             names = self._source.stored_names()
         place = f"{rlds.STEPS}/{path}"

@@ -332,8 +332,9 @@ def _named(meaning: DatasetMeaning, path: str, field: Any) -> Any:
     if not isinstance(field, Field) or len(field.shape) != 1 or not field.shape[0]:
         return field
     names, unit = meaning.names_of(path, field.shape[0]), meaning.unit_of(path)
-    said = {"names": names, "unit": unit or None} if names else {}
-    return dataclasses.replace(field, **said, kind=meaning.kind_of(path))
+    if names:
+        field = dataclasses.replace(field, names=names, unit=unit or None)
+    return dataclasses.replace(field, kind=meaning.kind_of(path))
 
 
 def _fields_of(features: tfds_files.Feature, image_files: bool = False) -> dict[str, Any]:

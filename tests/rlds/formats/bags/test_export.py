@@ -121,7 +121,7 @@ def test_packets_of_clips_stay(tmp_path):
             episode.metadata["video"]["observation"]["images"]["top"] = clip_values(clip)
             return episode
 
-    for source in (Streamed(missing=None), ClipSource(missing=None)):  # Those of the other are reordered.
+    for source in (Streamed(missing=None), ClipSource(missing=None)):  # The latter reorders frames.
         made = export(source, "mcap", tmp_path / type(source).__name__, rate=30, codec="h264")
         seen = with_frames(rlds.sources.open(made.path))
         for index in range(3):
