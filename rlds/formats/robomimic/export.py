@@ -116,7 +116,8 @@ class RobomimicExport(Hdf5EpisodesExport):
         field = self.steps[path]
         if path in self._copies or not isinstance(field, Field) or {None, 0} & {*field.shape}:
             return ""
-        if is_derived(path, field):
+        is_mark = any(path == known_field(other) for other in self.steps)
+        if is_derived(path, field) or (self.metadata and is_mark):
             return ""
         if field.column_dtype.kind not in "biufc":
             return ""
@@ -152,15 +153,20 @@ class RobomimicExport(Hdf5EpisodesExport):
     def write(self, path: Path) -> None:
         total = 0
         masks: dict[str, list[str]] = {}
+        missing = {*self.places}
         with import_extra("h5py").File(path, "x") as file:
             data = file.create_group("data")
             sidecar = Hdf5SidecarWriter(file, self.sidecar)
             for number, episode in enumerate(self.each_in_order()):
                 name = f"demo_{number}"
                 total += self._write_demo(data.create_group(name), episode)
+                missing = {path for path in missing if self._lacks(path, episode)}
                 sidecar.add(episode)
                 for mask in self._masks_of(episode):
                     masks.setdefault(mask, []).append(name)
+            for path in missing:  # A file has each array that a field is read of.
+                column = self.columns(episode)[self.places[path]]
+                self._write(data[name], self.places[path], column, len(column), False)
             for mask, names in masks.items():
                 file[f"mask/{mask}"] = np.array(names, "S")
             self._write_others(file)
@@ -202,12 +208,18 @@ class RobomimicExport(Hdf5EpisodesExport):
             return []
         return [self.episodes.place(self.number)[0]]
 
+    def _lacks(self, path: str, episode: SourceEpisode) -> bool:
+        """Whether there is no array of a field, whose values in the episode stand for none."""
+        mark = known_field(path)
+        return bool(self.metadata) and mark in self.steps and not np.any(at(episode.steps, mark))
+
     def _write_demo(self, demo: Any, episode: SourceEpisode) -> int:
         known = episode.final_observation_known
         length = episode.num_steps - known
         columns = self.columns(episode)
-        for name, column in columns.items():
-            self._write(demo, name, column, length, known)
+        for path, name in self.places.items():
+            if not self._lacks(path, episode):
+                self._write(demo, name, columns[name], length, known)
         for path, name in self._copies.items():
             images = as_values(at(episode.steps, path), field := self.steps[path])
             self._write(demo, name, as_rgb(images, field), length, known)
