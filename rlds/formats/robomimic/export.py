@@ -164,9 +164,9 @@ class RobomimicExport(Hdf5EpisodesExport):
                 sidecar.add(episode)
                 for mask in self._masks_of(episode):
                     masks.setdefault(mask, []).append(name)
-            for path in missing:  # A file has each array that a field is read of.
-                column = self.columns(episode)[self.places[path]]
-                self._write(data[name], self.places[path], column, len(column), False)
+            for field in missing:  # A file has each array that a field is read of.
+                column = self.columns(episode)[self.places[field]]
+                self._write(data[name], self.places[field], column, len(column), False)
             for mask, names in masks.items():
                 file[f"mask/{mask}"] = np.array(names, "S")
             self._write_others(file)
@@ -250,8 +250,8 @@ class RobomimicExport(Hdf5EpisodesExport):
             if is_mark or not is_there or not attributes.get(known_field(path), True):
                 continue
             if np.asarray(value).dtype.kind in "SUO" and np.shape(value) == ():
-                value = np.asarray(value).item()
-                value = np.bytes_(value) if isinstance(value, bytes) else value  # As was stored.
+                is_text = self.sidecar.episode[f"{ATTRIBUTES}/{path}"].dtype == str
+                value = as_text(value) if is_text else np.bytes_(np.asarray(value).item())
             if isinstance(value, str) or np.asarray(value).nbytes <= _ATTRIBUTE_BYTES:
                 (demo[parent] if parent else demo).attrs[name] = value
 
