@@ -96,7 +96,7 @@ class Export(Result):
         yield self.path if self.is_written else f"{self.path}: nothing is written"
         counted = f"{count(self.episodes, 'episode')}, {count(self.steps, 'step')}"
         yield counted if self.is_written else f"fields in the format {self.to}"
-        shown = [field for field in self.fields if not self.is_written or field.how != "exact"]
+        shown = [it for it in self.fields if not self.is_written or it.how != "exact" or it.why]
         if self.is_written and not shown:
             yield "the format holds all fields"
         if shown:

@@ -180,7 +180,7 @@ class Edit:
         if len(self.num_episodes) > 1:
             lines += [f"  {name}: {number}" for name, number in self.num_episodes.items()]
         lines.append(f"{self.copied} stay as they are stored, {kept - self.copied} change")
-        lines += [str(place) for place in self.placements if place.how != "exact"]
+        lines += [str(place) for place in self.placements if place.how != "exact" or place.why]
         return "\n".join([*lines, *self.notes])
 
 

@@ -46,6 +46,7 @@ from rlds.sources.source import (
     StoredSource,
     is_derived,
 )
+from rlds.video.fields import DEPTHS_OF_CODES
 from rlds_ecosystem.fields import BGR, Field
 from rlds_ecosystem.nests import leaves_at, nest
 from rlds_ecosystem.progress import show_progress
@@ -89,16 +90,16 @@ class Placement:
     Attributes:
       field: The path of a field of an episode, such as `steps/action`.
       place: Where the format has it; empty if nowhere.
-      how: "exact" if the format holds it; "sidecar" if it is kept beside the data, where only this
-        library reads it; "encoded" if it becomes video, as was asked for; "renumbered" if it counts
-        the rows, episodes or tasks that are written; "changed" if its values become others; "lost"
-        if nothing is left of it.
+      how: "exact" if the format holds it; "decoded" if it holds what was decoded from codes of
+        depths; "sidecar" if it is kept beside the data, where only this library reads it; "encoded"
+        if it becomes video, as was asked for; "renumbered" if it counts the rows, episodes or tasks
+        that are written; "changed" if its values become others; "lost" if nothing is left of it.
       why: What changes, or why it is lost.
     """
 
     field: str
     place: str
-    how: Literal["exact", "encoded", "sidecar", "renumbered", "changed", "lost"]
+    how: Literal["exact", "decoded", "encoded", "sidecar", "renumbered", "changed", "lost"]
     why: str = ""
 
     def with_reason(self, why: str) -> Placement:
@@ -442,7 +443,12 @@ def without_transitions(number: int, format: str) -> str:
 def as_it_was(episodes: Episodes) -> list[Placement]:
     """Returns the placements of an export that makes the files again that episodes came from."""
     spec = leaves_at(episodes.spec, None)
-    return [Placement(path, "as it was", "exact", _order_of(field)) for path, field in spec]
+    return [Placement(path, "as it was", _held(field), _order_of(field)) for path, field in spec]
+
+
+def _held(field: Any) -> Literal["exact", "decoded"]:
+    """Returns how a format holds the values of a field."""
+    return "decoded" if getattr(field, "doc", "") == DEPTHS_OF_CODES else "exact"
 
 
 def _order_of(field: Any) -> str:
@@ -460,17 +466,17 @@ def sidecar_placements(sidecar: Sidecar, why: Mapping[str, str] | None = None) -
     """
     derived = [path for path, field in sidecar.steps.items() if is_derived(path, field)]
     why = {**(why or {}), **dict.fromkeys(derived, "it follows from the flags")}
-    fields = [(path, f"{rlds.STEPS}/{path}", sidecar.places) for path in sidecar.steps]
-    fields += [(path, path, sidecar.episode_places) for path in sidecar.episode]
-    orders = {path: _order_of(field) for path, field in sidecar.steps.items()}
+    steps, episode = sidecar.steps.items(), sidecar.episode.items()
+    fields = [(path, f"{rlds.STEPS}/{path}", sidecar.places, field) for path, field in steps]
+    fields += [(path, path, sidecar.episode_places, field) for path, field in episode]
     return [
         Placement(
             field,
             places.get(path, ""),
-            "exact" if path in places else "sidecar",
+            _held(declared) if path in places else "sidecar",
             why.get(path, ""),
-        ).with_reason(orders.get(path, ""))
-        for path, field, places in fields
+        ).with_reason(_order_of(declared))
+        for path, field, places, declared in fields
     ]
 
 

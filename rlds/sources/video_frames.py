@@ -27,7 +27,7 @@ from rlds.sources.source import (
 from rlds.sources.wrapped import WrappedSource
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.decoding import ClipIndex, ClipReader
-from rlds.video.fields import cameras_of, depths_of_codes
+from rlds.video.fields import DEPTHS_OF_CODES, cameras_of, depths_of_codes
 from rlds.video.packets import VideoInfo
 from rlds_ecosystem.columns import known_field
 from rlds_ecosystem.fields import Field
@@ -141,8 +141,7 @@ class FramesSource(WrappedSource):
                 file=files_of(self.source),
                 field=camera,
             )
-        doc = "Depths of the codes of a video."
-        return Field(np.float32, info.shape, unit=clip.unit, doc=doc)
+        return Field(np.float32, info.shape, unit=clip.unit, doc=DEPTHS_OF_CODES)
 
     def _first_info(self, camera: str) -> VideoInfo:
         """What the first video of a camera is that can be read."""

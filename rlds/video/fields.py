@@ -13,6 +13,7 @@ from rlds.video.container import Clip
 from rlds_ecosystem.fields import DepthCodes, Field
 
 __all__ = [
+    "DEPTHS_OF_CODES",
     "PER_METRE",
     "camera_path",
     "cameras_of",
@@ -23,6 +24,9 @@ __all__ = [
 
 PER_METRE = {"m": 1.0, "mm": 1000.0}
 """The units of depths, with how many of them are a metre."""
+
+DEPTHS_OF_CODES = "Depths of the codes of a video."
+"""The `doc` of fields whose values were decoded from codes."""
 
 
 def clip_fields(

@@ -251,9 +251,11 @@ def test_depths_of_codes(tmp_path, unit):
     statistics = json.loads((out / "meta/stats.json").read_text())[raw.DEPTH]
     assert np.ravel(statistics["max"]) <= 10 * (1000 if unit == "mm" else 1)
     np.testing.assert_allclose(np.ravel(statistics["mean"]), depths.mean(), rtol=0.2)
-    rlds.sources.export(
+    made = rlds.sources.export(
         tmp_path / "set", "zarr", tmp_path / "z", source_options={"video": "frames"}
     )
+    how = {place.field: place.how for place in made.placements}
+    assert how["steps/observation/images/depth"] == "decoded"
     stored = rlds.sources.open(tmp_path / "z")
     assert stored.spec["steps"]["observation"]["images"]["depth"].unit == unit
     np.testing.assert_array_equal(stored.columns(1)["observation"]["images"]["depth"], found)
