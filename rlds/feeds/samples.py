@@ -407,7 +407,8 @@ class Transitions(Samples):
         self._known = table.storage.fields
         self._has_flag = rlds.IS_TERMINAL in self._known
         self._discounts = _below(self._known, rlds.DISCOUNT)
-        for path in (*self._rewards(), *self._discounts):
+        self._discount_of = self._discounts_of_rewards()
+        for path in (*self._discount_of, *self._discounts):
             if self._known[path].column_dtype.kind in "OSUcMm":
                 raise TypeError(f"field {path!r} must be numeric, got {self._known[path]}")
         if not self._has_flag and not self._discounts:
@@ -416,8 +417,8 @@ class Transitions(Samples):
                 "an episode that ended looks like one that was cut"
             )
 
-    def _rewards(self) -> dict[str, str]:
-        """The paths of the rewards, and of the discount that counts for each."""
+    def _discounts_of_rewards(self) -> dict[str, str]:
+        """Returns the discount that counts for each reward, by their paths."""
         shapes = {path: self._known[path].shape for path in _below(self.table.fields, rlds.REWARD)}
         if self._n == 1:  # The reward of a single step is not discounted.
             return dict.fromkeys(shapes, "")
@@ -507,30 +508,24 @@ class Transitions(Samples):
         self, rows: Rows, steps: np.ndarray, ends: np.ndarray, own: Columns
     ) -> tuple[Columns, Columns]:
         """The rewards on the way, discounted, and the products of the discounts, in float64."""
-        rewards, ones = self._rewards(), np.ones(len(steps))
-        totals: Columns = {}
-        products: Columns = {}
-        for ahead in range(self._n):
+        totals = {path: own[path] for path in self._discount_of}
+        stored = {path: own[path] if path in own else rows.take(path) for path in self._discounts}
+        products = {path: self._gamma * column.astype(np.float64) for path, column in stored.items()}
+        products = products or {rlds.DISCOUNT: np.full(len(steps), self._gamma)}
+        for ahead in range(1, self._n):
             is_there = steps + ahead < ends
-            ahead_rows = rows.at(np.where(is_there, steps + ahead, steps)) if ahead else rows
-            values = {
-                path: own[path] if path in own and not ahead else ahead_rows.take(path)
-                for path in (*rewards, *self._discounts)
-            }
-            if not ahead:
-                totals = {path: values[path] for path in rewards}
-            for path, discount in rewards.items() if ahead else ():
-                counted = values[path].astype(np.float64)
+            ahead_rows = rows.at(np.where(is_there, steps + ahead, steps))
+            for path, discount in self._discount_of.items():
+                counted = ahead_rows.take(path).astype(np.float64)
                 counted *= with_rank_of(counted, products[discount])
-                counted = np.where(with_rank_of(counted, is_there), counted, 0.0)
-                totals[path] = totals[path] + counted
-            for path in self._discounts or (rlds.DISCOUNT,):
-                factor = values.get(path, ones).astype(np.float64)
+                totals[path] = totals[path] + np.where(
+                    with_rank_of(counted, is_there), counted, 0.0
+                )
+            for path, product in products.items():
+                factor = ahead_rows.take(path) if self._discounts else np.ones(len(steps))
+                factor = factor.astype(np.float64)
                 factor *= self._gamma
-                if ahead:
-                    factor = np.where(with_rank_of(factor, is_there), factor, 1.0)
-                    factor *= products[path]
-                products[path] = factor
+                product *= np.where(with_rank_of(factor, is_there), factor, 1.0)
         return totals, products
 
 
