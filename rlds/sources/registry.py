@@ -119,7 +119,8 @@ def _own(name: str, folder: str, reader: str, writer: str = "", signs: str = "")
 
 # Which metadata of a format is about its files, or about where they come from; see `Format`.
 _STATED: Mapping[str, Mapping[str, str]] = {
-    "aloha": {"counted": "aloha/attribute_names"},
+    "agibot": {"counted": "agibot/cameras"},
+    "aloha": {"counted": "aloha/attribute_names", "provenance": "aloha/options/instruction"},
     "atari_dqn_replay": {"counted": "checkpoints/*"},
     "calvin": {"counted": "calvin/*/scene_info* calvin/*/statistics.yaml"},
     "d3rlpy": {"counted": "d3rlpy/columns/* d3rlpy/version"},
@@ -128,37 +129,46 @@ _STATED: Mapping[str, Mapping[str, str]] = {
         "provenance": "d4rl/dataset d4rl/url d4rl/algorithm d4rl/iteration d4rl/reference_* hdf5/*",
     },
     "d4rl_pybullet": {"counted": "d4rl_pybullet/file", "provenance": "d4rl_pybullet/time_limit"},
-    "imitation": {"counted": "imitation/info/features/* imitation/state/*"},
+    "droid": {"counted": "droid/cameras"},
+    "imitation": {
+        "counted": "imitation/info/features/* imitation/state/*",
+        "provenance": "imitation/info/*",
+    },
     "lerobot": {
         "counted": "lerobot/info/codebase_version lerobot/info/total_* lerobot/info/splits/* "
         "lerobot/info/*_size* lerobot/info/data_path lerobot/info/video_path "
         "lerobot/info/features/*/dtype lerobot/info/features/*/shape "
-        "lerobot/info/features/*/names* lerobot/info/features/*/info/video.* "
-        "lerobot/info/features/*/info/has_audio lerobot/tasks* lerobot/schemas/* lerobot/fields/* "
+        "lerobot/info/features/*/names* lerobot/info/features/*info/video.* "
+        "lerobot/info/features/*info/has_audio lerobot/tasks* lerobot/schemas/* lerobot/fields/* "
         "lerobot/left_out lerobot/files/*stats* lerobot/subtasks* lerobot/files/*subtasks.parquet*",
+        "provenance": "lerobot/files/README* lerobot/files/LICENSE*",
     },
     "maniskill": {
         "counted": "maniskill/file maniskill/attribute_names "
         "maniskill/json/env_info/max_episode_steps",
-        "provenance": "maniskill/json/commit_info/* maniskill/json/source_*",
+        "provenance": "maniskill/json/commit_info* maniskill/json/source_*",
     },
-    "mcap": {"counted": "mcap/recordings mcap/config_is"},
+    "mcap": {"counted": "mcap/recordings mcap/config_is mcap/topics/*/encoding"},
     "minari": {
         "counted": "minari/total_* minari/data_format minari/dataset_size minari/dataset_id "
         "minari/minari_version minari/rlds/lineage/* minari/rlds/conversion/* "
-        "minari/env_spec/max_episode_steps",
+        "minari/*env_spec/max_episode_steps",
         "provenance": "minari/author* minari/code_permalink minari/algorithm_name "
-        "minari/description minari/requirements*",
+        "minari/description minari/requirements* minari/*_score",
     },
     "ogbench": {"counted": "ogbench/arrays/*"},
     "robomimic": {
         "counted": "robomimic/files/*/demos robomimic/files/*/masks* robomimic/files/*/others/* "
-        "robomimic/files/*/attributes/total",
+        "robomimic/files/*/attributes/total robomimic/files/*/attributes/num_demos",
         "provenance": "robomimic/files/*/attributes/date robomimic/files/*/attributes/time",
         "by_file": "robomimic/files",
     },
-    "rosbag": {"counted": "rosbag/recordings rosbag/config_is"},
-    "sb3": {"counted": "sb3/buffer_size sb3/pos sb3/full"},
+    "rosbag": {"counted": "rosbag/recordings rosbag/config_is rosbag/topics/*/encoding"},
+    "robomind": {"provenance": "robomind/options/instructions*"},
+    "sb3": {
+        "counted": "sb3/buffer_size sb3/pos sb3/full sb3/n_envs sb3/optimize_memory_usage "
+        "sb3/handle_timeout_termination",
+    },
     "zarr": {"counted": "zarr/images/*"},
     "rlu_atari": {"counted": "raw_files/*"},  # And all other data of RL Unplugged.
 }

@@ -14,8 +14,9 @@ from minari.data_collector import EpisodeBuffer
 import rlds.sources
 from rlds import editing
 from rlds.editing import Add, Drop, Merge, Rename
+from rlds.editing.stated import merged
 from rlds.sources.episode_fields import as_converted
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.nests import leaves_at, nest
 
 
 def demonstrations(path, env_args=None, **attributes):
@@ -64,6 +65,29 @@ def test_what_gives_rows_their_meaning_is_equal_or_is_decided(tmp_path):
     assert "date" not in stated(made)
     with pytest.raises(ValueError, match="metadata: got 'last', expected one of"):
         editing.prepare_edit(a, [Merge([b], metadata="last")])
+
+
+@pytest.mark.parametrize(
+    ("place", "values"),
+    [
+        ("agibot/cameras", (["head"], ["head", "hand"])),
+        ("aloha/options/instruction", ("fold", "pour")),
+        ("droid/cameras", (["wrist"], ["wrist", "ext1"])),
+        ("imitation/info/splits/train/num_bytes", (1, 2)),
+        ("lerobot/files/README.md/text", ("Mine.", "Yours.")),
+        ("lerobot/info/features/observation.images.a/video_info/video.codec", ("h264", "av1")),
+        ("maniskill/json/commit_info", (None, {"branch": "main"})),
+        ("mcap/topics//joints/encoding", ("cdr", "json")),
+        ("minari/eval_env_spec", ('{"max_episode_steps": 5}', '{"max_episode_steps": 6}')),
+        ("minari/num_episodes_average_score", (10, 100)),
+        ("robomimic/files/{}/attributes/num_demos", (50, 49)),
+        ("robomind/options/instructions", ({"a": "pick"}, {"b": "place"})),
+        ("sb3/n_envs", (1, 8)),
+    ],
+)
+def test_two_ordinary_datasets_of_a_format_are_merged(place, values):
+    found = {name: nest({place.format(name): value}) for name, value in zip("ab", values)}
+    merged(found, "error")
 
 
 def test_metadata_that_differs_is_kept_with_the_episodes(tmp_path):
