@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from typing_extensions import override
 
 from rlds_creator.environments.key_maps import KeyMap
-from rlds_creator.environments.mujoco_pictures import MuJoCoPictures
+from rlds_creator.environments.mujoco_pictures import MuJoCoPictures, PicturedPlayable
 from rlds_creator.environments.playable import Control, Inputs
 from rlds_creator.environments.simulation import Simulated, SimulatedPlayable
 
@@ -18,7 +17,7 @@ __all__ = ["ArmPlayable", "directions"]
 _TOGGLES = ("Space", "Button0")
 
 
-class ArmPlayable(SimulatedPlayable):
+class ArmPlayable(PicturedPlayable, SimulatedPlayable):
     """Arms, drawn by MuJoCo. A key opens and closes their grippers.
 
     Args:
@@ -30,8 +29,6 @@ class ArmPlayable(SimulatedPlayable):
       opened: What these numbers are for an open gripper; for a closed one they are its negative.
     """
 
-    has_draft = True
-
     def __init__(
         self,
         environment: Simulated,
@@ -42,8 +39,8 @@ class ArmPlayable(SimulatedPlayable):
         opened: float,
     ) -> None:
         super().__init__(environment, keys, distributions)
-        self._pictures, self._grippers, self._opened = pictures, list(grippers), opened
-        self.cameras = pictures.cameras
+        self._grippers, self._opened = list(grippers), opened
+        self.draw_with(pictures)
         if self._grippers:
             toggle = Control(_TOGGLES, "open or close the gripper")
             self.controls = [*self.controls, toggle]
@@ -60,15 +57,6 @@ class ArmPlayable(SimulatedPlayable):
             return self.idle_action if presses else None
         action[self._grippers] = self.idle_action[self._grippers]
         return action
-
-    @override
-    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
-        return self._pictures.draw(camera, is_draft=is_draft)
-
-    @override
-    def close(self) -> None:
-        self._pictures.close()
-        super().close()
 
     def open_grippers(self) -> None:
         """Tells the grippers to be open, as they are when an episode begins."""

@@ -12,6 +12,7 @@ from typing_extensions import override
 from rlds_creator.environments.key_maps import KeyedPlayable, KeyMap, key_map
 from rlds_creator.environments.mujoco_pictures import (
     MuJoCoPictures,
+    PicturedPlayable,
     actuator_names,
     check_size,
     draw_without_display,
@@ -21,7 +22,7 @@ from rlds_creator.environments.playable import Family
 __all__ = ["DmControlFamily", "DmControlPlayable"]
 
 
-class DmControlPlayable(KeyedPlayable):
+class DmControlPlayable(PicturedPlayable, KeyedPlayable):
     """A task of dm_control.
 
     Args:
@@ -30,26 +31,14 @@ class DmControlPlayable(KeyedPlayable):
       pictures: What draws it.
     """
 
-    has_draft = True
-
     def __init__(self, environment: Any, keys: KeyMap, pictures: MuJoCoPictures) -> None:
         super().__init__(environment, keys, ["dm-control", "mujoco"])
-        self._pictures = pictures
-        self.cameras = pictures.cameras
-
-    @override
-    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
-        return self._pictures.draw(camera, is_draft=is_draft)
+        self.draw_with(pictures)
 
     @override
     def seed(self, seed: int) -> None:
         # There is no other way: a task has its numbers from here.
         self.environment.task._random = np.random.RandomState(seed)
-
-    @override
-    def close(self) -> None:
-        self._pictures.close()
-        super().close()
 
 
 class DmControlFamily(Family):

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from typing_extensions import override
 
 from rlds_creator.environments.gymnasium_family import (
@@ -20,6 +19,7 @@ from rlds_creator.environments.key_maps import KeyMap, key_map
 from rlds_creator.environments.mujoco_pictures import (
     FREE,
     MuJoCoPictures,
+    PicturedPlayable,
     actuator_names,
     camera_names,
     check_size,
@@ -62,7 +62,7 @@ _GRIPPER = {
 }
 
 
-class MuJoCoPlayable(GymnasiumPlayable):
+class MuJoCoPlayable(PicturedPlayable, GymnasiumPlayable):
     """A robot.
 
     Args:
@@ -72,23 +72,11 @@ class MuJoCoPlayable(GymnasiumPlayable):
       distributions: What it is made by, whose versions are recorded.
     """
 
-    has_draft = True
-
     def __init__(
         self, env: Any, keys: KeyMap, pictures: MuJoCoPictures, distributions: Sequence[str]
     ) -> None:
         super().__init__(env, keys, ["mujoco", *distributions])
-        self._pictures = pictures
-        self.cameras = pictures.cameras
-
-    @override
-    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
-        return self._pictures.draw(camera, is_draft=is_draft)
-
-    @override
-    def close(self) -> None:
-        self._pictures.close()
-        super().close()
+        self.draw_with(pictures)
 
 
 class MuJoCoFamily(Family):
