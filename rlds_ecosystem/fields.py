@@ -24,6 +24,7 @@ __all__ = [
     "children_of",
     "in_words",
     "is_absent",
+    "is_mark",
     "match_columns",
 ]
 
@@ -254,7 +255,7 @@ def match_columns(
             known = f"only the fields {list(expected)}"
             raise _mismatch(where, _join(path, name), "a field", known)
         marked = {known_field(name): name for name in expected if known_field(name) not in children}
-        marked = {mark: name for mark, name in marked.items() if _is_mark(expected.get(mark))}
+        marked = {mark: name for mark, name in marked.items() if is_mark(expected.get(mark))}
         matched = {}
         for name, child in expected.items():
             column, inner = children.get(name), _join(path, name)
@@ -333,7 +334,8 @@ def in_words(fields: Fields | Field | Opaque | None) -> str:
     return f"{{{inner}}}"
 
 
-def _is_mark(expected: Any) -> bool:
+def is_mark(expected: Any) -> bool:
+    """Whether a field can say in which steps another one is known."""
     return isinstance(expected, Field) and (expected.shape, expected.dtype) == ((), np.bool_)
 
 

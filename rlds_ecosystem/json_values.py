@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,26 @@ import numpy as np
 
 from rlds_ecosystem.errors import UnsupportedTypeError, UnsupportedValueError
 
-__all__ = ["to_json"]
+__all__ = ["parsed", "to_json"]
+
+
+def parsed(text: Any) -> Any:
+    """Returns what a text says if it is a list or an object in JSON; else the text.
+
+    >>> parsed('{"ArrowUp": 1}'), parsed("[so"), parsed("7")
+    ({'ArrowUp': 1}, '[so', '7')
+    """
+    if isinstance(text, bytes):
+        try:
+            text = text.decode()
+        except UnicodeDecodeError:
+            return text
+    if not isinstance(text, str) or text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def to_json(value: Any, path: str) -> Any:

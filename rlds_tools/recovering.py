@@ -54,7 +54,8 @@ class Recovery(Result):
     @override
     def blocks(self) -> Iterator[Block]:
         if not self.is_changed:
-            yield f"{self.path}: nothing to recover in {self._found()}"
+            found = f"{count(self.num_episodes, 'episode')}, {count(self.num_steps, 'step')}"
+            yield f"{self.path}: nothing to recover in {found}"
             yield f"next: rlds inspect {self.path}"
             return
         yield (
@@ -74,9 +75,6 @@ class Recovery(Result):
             yield f"next: rlds recover {self.path}{in_place} · rlds recover {self.path} -o COPY"
         else:
             yield f"next: rlds inspect {self.path}"
-
-    def _found(self) -> str:
-        return f"{count(self.num_episodes, 'episode')}, {count(self.num_steps, 'step')}"
 
 
 def recover(

@@ -348,12 +348,12 @@ def _check_rates(datasets: Mapping[str, Episodes]) -> None:
 
 def _joined_facts(datasets: Mapping[str, Episodes]) -> dict[str, str]:
     """The descriptions and citations of all datasets; licenses are compared by themselves."""
-    facts = {}
-    for name in FACTS:
-        found = [getattr(episodes.source, name) for episodes in datasets.values()]
-        if name != "license":
-            facts[name] = "\n".join(dict.fromkeys(filter(None, found)))
-    return facts
+    sources = [episodes.source for episodes in datasets.values()]
+    return {
+        name: "\n".join(dict.fromkeys(filter(None, (getattr(it, name) for it in sources))))
+        for name in FACTS
+        if name != "license"
+    }
 
 
 def _prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:

@@ -6,10 +6,11 @@ import dataclasses
 import fnmatch
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from rlds.sources.registry import formats
+from rlds_ecosystem.json_values import parsed
 from rlds_ecosystem.nests import Paths, put
 from rlds_ecosystem.texts import shorten
 
@@ -66,6 +67,7 @@ def merged(datasets: Mapping[str, Mapping[str, Any]], policy: Policy) -> Stated:
     alike = rules.alike(datasets)
     for place, found in alike.items():
         what, kept = rules.difference(place, found, alike), found
+        of_first = [each for each in found if each[0] == first]
         if what and policy == "episodes":
             kept = []
             for name, keys, value in found:
@@ -75,7 +77,7 @@ def merged(datasets: Mapping[str, Mapping[str, Any]], policy: Policy) -> Stated:
             kept = []
             notes.append(f"{what}; left out")
         elif what and policy == "first":
-            kept = [each for each in found if each[0] == first]
+            kept = of_first
             notes.append(f"{what}; the first dataset's is stated of all")
         elif what:
             raise ValueError(
@@ -83,22 +85,27 @@ def merged(datasets: Mapping[str, Mapping[str, Any]], policy: Policy) -> Stated:
                 "dataset (metadata='episodes', --metadata episodes), or state that of the first "
                 "dataset of all (metadata='first', --metadata first)"
             )
-        else:
-            missing = [name for name in datasets if name not in {each for each, *_ in found}]
-            if missing and not rules.is_counted(place):
-                notes.append(f"{place}: not in {', '.join(missing)}; stated of all")
+        elif rules.is_counted(place):
+            kept = of_first if _is_split(place, alike) else found
+        elif missing := [name for name in datasets if name not in {each for each, *_ in found}]:
+            notes.append(f"{place}: not in {', '.join(missing)}; stated of all")
         for _, keys, value in reversed(kept):
             put(whole, keys, value)
     return Stated(whole, [*own.values()] if any(own.values()) else [], notes)
 
 
 class _Rules:
-    """The rules of all formats for comparing metadata, see `rlds.sources.registry.Format`."""
+    """The rules of all formats for comparing metadata, see `rlds.sources.registry.Format`.
+
+    Attributes:
+      is_counted: Tells of a place if it has a count, or another fact about files.
+      is_provenance: Tells of a place if it says where data comes from.
+    """
 
     def __init__(self) -> None:
         known = formats().values()
-        self._counted = _matcher([*_MADE_ANEW, *(name for it in known for name in it.counted)])
-        self._provenance = _matcher([name for it in known for name in it.provenance])
+        self.is_counted = _matcher([*_MADE_ANEW, *(name for it in known for name in it.counted)])
+        self.is_provenance = _matcher([name for it in known for name in it.provenance])
         self._by_file = {tuple(name.split("/")) for it in known for name in it.by_file}
 
     def alike(self, datasets: Mapping[str, Mapping[str, Any]]) -> Paths[list[_Found]]:
@@ -114,36 +121,33 @@ class _Rules:
                 found[place] = [*found.get(place, ()), (name, keys, value)]
         return found
 
-    def is_counted(self, place: str) -> bool:
-        """Whether it is a count, or another fact about files."""
-        return self._counted.fullmatch(place) is not None
-
-    def is_provenance(self, place: str) -> bool:
-        """Whether it tells where data comes from, and nothing of what values mean."""
-        return self._provenance.fullmatch(place) is not None
-
     def difference(self, place: str, found: Sequence[_Found], alike: Paths[Any]) -> str:
         """Returns where values differ, in words; empty if only in what is counted."""
         (first, _, value), *others = found
         if self.is_counted(place):
             return ""
-        parts = place.split("/")
-        if place in alike.parents or any(
-            "/".join(parts[:n]) in alike for n in range(1, len(parts))
-        ):
+        if _is_split(place, alike):
             return f"{place}: a value in one, a group in another"
         for name, _, other in others:
-            sides = dict(_leaves(_parsed(value))), dict(_leaves(_parsed(other)))
+            sides = dict(_leaves(parsed(value))), dict(_leaves(parsed(other)))
             for keys in {**sides[0], **sides[1]} if value != other else ():
                 where, values = "/".join((place, *keys)), [side.get(keys) for side in sides]
-                if values[0] != values[1] and not self.is_counted(where):
-                    one, two = (shorten(json.dumps(each), _LONGEST) for each in values)
+                one, two = map(json.dumps, values)  # Equal if both are NaN.
+                if values[0] != values[1] and one != two and not self.is_counted(where):
+                    one, two = (shorten(text, _LONGEST) for text in (one, two))
                     return f"{where}: {one} in {first}, {two} in {name}"
         return ""
 
 
-def _matcher(patterns: Sequence[str]) -> re.Pattern[str]:
-    return re.compile("|".join(map(fnmatch.translate, patterns)))
+def _is_split(place: str, alike: Paths[Any]) -> bool:
+    """Whether a place has a value in one dataset, and a group of values in another."""
+    parts = place.split("/")
+    above = ("/".join(parts[:n]) for n in range(1, len(parts)))
+    return place in alike.parents or any(path in alike for path in above)
+
+
+def _matcher(patterns: Sequence[str]) -> Callable[[str], object]:
+    return re.compile("|".join(map(fnmatch.translate, patterns))).fullmatch
 
 
 def _leaves(value: Any, above: _Keys = ()) -> Iterator[tuple[_Keys, Any]]:
@@ -153,13 +157,3 @@ def _leaves(value: Any, above: _Keys = ()) -> Iterator[tuple[_Keys, Any]]:
             yield from _leaves(child, (*above, str(name)))
     else:
         yield above, value
-
-
-def _parsed(value: Any) -> Any:
-    """A value, or what it is as JSON if it is a text of a dict."""
-    if isinstance(value, str) and value.lstrip()[:1] == "{":
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
-    return value

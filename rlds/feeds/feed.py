@@ -245,7 +245,8 @@ class Feed:
     @property
     def batch_bytes(self) -> int:
         """How much memory a batch takes, before a `transform`, and without text."""
-        of_row = sum(_bytes_of(*leaf) for leaf in self.samples.spec.values())
+        leaves = self.samples.spec.values()
+        of_row = sum(math.prod(shape) * dtype.itemsize for dtype, shape in leaves)
         return max(of_row * (self.batch_size // self.world), 1)
 
     @property
@@ -591,10 +592,6 @@ def _put(made: Columns, found: Columns, rows: Any, size: int) -> None:
         if path not in made:
             made[path] = arrays.empty((size, *column.shape[1:]), column.dtype)
         made[path][rows] = column
-
-
-def _bytes_of(dtype: np.dtype, shape: tuple[int, ...]) -> int:
-    return math.prod(shape) * dtype.itemsize
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:

@@ -79,7 +79,7 @@ def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Pl
     slow = [path for path in samples.table.fields if not storage.is_random(path)]
     if wanted == "auto" and not slow and not storage.is_remote:
         reason = "any step costs no more than itself"
-        if (stored := _stored_bytes(samples)) > _memory() * 0.75:
+        if (stored := _stored_per_step(samples) * samples.table.num_steps) > _memory() * 0.75:
             reason += (
                 f" once it is in memory, for which {stored / 1e9:.1f} GB are too much here: "
                 "shuffle='segments' reads from the disk in order"
@@ -150,10 +150,6 @@ def bytes_in_memory(samples: Samples, path: str) -> float:
 def _stored_per_step(samples: Samples) -> float:
     sizes = [samples.table.storage.bytes_of_step(path) for path in samples.table.fields]
     return float(np.nansum(sizes))
-
-
-def _stored_bytes(samples: Samples) -> float:
-    return _stored_per_step(samples) * samples.table.num_steps
 
 
 def _memory() -> int:

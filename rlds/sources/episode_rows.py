@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -60,7 +61,6 @@ class RowMaker:
         with reading.errors_of(source):
             steps = dict(leaves_at(as_fields(self._source.step_fields()), None))
             episode = dict(leaves_at(as_fields(self._source.episode_fields()), None))
-            self._rate = rate_in(self._source.metadata())
         arrow = import_extra("pyarrow")
         columns = _fixed_columns(arrow)
         # By the names of columns, the paths of fields.
@@ -94,6 +94,12 @@ class RowMaker:
             paths = [path for path in episode if root_of(path) != VIDEO]
             names = [*self._source.step_flags, *steps]
             self._wanted = [*paths, *(f"{rlds.STEPS}/{path}" for path in names)]
+
+    @functools.cached_property
+    def _rate(self) -> float | None:
+        """The steps in a second of all episodes; a query of the table does not need it."""
+        with reading.errors_of(self._source):
+            return rate_in(self._source.metadata())
 
     def rows(self, split: str, part: range | str, first: int = 0) -> Any:
         """Reads episodes, and returns their rows.

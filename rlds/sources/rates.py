@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+
+from rlds_ecosystem.json_values import parsed
 
 __all__ = ["rate_in", "rates_in"]
 
@@ -37,10 +38,7 @@ def rates_in(metadata: Any, depth: int = 0) -> Iterator[float]:
       depth: How many dicts it is in.
     """
     if isinstance(metadata, str | bytes) and metadata[:1] in ("{", b"{"):
-        try:
-            metadata = json.loads(metadata)
-        except (ValueError, RecursionError):
-            return
+        metadata = parsed(metadata)
     if not isinstance(metadata, Mapping) or depth > _DEEPEST:
         return
     for name in _NAMES:

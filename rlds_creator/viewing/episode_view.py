@@ -16,8 +16,9 @@ from rlds_creator.recorded import FPS, IMAGE, INPUTS, KEYS, TIME
 from rlds_creator.viewing import pictures
 from rlds_creator.viewing.pictures import Scale
 from rlds_creator.viewing.steps import Steps, num_curves
-from rlds_creator.viewing.values import as_json, number_or_none, parsed
+from rlds_creator.viewing.values import as_json, number_or_none
 from rlds_ecosystem.fields import Field
+from rlds_ecosystem.json_values import parsed
 from rlds_tools.cameras import evenly
 from rlds_tools.video import VideoWriter
 

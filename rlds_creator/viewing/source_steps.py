@@ -15,7 +15,7 @@ from rlds.sources.episodes import Episodes
 from rlds_creator.viewing.cache import Cache, size_of
 from rlds_creator.viewing.steps import Steps
 from rlds_ecosystem.columns import known_field
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.fields import Field, is_mark
 from rlds_ecosystem.nests import at, leaves_at
 
 __all__ = ["SourceSteps"]
@@ -111,8 +111,7 @@ class SourceSteps(Steps):
 
     def _has_mark(self, path: str) -> bool:
         """Whether another field says in which steps a value is known."""
-        mark = self.fields.get(known_field(path))
-        return isinstance(mark, Field) and (mark.shape, mark.dtype) == ((), np.bool_)
+        return is_mark(self.fields.get(known_field(path)))
 
     @override
     def numbers(self, path: str, seconds: float) -> tuple[np.ndarray, bool]:

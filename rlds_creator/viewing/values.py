@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 
 import tfds_files
 
-__all__ = ["as_json", "number_or_none", "parsed"]
+__all__ = ["as_json", "number_or_none"]
 
 # How many elements an array has that is given as a whole, and of how many a summary has the first.
 _MOST_ELEMENTS, _FIRST_ELEMENTS = 128, 32
@@ -97,25 +96,6 @@ def _summary(array: np.ndarray, depth: int) -> dict[str, Any]:
         low, high = np.fmin.reduce(array, axis=None), np.fmax.reduce(array, axis=None)
         summary |= {"minimum": _as_json(low, depth), "maximum": _as_json(high, depth)}
     return summary | {"first": [_as_json(item, depth + 1) for item in first]}
-
-
-def parsed(text: Any) -> Any:
-    """Returns what a text says if it is a list or an object in JSON; else the text.
-
-    >>> parsed('{"ArrowUp": 1}'), parsed("[so"), parsed("7")
-    ({'ArrowUp': 1}, '[so', '7')
-    """
-    if isinstance(text, bytes):
-        try:
-            text = text.decode()
-        except UnicodeDecodeError:
-            return text
-    if not isinstance(text, str) or text[:1] not in ("{", "["):
-        return text
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def number_or_none(number: float) -> float | None:

@@ -75,6 +75,7 @@ def test_what_gives_rows_their_meaning_is_equal_or_is_decided(tmp_path):
         ("droid/cameras", (["wrist"], ["wrist", "ext1"])),
         ("imitation/info/splits/train/num_bytes", (1, 2)),
         ("lerobot/files/README.md/text", ("Mine.", "Yours.")),
+        ("lerobot/info/features/action/names", (None, {"motors": ["a"]})),
         ("lerobot/info/features/observation.images.a/video_info/video.codec", ("h264", "av1")),
         ("maniskill/json/commit_info", (None, {"branch": "main"})),
         ("mcap/topics//joints/encoding", ("cdr", "json")),
@@ -83,11 +84,13 @@ def test_what_gives_rows_their_meaning_is_equal_or_is_decided(tmp_path):
         ("robomimic/files/{}/attributes/num_demos", (50, 49)),
         ("robomind/options/instructions", ({"a": "pick"}, {"b": "place"})),
         ("sb3/n_envs", (1, 8)),
+        ("tolerance", (float("nan"), -float("nan"))),
     ],
 )
 def test_two_ordinary_datasets_of_a_format_are_merged(place, values):
-    found = {name: nest({place.format(name): value}) for name, value in zip("ab", values)}
-    merged(found, "error")
+    a, b = (nest({place.format(name): value}) for name, value in zip("ab", values))
+    merged({"a": a, "b": b}, "error")
+    merged({"b": b, "a": a}, "error")
 
 
 def test_metadata_that_differs_is_kept_with_the_episodes(tmp_path):
