@@ -510,7 +510,7 @@ class Transitions(Samples):
         """The rewards on the way, discounted, and the products of the discounts, in float64."""
         totals = {path: own[path] for path in self._discount_of}
         stored = {path: own[path] if path in own else rows.take(path) for path in self._discounts}
-        products = {path: self._gamma * column.astype(np.float64) for path, column in stored.items()}
+        products = {path: self._gamma * values.astype(float) for path, values in stored.items()}
         products = products or {rlds.DISCOUNT: np.full(len(steps), self._gamma)}
         for ahead in range(1, self._n):
             is_there = steps + ahead < ends

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib
 import os
+import posixpath
 import re
 from collections.abc import Collection, Mapping
 from fnmatch import translate
@@ -111,66 +112,61 @@ class Format:
 
 def _own(name: str, folder: str, reader: str, writer: str = "", signs: str = "") -> Format:
     place = f"rlds.formats.{folder}."
-    stated = {key: tuple(text.split()) for key, text in _STATED.get(name, {}).items()}
+    stated = {
+        key: tuple(posixpath.join(f"/{name}", each)[1:] for each in text.split())
+        for key, text in _STATED.get(name, {}).items()
+    }
     return Format(
         name, place + reader, place + writer if writer else "", tuple(signs.split()), **stated
     )
 
 
-# Which metadata of a format is about its files, or about where they come from; see `Format`.
+# Which metadata of a format is about its files, or about where they come from; see `Format`. Places
+# are below the name of the format, unless they begin with a slash.
 _STATED: Mapping[str, Mapping[str, str]] = {
-    "agibot": {"counted": "agibot/cameras"},
-    "aloha": {"counted": "aloha/attribute_names", "provenance": "aloha/options/instruction"},
-    "atari_dqn_replay": {"counted": "checkpoints/*"},
-    "calvin": {"counted": "calvin/*/scene_info* calvin/*/statistics.yaml"},
-    "d3rlpy": {"counted": "d3rlpy/columns/* d3rlpy/version"},
+    "agibot": {"counted": "cameras"},
+    "aloha": {"counted": "attribute_names", "provenance": "options/instruction"},
+    "atari_dqn_replay": {"counted": "/checkpoints/*"},
+    "calvin": {"counted": "*/scene_info* */statistics.yaml"},
+    "d3rlpy": {"counted": "columns/* version"},
     "d4rl": {
-        "counted": "d4rl/file d4rl/boundary d4rl/rows_with_*",
-        "provenance": "d4rl/dataset d4rl/url d4rl/algorithm d4rl/iteration d4rl/reference_* hdf5/*",
+        "counted": "file boundary rows_with_*",
+        "provenance": "dataset url algorithm iteration reference_* /hdf5/*",
     },
-    "d4rl_pybullet": {"counted": "d4rl_pybullet/file", "provenance": "d4rl_pybullet/time_limit"},
-    "droid": {"counted": "droid/cameras"},
-    "imitation": {
-        "counted": "imitation/info/features/* imitation/state/*",
-        "provenance": "imitation/info/*",
-    },
+    "d4rl_pybullet": {"counted": "file", "provenance": "time_limit"},
+    "droid": {"counted": "cameras"},
+    "imitation": {"counted": "info/features/* state/*", "provenance": "info/*"},
     "lerobot": {
-        "counted": "lerobot/info/codebase_version lerobot/info/total_* lerobot/info/splits/* "
-        "lerobot/info/*_size* lerobot/info/data_path lerobot/info/video_path "
-        "lerobot/info/features/*/dtype lerobot/info/features/*/shape "
-        "lerobot/info/features/*/names* lerobot/info/features/*info/video.* "
-        "lerobot/info/features/*info/has_audio lerobot/tasks* lerobot/schemas/* lerobot/fields/* "
-        "lerobot/left_out lerobot/files/*stats* lerobot/subtasks* lerobot/files/*subtasks.parquet*",
-        "provenance": "lerobot/files/README* lerobot/files/LICENSE*",
+        "counted": "info/codebase_version info/total_* info/splits/* info/*_size* info/data_path "
+        "info/video_path info/features/*/dtype info/features/*/shape info/features/*/names* "
+        "info/features/*info/video.* info/features/*info/has_audio tasks* schemas/* fields/* "
+        "left_out files/*stats* subtasks* files/*subtasks.parquet*",
+        "provenance": "files/README* files/LICENSE*",
     },
     "maniskill": {
-        "counted": "maniskill/file maniskill/attribute_names "
-        "maniskill/json/env_info/max_episode_steps",
-        "provenance": "maniskill/json/commit_info* maniskill/json/source_*",
+        "counted": "file attribute_names json/env_info/max_episode_steps",
+        "provenance": "json/commit_info* json/source_*",
     },
-    "mcap": {"counted": "mcap/recordings mcap/config_is mcap/topics/*/encoding"},
+    "mcap": {"counted": "recordings config_is topics/*/encoding"},
     "minari": {
-        "counted": "minari/total_* minari/data_format minari/dataset_size minari/dataset_id "
-        "minari/minari_version minari/rlds/lineage/* minari/rlds/conversion/* "
-        "minari/*env_spec/max_episode_steps",
-        "provenance": "minari/author* minari/code_permalink minari/algorithm_name "
-        "minari/description minari/requirements* minari/*_score",
+        "counted": "total_* data_format dataset_size dataset_id minari_version rlds/lineage/* "
+        "rlds/conversion/* *env_spec/max_episode_steps",
+        "provenance": "author* code_permalink algorithm_name description requirements* *_score",
     },
-    "ogbench": {"counted": "ogbench/arrays/*"},
+    "ogbench": {"counted": "arrays/*"},
     "robomimic": {
-        "counted": "robomimic/files/*/demos robomimic/files/*/masks* robomimic/files/*/others/* "
-        "robomimic/files/*/attributes/total robomimic/files/*/attributes/num_demos",
-        "provenance": "robomimic/files/*/attributes/date robomimic/files/*/attributes/time",
-        "by_file": "robomimic/files",
+        "counted": "files/*/demos files/*/masks* files/*/others/* files/*/attributes/total "
+        "files/*/attributes/num_demos",
+        "provenance": "files/*/attributes/date files/*/attributes/time",
+        "by_file": "files",
     },
-    "rosbag": {"counted": "rosbag/recordings rosbag/config_is rosbag/topics/*/encoding"},
-    "robomind": {"provenance": "robomind/options/instructions*"},
+    "robomind": {"provenance": "options/instructions*"},
+    "rosbag": {"counted": "recordings config_is topics/*/encoding"},
     "sb3": {
-        "counted": "sb3/buffer_size sb3/pos sb3/full sb3/n_envs sb3/optimize_memory_usage "
-        "sb3/handle_timeout_termination",
+        "counted": "buffer_size pos full n_envs optimize_memory_usage handle_timeout_termination"
     },
-    "zarr": {"counted": "zarr/images/*"},
-    "rlu_atari": {"counted": "raw_files/*"},  # And all other data of RL Unplugged.
+    "zarr": {"counted": "images/*"},
+    "rlu_atari": {"counted": "/raw_files/*"},  # And all other data of RL Unplugged.
 }
 
 
