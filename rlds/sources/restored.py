@@ -28,6 +28,15 @@ def with_sidecar(source: Source) -> Source:
     return (DescribedSource if kept.sidecar.is_about else RestoredSource)(source, kept)
 
 
+def _with_facts(source: Source, kept: StoredSidecar) -> dict[str, Any]:
+    """Gives a source the description that a sidecar has; returns its metadata."""
+    said = kept.sidecar.metadata
+    with source_errors(kept.place):
+        for name in FACTS:
+            setattr(source, name, str(said[name]))
+        return dict(said["metadata"])
+
+
 class DescribedSource(WrappedSource):
     """The episodes of a source as they are stored, with what is said of them beside the format.
 
@@ -41,11 +50,7 @@ class DescribedSource(WrappedSource):
     def __init__(self, source: RandomAccessSource, kept: StoredSidecar) -> None:
         super().__init__(source)
         self.video, self.quality, self._kept = source.video, source.quality, kept
-        said = kept.sidecar.metadata
-        with source_errors(kept.place):
-            for name in FACTS:
-                setattr(self, name, str(said[name]))
-            self._said = dict(said["metadata"])
+        self._said = _with_facts(self, kept)
 
     @override
     def metadata(self) -> Mapping[str, Any]:
@@ -77,11 +82,7 @@ class RestoredSource(RandomAccessSource):
     def __init__(self, source: RandomAccessSource, kept: StoredSidecar) -> None:
         self.video, self.quality = source.video, source.quality
         self.source, self._kept = source, kept
-        said = kept.sidecar.metadata
-        with source_errors(kept.place):
-            for name in FACTS:
-                setattr(self, name, str(said[name]))
-            self._metadata = dict(said["metadata"])
+        self._metadata = _with_facts(self, kept)
 
     @property
     def splits(self) -> Sequence[str]:
