@@ -18,9 +18,14 @@ __all__ = [
     "ordered_file",
     "ordered_group",
     "read_attributes",
+    "read_constant",
     "text_or_bytes",
     "write_attributes",
 ]
+
+
+# Constants go to the metadata of the dataset: policy weights and the like.
+_MAX_CONSTANT_BYTES = 64 << 20
 
 
 def read_attributes(hdf5: Hdf5File, item: Any, path: str) -> dict[str, Any]:
@@ -44,6 +49,25 @@ def read_attributes(hdf5: Hdf5File, item: Any, path: str) -> dict[str, Any]:
         except (ValueError, TypeError) as error:
             raise hdf5.error(f"cannot be read: {error}", place) from error
     return found
+
+
+def read_constant(hdf5: Hdf5File, array: Any, path: str) -> Any:
+    """Returns the values of an array that is no column of rows, in the types of JSON.
+
+    Args:
+      hdf5: The file.
+      array: The array.
+      path: What to call it in an error.
+
+    Raises:
+      SourceError: It is too large for metadata, or holds neither numbers nor text.
+    """
+    if array.shape is not None and array.nbytes > _MAX_CONSTANT_BYTES:
+        raise hdf5.error(f"{array.nbytes:,} bytes, which is too much for metadata", path)
+    try:
+        return encode_value(array[()])
+    except ValueError as error:
+        raise hdf5.error(str(error), path) from error
 
 
 def write_attributes(item: Any, attributes: Mapping[str, Any]) -> None:

@@ -86,16 +86,21 @@ def _records(file: _File, summary: Any, flaws: Flaws, begin: int, end: int) -> I
     chunks = {index.chunk_start_offset: index for index in summary.chunk_indexes}
     place = len(MAGIC)
     for offset, index in sorted(chunks.items()):
-        yield from _records_between(file, flaws, place, offset)
+        yield from _records_between(file, flaws, place, offset, chunks)
         place = max(place, offset + index.chunk_length + index.message_index_length)
         if index.message_start_time < end and index.message_end_time >= begin:
             file.seek(offset + _HEAD_SIZE)
             yield chunk.read(stream.ReadDataStream(file))
-    yield from _records_between(file, flaws, place, file.size)
+    yield from _records_between(file, flaws, place, file.size, chunks)
 
 
-def _records_between(file: _File, flaws: Flaws, place: int, end: int) -> Iterator[Any]:
-    """Yields the records between two places that have messages, or what those need."""
+def _records_between(
+    file: _File, flaws: Flaws, place: int, end: int, indexed: Collection[int]
+) -> Iterator[Any]:
+    """Yields the records between two places that have messages, or what those need.
+
+    Indexed chunks are skipped by their place, as the lengths in an index may be wrong.
+    """
     kinds = import_extra("mcap.records")
     stream = import_extra("mcap.data_stream").ReadDataStream(file)
     codes = import_extra("mcap.opcode").Opcode
@@ -106,10 +111,10 @@ def _records_between(file: _File, flaws: Flaws, place: int, end: int) -> Iterato
             code, size = _HEAD.unpack(file.read(_HEAD_SIZE))
             if code in (codes.DATA_END, codes.FOOTER):
                 return
-            place += _HEAD_SIZE + size
+            start, place = place, place + _HEAD_SIZE + size
             if place > end:
                 raise ValueError(f"a record of {size} bytes reaches over byte {end}")
-            if code in wanted:
+            if code in wanted and start not in indexed:
                 more = (size,) if code == codes.MESSAGE else ()
                 yield wanted[code].read(stream, *more)
     except Exception as error:

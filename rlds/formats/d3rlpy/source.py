@@ -24,7 +24,7 @@ import rlds
 from rlds.alignment import from_sars
 from rlds.formats.hdf5_sidecar import read_hdf5_sidecar
 from rlds.raw_files.hdf5_access import Hdf5File
-from rlds.raw_files.hdf5_values import encode_value
+from rlds.raw_files.hdf5_values import read_constant
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
@@ -126,7 +126,11 @@ class D3rlpySource(RandomAccessSource):
             name: self._file.array(opened, name) for name in opened if name not in _FIRST_VERSION
         }
         rows = [name for name, array in others.items() if array.shape[:1] == (num_rows,)]
-        self._about = {name: encode_value(others[name][()]) for name in others if name not in rows}
+        self._about = {
+            name: read_constant(self._file, array, name)
+            for name, array in others.items()
+            if name not in rows
+        }
         self._columns = [OBSERVATIONS, ACTIONS, REWARDS, *rows, TERMINATED]
         self._parts = dict.fromkeys(self._columns, 0)
 

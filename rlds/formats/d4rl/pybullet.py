@@ -29,7 +29,7 @@ from rlds.formats.d4rl.rows import (
     ranks_of,
     read_contents,
 )
-from rlds.sources.conventions import warn_of_convention
+from rlds.sources.conventions import check_time_limit, warn_of_convention
 from rlds.sources.source import ALL_ROWS, DERIVED_DISCOUNT, Origin, SourceEpisode
 
 __all__ = ["FIRST_REWARD", "LAST_ACTION", "D4rlPybulletSource"]
@@ -75,8 +75,7 @@ class D4rlPybulletSource(RowsSource):
     def __init__(
         self, path: str | os.PathLike[str], *, time_limit: int = 1000, follow_links: bool = False
     ) -> None:
-        if time_limit < 1:
-            raise ValueError(f"time_limit: got {time_limit}, expected 1 or more")
+        check_time_limit(time_limit, least=1)
         super().__init__(path, follow_links=follow_links)
         self._time_limit = time_limit
         with self._file:

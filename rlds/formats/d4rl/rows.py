@@ -15,7 +15,7 @@ from typing_extensions import override
 import rlds
 from rlds.formats.hdf5_sidecar import SIDECAR_GROUP, read_hdf5_sidecar, read_numbers
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
-from rlds.raw_files.hdf5_values import encode_value, read_attributes
+from rlds.raw_files.hdf5_values import read_attributes, read_constant
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
@@ -75,8 +75,6 @@ EPISODE_ENDS = f"{SIDECAR_GROUP}/rows"
 
 # Arrays are read in blocks of about this size. They are as long as a chunk of the file at least.
 _BLOCK_BYTES = 4 << 20
-# What is no row goes to the metadata of the dataset: policy weights and the like.
-_MAX_CONSTANT_BYTES = 64 << 20
 
 
 def ranks_of(path: str | os.PathLike[str]) -> tuple[int, int]:
@@ -156,7 +154,7 @@ def read_contents(hdf5: Hdf5File, file: Any) -> Contents:
         elif path in FIELDS or path in SCALARS or is_in(path, INFOS):
             raise hdf5.error(f"shape {item.shape}, but there are {num_rows} observations", path)
         else:
-            constants[path] = _constant(hdf5, path, item)
+            constants[path] = read_constant(hdf5, item, path)
     return Contents(num_rows, arrays, constants, attributes, vectors)
 
 
@@ -184,15 +182,6 @@ def _field_of(hdf5: Hdf5File, path: str, array: Any) -> Field:
     if not is_right:
         raise hdf5.error(f"shape {array.shape}, expected {expected}", path)
     return Field(array.dtype.newbyteorder("="), shape)
-
-
-def _constant(hdf5: Hdf5File, path: str, array: Any) -> Any:
-    if array.shape is not None and array.nbytes > _MAX_CONSTANT_BYTES:
-        raise hdf5.error(f"{array.nbytes:,} bytes, which is too much for metadata", path)
-    try:
-        return encode_value(array[()])
-    except ValueError as error:
-        raise hdf5.error(str(error), path) from error
 
 
 @dataclasses.dataclass(frozen=True)

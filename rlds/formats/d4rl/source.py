@@ -53,7 +53,7 @@ from rlds.formats.d4rl.rows import (
 )
 from rlds.raw_files.hdf5_values import decode_value
 from rlds.raw_files.untrusted import SourceChangedError
-from rlds.sources.conventions import warn_of_convention
+from rlds.sources.conventions import check_time_limit, warn_of_convention
 from rlds.sources.source import ALL_ROWS, DERIVED_DISCOUNT, Origin, SourceEpisode, SourceError
 from rlds_ecosystem.nests import nest, root_of
 
@@ -160,8 +160,7 @@ class D4rlSource(RowsSource):
         dataset: str | None = None,
         follow_links: bool = False,
     ) -> None:
-        if time_limit is not None and time_limit < 0:
-            raise ValueError(f"time_limit: got {time_limit}, expected 0 or more")
+        check_time_limit(time_limit)
         super().__init__(path, follow_links=follow_links)
         self._dataset = _dataset_of(self._path.name, dataset)
         self._name = self._path.name

@@ -35,7 +35,7 @@ from rlds.alignment import append_row, from_rsa, from_sars
 from rlds.formats.npz.arrays import EpisodeFile, Layout, has_actions, open_episode
 from rlds.raw_files.input_files import natural_order, present
 from rlds.raw_files.untrusted import source_errors
-from rlds.sources.conventions import warn_of_convention
+from rlds.sources.conventions import check_option, check_time_limit, warn_of_convention
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import (
     ALL_ROWS,
@@ -85,7 +85,7 @@ class NpzSource(RandomAccessSource):
       FileNotFoundError: There is no such file.
       SourceError: The first file is damaged, or no episode.
       ValueError: The first file has none of the arrays of a name in `per_episode` or
-        `observation`.
+        `observation`; or the time limit is negative.
     """
 
     is_fallback = True
@@ -99,8 +99,8 @@ class NpzSource(RandomAccessSource):
         time_limit: int | None = None,
         observation: str | Sequence[str] = (),
     ) -> None:
-        if alignment not in (None, "sar", "rsa"):
-            raise ValueError(f"alignment: got {alignment!r}, expected 'sar' or 'rsa'")
+        check_option("alignment", alignment, ("sar", "rsa"))
+        check_time_limit(time_limit)
         self._per_episode = tuple(per_episode)
         if isinstance(observation, str):
             observations = {observation: rlds.OBSERVATION}

@@ -80,9 +80,11 @@ class RobomimicExport(Hdf5EpisodesExport):
         super().__init__(episodes)
         files = self.metadata.get("files", {}).values()
         self._others = [file["others"] for file in files if "others" in file]
-        self._texts = _common([file.get("attributes", {}) for file in files])
+        texts = [file.get("attributes", {}) for file in files]
+        self._texts = _common(texts)
         self._task = instruction_of_file(self._texts, "", "")
-        if len(found := self._stated(_ENVIRONMENT)) > 1 and env_args is None:
+        found = {each[_ENVIRONMENT] for each in texts if _ENVIRONMENT in each}
+        if len(found) > 1 and env_args is None:
             raise ValueError(
                 f"the files have {len(found)} unlike {_ENVIRONMENT}, and the new one has place for "
                 f"one. Pass {_ENVIRONMENT}=... for all of it (--to-option on the command line), or "
@@ -173,11 +175,6 @@ class RobomimicExport(Hdf5EpisodesExport):
             data.attrs["total"] = total
             if any(_NUMBER in others["attributes"].get("data", {}) for others in self._others):
                 data.attrs[_NUMBER] = number + 1
-
-    def _stated(self, name: str) -> list[str]:
-        """Returns the texts that files have as an attribute, without repetition."""
-        found = [it.get("attributes", {}) for it in self.metadata.get("files", {}).values()]
-        return [*dict.fromkeys(attributes[name] for attributes in found if name in attributes)]
 
     def _write_others(self, file: Any) -> None:
         """Writes the arrays and attributes in which no files differ, and the environment."""

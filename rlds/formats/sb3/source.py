@@ -30,7 +30,7 @@ from rlds.alignment import append_row, from_sars
 from rlds.raw_files.input_files import changed
 from rlds.raw_files.restricted_pickle import Record, loads
 from rlds.raw_files.untrusted import source_errors
-from rlds.sources.conventions import warn_of_convention
+from rlds.sources.conventions import check_option, check_time_limit, warn_of_convention
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
@@ -140,10 +140,8 @@ class Sb3Source(RandomAccessSource):
         actions: Literal["scaled", "as_stored"] | None = None,
         time_limit: int | None = None,
     ) -> None:
-        if actions not in (None, "scaled", "as_stored"):
-            raise ValueError(f"actions: got {actions!r}, expected 'scaled' or 'as_stored'")
-        if time_limit is not None and time_limit < 0:
-            raise ValueError(f"time_limit: got {time_limit}, expected 0 or more")
+        check_option("actions", actions, ("scaled", "as_stored"))
+        check_time_limit(time_limit)
         self._options = {"actions": actions, "time_limit": time_limit}
         self._time_limit = time_limit
         (self._file,) = require_files(path)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import raw_bags
 import videos
-from mcap.reader import NonSeekingReader
+from mcap.reader import NonSeekingReader, make_reader
 from mcap.writer import CompressionType, Writer
 from raw_bags import BEGIN, CAMERA, COMMANDS, CONFIG, JOINTS, MARKERS, SECOND
 
@@ -558,6 +558,17 @@ def test_messages_outside_chunks(tmp_path):
         assert episode.steps["observation"]["joint_states"].tolist() == [*range(20)]
         assert episode.complete
     content = path.read_bytes()
+    with path.open("rb") as file:
+        chunks = make_reader(file).get_summary().chunk_indexes
+    wrong = content
+    for chunk in chunks:
+        stated = struct.pack("<QQ", chunk.chunk_start_offset, chunk.chunk_length)
+        head, tail = wrong.split(stated)
+        tail = tail.replace(struct.pack("<Q", chunk.message_index_length), bytes(8), 1)
+        wrong = head + stated[:8] + bytes(8) + tail
+    path.write_bytes(wrong)  # The lengths of chunks in the index are wrong.
+    (episode,) = rlds.sources.open(path)
+    assert episode.steps["observation"]["joint_states"].tolist() == [*range(20)]
     at = content.index(b'{"position": 9}') - 31  # Its length, which reaches over the next chunk.
     path.write_bytes(content[: at + 1] + struct.pack("<Q", 1 << 40) + content[at + 9 :])
     with pytest.raises(SourceError, match=r"records outside chunks: .*reaches over"):

@@ -13,6 +13,7 @@ import raw_npz
 import rlds.sources
 import tfds_builders
 from rlds.formats.d3rlpy.source import D3rlpySource
+from rlds.raw_files import hdf5_values
 from rlds.sources.exporting import differences
 from rlds.sources.source import SourceError
 
@@ -65,7 +66,7 @@ def test_episodes_are_those_of_the_arrays(tmp_path, parts):
 
 
 @pytest.mark.parametrize("discrete", [False, True])
-def test_files_of_d3rlpy_1(tmp_path, discrete):
+def test_files_of_d3rlpy_1(tmp_path, monkeypatch, discrete):
     """An end that is not terminal has its final observation in the last row, as in d3rlpy."""
     path = raw_d3rlpy.write_first_version(tmp_path / "a.h5", discrete=discrete)
     episodes = rlds.sources.open(path)
@@ -85,6 +86,11 @@ def test_files_of_d3rlpy_1(tmp_path, discrete):
         for name in ("observations", "actions", "rewards"):
             rows = np.concatenate([two[f"{name}_{index}"][()] for index in range(3)])
             np.testing.assert_array_equal(rows, one[name][()].reshape(12, -1))
+    with h5py.File(path, "a") as file:
+        file["weights"] = np.zeros(100)
+    monkeypatch.setattr(hdf5_values, "_MAX_CONSTANT_BYTES", 500)
+    with pytest.raises(SourceError, match=r"'weights': 800 bytes, which is too much"):
+        rlds.sources.open(path)
     unfinished = raw_d3rlpy.write_first_version(tmp_path / "c.h5", ends=(3, 7))
     assert [e.complete for e in rlds.sources.open(unfinished)] == [True, True, False]
 

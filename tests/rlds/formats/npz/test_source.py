@@ -129,6 +129,8 @@ def test_a_done_that_may_be_a_time_limit(tmp_path):
     ):
         (episode,) = episodes
         assert (episode.steps["is_terminal"][-1], episode.truncated) == (terminal, not terminal)
+    with pytest.raises(ValueError, match="time_limit: got -1, expected 0 or more"):
+        rlds.sources.open(path, time_limit=-1)
 
 
 def test_the_names_of_d4rl_and_an_unknown_final_observation(tmp_path):
