@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from envlogger.backends.backend_reader import BackendReader, checked_index
 from envlogger.backends.backend_type import BackendType
 from envlogger.backends.in_memory_backend import InMemoryBackendReader
 from envlogger.backends.riegeli_backend_reader import RiegeliBackendReader
+from envlogger.closing import Closing
 from envlogger.converters import spec_codec
 from envlogger.damage import Damage
 from envlogger.step_data import StepData
@@ -24,7 +24,7 @@ _BACKENDS: dict[BackendType, type[BackendReader]] = {
 }
 
 
-class Reader:
+class Reader(Closing):
     """Reads what was recorded: step by step, or episode by episode.
 
         with envlogger.Reader(data_directory) as reader:
@@ -235,14 +235,3 @@ class Reader:
 
     def __repr__(self) -> str:
         return f"<Reader of {len(self.episodes)} episodes, {len(self.steps)} steps>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -13,8 +13,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import zstandard
@@ -23,6 +22,7 @@ from etils import epath
 from envlogger.backends import lifetime
 from envlogger.backends.frame_threads import FrameThread, Packet, WaitingFrames
 from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
+from envlogger.closing import Closing
 from envlogger.errors import StorageError, UnsupportedTypeError, UnsupportedValueError, UsageError
 from rlds_ecosystem.video_codec import Video
 from rlds_ecosystem.whole_files import write_at_once
@@ -223,7 +223,7 @@ class _Stream:
         return made.getvalue()
 
 
-class StreamRecorder:
+class StreamRecorder(Closing):
     """Records streams of values, each at its own rate, from any threads and processes.
 
         with envlogger.StreamRecorder("runs/7", video={"wrist": envlogger.Video()}) as recorder:
@@ -431,17 +431,6 @@ class StreamRecorder:
     def disown(self) -> None:
         """Called in a forked process, which must not write to the file of its parent."""
         self._closed = self._is_of_parent = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _check(self) -> None:
         if self._failure is not None:

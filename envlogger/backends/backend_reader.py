@@ -6,10 +6,10 @@ import abc
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from envlogger.backends.python.episode_info import EpisodeInfo
+from envlogger.closing import Closing
 from envlogger.converters import codec
 from envlogger.converters.columns import as_fields, stacked_columns
 from envlogger.converters.rlds_episode import to_rlds_episode
@@ -86,7 +86,7 @@ class _SequenceAdapter(Sequence[T]):
         return f"<{self._count} {self._items}, made when they are requested>"
 
 
-class BackendReader(abc.ABC):
+class BackendReader(Closing, abc.ABC):
     """Reads what was recorded: step by step, or episode by episode.
 
     The sequences are views: they read, and make a new object, whenever an item is requested.
@@ -181,17 +181,6 @@ class BackendReader(abc.ABC):
 
     def _get_nth_episode_metadata(self, i: int) -> Any:
         return codec.decode(self._get_nth_episode_info(i, include_metadata=True).metadata)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _value_at(value: Any, keys: Iterable[Any]) -> Any:

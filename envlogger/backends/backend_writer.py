@@ -6,18 +6,18 @@ import abc
 import contextlib
 import copy
 from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from envlogger.backends import lifetime
 from envlogger.backends.schedulers import Scheduler
+from envlogger.closing import Closing
 from envlogger.errors import UsageError
 from envlogger.step_data import StepData
 
 __all__ = ["BackendWriter"]
 
 
-class BackendWriter(abc.ABC):
+class BackendWriter(Closing, abc.ABC):
     """Records steps, episode by episode.
 
     Subclasses implement `_record_step`, `_set_episode_metadata`, `_discard_episode` and `close`,
@@ -178,17 +178,6 @@ class BackendWriter(abc.ABC):
     def disown(self) -> None:
         """Called in a forked process, which must not write to the files of its parent."""
         self._closed = self._is_of_parent = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if not self._closed:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import zlib
-from types import TracebackType
 from typing import IO
 
 from etils import epath
@@ -45,12 +44,7 @@ class ByteStream:
     def __enter__(self) -> ByteStream:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

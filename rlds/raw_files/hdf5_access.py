@@ -11,7 +11,6 @@ import contextlib
 import math
 import os
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -86,12 +85,7 @@ class Hdf5File:
         self._num_users += 1
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._num_users -= 1
         if not self._num_users:
             self._file = None

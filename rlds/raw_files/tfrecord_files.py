@@ -6,8 +6,6 @@ at all. The files there are read in any order; these are read once, from front t
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from etils import epath
 
 from rlds.raw_files.byte_streams import GZIP_MAGIC, ByteStream
@@ -39,12 +37,7 @@ class TFRecordReader:
     def __enter__(self) -> TFRecordReader:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stream.close()
 
     @property
