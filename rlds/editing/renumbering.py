@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from rlds.editing.changes import Change
 from rlds.sources.source import SourceEpisode
-from rlds.sources.text_tables import join_tables, renumbered
+from rlds.sources.text_tables import join_tables, with_new_numbers
 from rlds_ecosystem.fields import Field
 
 __all__ = ["Renumbered", "with_joined_tables"]
@@ -34,13 +34,10 @@ class Renumbered(Change):
 
     @override
     def values(self, values: dict[str, Any], row: int, episode: SourceEpisode) -> dict[str, Any]:
-        changed = dict(values)
-        for path in self._new.keys() & values.keys():
-            try:
-                changed[path] = renumbered(np.asarray(values[path]), self._new[path])
-            except (ValueError, OverflowError) as error:
-                raise ValueError(f"merge: episode {episode.key!r}, {path}: {error}") from error
-        return changed
+        try:
+            return with_new_numbers(values, self._new)
+        except ValueError as error:
+            raise ValueError(f"merge: episode {episode.key!r}, {error}") from error
 
     @override
     def touches(self, rows: np.ndarray) -> np.ndarray:

@@ -11,8 +11,9 @@ from typing_extensions import override
 
 from rlds.feeds import arrays
 from rlds.feeds.storage import Outlines, Rows, Storage, WrappedStorage, hash_of, row_shape
-from rlds.sources.text_tables import join_tables, renumbered
+from rlds.sources.text_tables import join_tables, table_in, with_new_numbers
 from rlds_ecosystem.fields import Field, in_words
+from rlds_ecosystem.nests import leaves_at
 
 __all__ = ["ExtendedStorage", "JoinedStorage"]
 
@@ -79,6 +80,25 @@ def _described(field: Any) -> str:
     return "; ".join([in_words(field), *filter(None, facts)])
 
 
+def _columns_of_numbers(tables: Sequence[Any]) -> dict[str, str]:
+    """The names of tables of texts whose numbers fields hold, by path.
+
+    Episodes have the fields that were not chosen, too: they count if all datasets have the texts.
+    """
+    chosen, *others = (
+        {
+            (path, field.table)
+            for path, field in leaves_at(each.episodes.source.step_fields(), None)
+            if isinstance(field, Field)
+            and field.table
+            and table_in(each.episodes.metadata, field.table)
+        }
+        for each in tables
+    )
+    shared = chosen.intersection(*others)
+    return dict(shared) | {p: field.table for p, field in tables[0].fields.items() if field.table}
+
+
 class JoinedStorage(Storage):
     """The steps of several tables of the same fields, one after the other.
 
@@ -108,10 +128,10 @@ class JoinedStorage(Storage):
                         f"dataset {number} has {here} at {path!r}, and dataset 0 has {there}: name "
                         "the fields that are the same (fields=[...])"
                     )
-        of_tables = {path: field.table for path, field in self.fields.items() if field.table}
-        said = [table.episodes.metadata for table in (tables if of_tables else tables[:1])]
-        self.metadata, new = join_tables(said[0], said, [of_tables for _ in said])
-        self.new_numbers = new if of_tables else [{} for _ in tables]
+        columns = _columns_of_numbers(tables)
+        said = [table.episodes.metadata for table in (tables if columns else tables[:1])]
+        self.metadata, new = join_tables(said[0], said, [columns for _ in said])
+        self.new_numbers = new if columns else [{} for _ in tables]
         self.outlines = Outlines(*map(np.concatenate, zip(*(t.outlines for t in tables))))
         self.num_files = sum(table.storage.num_files for table in tables)
         self.is_remote = any(table.storage.is_remote for table in tables)
@@ -184,8 +204,8 @@ class _RenumberedRows(Rows):
 
     @override
     def take(self, path: str) -> np.ndarray:
-        column = self._others.take(path)
-        return renumbered(column, self._new[path]) if path in self._new else column
+        column: np.ndarray = with_new_numbers({path: self._others.take(path)}, self._new)[path]
+        return column
 
     @override
     def at(self, steps: np.ndarray) -> Rows:

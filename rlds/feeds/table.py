@@ -44,7 +44,7 @@ from rlds.sources.source import (
     SourceError,
     files_of,
 )
-from rlds.sources.text_tables import renumbered
+from rlds.sources.text_tables import with_new_numbers
 from rlds.sources.video_frames import FramesSource
 from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem import stores
@@ -715,8 +715,7 @@ class _JoinedEpisodes:
         for table, new in zip(self._tables, self._storage.new_numbers):
             if number < table.num_episodes:
                 episode = table.source_episode(number)
-                columns = dict(leaves_at(episode.steps, None))
-                columns |= {path: renumbered(columns[path], new[path]) for path in new}
+                columns = with_new_numbers(dict(leaves_at(episode.steps, None)), new)
                 return dataclasses.replace(episode, steps=nest(columns)) if new else episode
             number -= table.num_episodes
         raise IndexError(number)

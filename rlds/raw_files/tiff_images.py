@@ -27,9 +27,13 @@ def tiff_pixels(data: bytes) -> np.ndarray:
     Raises:
       ValueError: The file is damaged, or holds other pixels.
     """
+    pillow = import_extra("PIL.Image")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Of Pillow, about large images.
-        image = import_extra("PIL.Image").open(io.BytesIO(data), formats=("TIFF",))
+        try:
+            image = pillow.open(io.BytesIO(data), formats=("TIFF",))
+        except (OSError, pillow.DecompressionBombError) as error:
+            raise ValueError(f"no TIFF file that can be read: {error}") from error
     dtype = _DTYPES.get(image.mode[:4])
     if dtype is None or not may_hold(data, image.height, image.width):
         what = f"{image.width} x {image.height} pixels of mode {image.mode} in {len(data)} bytes"

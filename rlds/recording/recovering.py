@@ -23,7 +23,7 @@ from etils import epath
 
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.cameras import clip_statistics
-from rlds.formats.lerobot.columns import column_of, image_field, values_of
+from rlds.formats.lerobot.columns import Column, column_of, image_field, values_of
 from rlds.formats.lerobot.dataset_files import (
     OF_VERSIONS,
     Frames,
@@ -602,28 +602,31 @@ class _Remains:
         if not statistics:
             statistics = shaped_like(_statistics(table, frames, info, episode, like), like)
         columns = dict(zip(table.schema.names, table.columns))
-        rows = Rows(columns, tasks, statistics, frames, layout.others_of(episode.row))
-        return dataclasses.replace(
-            rows, numbers=self._numbers(table, info), known_tasks=self._tasks
-        )
+        others = layout.others_of(episode.row)
+        numbers = self._numbers(table)
+        return Rows(columns, tasks, statistics, frames, others, numbers, self._tasks)
 
-    def _numbers(self, table: Any, info: Info) -> dict[str, np.ndarray]:
+    @functools.cached_property
+    def _number_columns(self) -> list[Column]:
         """The columns of numbers of tasks, beside `task_index`."""
-        known = [column_of(field, info.features.get(field.name)) for field in table.schema]
+        assert self._info is not None
+        features = self._info.features
+        columns = [column_of(field, features.get(field.name)) for field in self._schema]
         text = read_modality(epath.Path(self._root))
-        tables = tables_of(text, known, info.features_as_said)
-        names = [n for n, it in tables.items() if it == TASKS and n not in self._task_column]
-        columns = {column.name: column for column in known}
-        found = {
-            n: values_of(columns[n], table[n], functools.partial(SourceError, file=n))
-            for n in names
-        }
-        for name, numbers in found.items():
-            for number in unknown_numbers(numbers, self._tasks):
-                self._tasks[number] = f"task {number}"
-                self._lost.append(
-                    f"{name}: the text of task {number}; it is {self._tasks[number]!r} now"
-                )
+        tables = tables_of(text, columns, self._info.features_as_said)
+        names = {n for n, it in tables.items() if it == TASKS} - self._task_column
+        return [column for column in columns if column.name in names]
+
+    def _numbers(self, table: Any) -> dict[str, np.ndarray]:
+        """The numbers of tasks, by column; numbers without a text get one."""
+        found = {}
+        for column in self._number_columns:
+            name = column.name
+            damage = functools.partial(SourceError, file=name)
+            found[name] = values_of(column, table[name], damage)
+            for number in unknown_numbers(found[name], self._tasks):
+                text = self._tasks[number] = f"task {number}"
+                self._lost.append(f"{name}: the text of task {number}; it is {text!r} now")
         return found
 
 

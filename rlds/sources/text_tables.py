@@ -8,7 +8,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["TASKS", "TextTable", "join_tables", "renumbered", "table_in", "unknown_numbers"]
+__all__ = [
+    "TASKS",
+    "TextTable",
+    "join_tables",
+    "renumbered",
+    "table_in",
+    "unknown_numbers",
+    "with_new_numbers",
+]
 
 TASKS = "tasks"
 """The `Field.table` of numbers of tasks."""
@@ -110,7 +118,7 @@ def renumbered(numbers: np.ndarray, new: Mapping[int, int]) -> np.ndarray:
       new: The new numbers by the old ones.
 
     Raises:
-      ValueError: A number is in no table.
+      ValueError: A number is in no table, or its new number does not fit in the dtype.
 
     >>> renumbered(np.array([4, -1, 0]), {0: 1, 4: 0}).tolist()
     [0, -1, 1]
@@ -118,5 +126,32 @@ def renumbered(numbers: np.ndarray, new: Mapping[int, int]) -> np.ndarray:
     if unknown := unknown_numbers(numbers, new):
         raise ValueError(f"{unknown[0]} has no text in the table: correct it, or drop the field")
     found, which = np.unique(numbers, return_inverse=True)
-    changed = np.array([new.get(number, number) for number in found.tolist()], numbers.dtype)
+    wanted = np.array([new.get(number, number) for number in found.tolist()], np.int64)
+    changed = wanted.astype(numbers.dtype)
+    if (misfits := wanted[changed != wanted]).size:
+        raise ValueError(
+            f"the text has number {misfits[0]} now, which is no {numbers.dtype}: store the field "
+            "with more bits, or drop it"
+        )
     return changed[which].reshape(numbers.shape)
+
+
+def with_new_numbers(
+    columns: Mapping[str, Any], new: Mapping[str, Mapping[int, int]]
+) -> dict[str, Any]:
+    """Returns columns of which some have new numbers, see `renumbered`.
+
+    Args:
+      columns: All columns, by path.
+      new: The new numbers by the old ones, by path. Paths without a column are passed over.
+
+    Raises:
+      ValueError: A number has no new one; names the path.
+    """
+    changed = dict(columns)
+    for path in new.keys() & columns.keys():
+        try:
+            changed[path] = renumbered(np.asarray(columns[path]), new[path])
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+    return changed

@@ -415,9 +415,11 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
             return torch.from_numpy(column.astype(kinds.get(column.dtype.kind, column.dtype)))
         made = []
         for image in column:
+            # Integers are moved in a fraction of the time that floats take.
+            image = np.ascontiguousarray(np.moveaxis(image, -1, -3))
             if not (is_video and self._return_uint8) or key in self.meta.depth_keys:
                 image = self.meta.pixels(key, image)
-            pixels = torch.from_numpy(np.ascontiguousarray(np.moveaxis(image, -1, -3)))
+            pixels = torch.from_numpy(image)
             if is_video and len(pixels.shape) == 4 and len(pixels) == 1:  # As LeRobot has it.
                 pixels = pixels[0]
             made.append(pixels if self.image_transforms is None else self.image_transforms(pixels))

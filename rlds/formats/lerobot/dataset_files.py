@@ -213,7 +213,7 @@ class DatasetFiles(abc.ABC):
             used, known = np.unique(numbers).tolist(), rows.known_tasks
             try:
                 new = renumbered(numbers, {n: self._task(known[n]) for n in used if n in known})
-            except (ValueError, OverflowError) as error:
+            except ValueError as error:
                 raise ValueError(
                     f"episode {self._num_episodes}, {name}: {error}. If these are no numbers of "
                     "tasks, pass task_columns=[] (-O task_columns=[])"

@@ -112,10 +112,7 @@ class LeRobotRows:
                 _check_is_below(name)
             schemas = said["schemas"]
             raw = {**said["info"], "features": kept.described(said["info"]["features"])}
-            self._task_columns = self._columns_of_tasks(said)
-            for name in self._task_columns:
-                if kept.before.get(name) != name:  # The name does not say it.
-                    raw["features"][name] = {**raw["features"][name], layout.TABLE: TASKS}
+            self._task_columns = self._columns_of_tasks(said, raw["features"])
             self._schema = kept.schema(decoded_schema(schemas["data"]), raw["features"])
             self._info = Info.from_json(raw, is_v3=schemas["episodes"] is not None)
             self._task_path = layout.task_path(self.paths)
@@ -151,8 +148,10 @@ class LeRobotRows:
         if self._version == "v2.1" and fps != int(fps):
             raise ValueError(f"fps: {fps}, but readers of version 2.1 take whole numbers only")
 
-    def _columns_of_tasks(self, said: Mapping[str, Any]) -> list[str]:
-        """The columns of numbers of tasks, beside `task_index`."""
+    def _columns_of_tasks(
+        self, said: Mapping[str, Any], features: dict[str, dict[str, Any]]
+    ) -> list[str]:
+        """The columns of numbers of tasks, beside `task_index`; notes it in `features`."""
         columns = [column_of(field, None) for field in decoded_schema(said["schemas"]["data"])]
         text = self._files.get(MODALITY, {}).get("text", "{}")
         # The fields of datasets that older releases converted do not say it.
@@ -162,7 +161,12 @@ class LeRobotRows:
             field = self._spec.get(f"{rlds.STEPS}/{path}")
             if isinstance(field, Field) and field.table:
                 tables[name] = field.table
-        return [n for n, it in tables.items() if it == TASKS and n not in layout.NUMBERS]
+        found = [n for n, it in tables.items() if it == TASKS and n not in layout.NUMBERS]
+        for name in found:
+            # Neither a new name nor the modality.json of another dataset says it.
+            if self._kept.before.get(name) != name or stored.get(name) != TASKS:
+                features[name] = {**features[name], layout.TABLE: TASKS}
+        return found
 
     @property
     def unchecked(self) -> set[str]:
@@ -259,11 +263,12 @@ class LeRobotRows:
         found = place.source.stored_episode(place.split, place.index)
         said = place.source.stored_row(place.split, place.index)
         statistics = self._stored_statistics(said)
-        if not statistics or not found.table.schema.equals(self._schema):
+        if statistics and found.table.schema.equals(self._schema):
+            columns = dict(zip(found.table.column_names, found.table.columns))
+            rows = Rows(columns, found.tasks, statistics, found.frames, layout.others_of(said))
+        else:
             episode = reading.read(place.source, place.split, place.index)
-            return self._rows(episode, is_stored=True), found.extras
-        columns = dict(zip(found.table.column_names, found.table.columns))
-        rows = Rows(columns, found.tasks, statistics, found.frames, layout.others_of(said))
+            rows = self._rows(episode, is_stored=True)
         numbers = {name: found.numbers[name] for name in self._task_columns}
         texts = place.source.texts
         return dataclasses.replace(rows, numbers=numbers, known_tasks=texts), found.extras

@@ -78,7 +78,8 @@ def tables_of(
     integers = [column.name for column in columns if column.field.column_dtype.kind in "iu"]
     try:
         named = {_origin(_ANNOTATION, *part) for part in json.loads(text)[_ANNOTATION].items()}
-    except (ValueError, LookupError, TypeError, AttributeError):  # It names no annotations.
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        # It names no annotations.
         named = {name for name in integers if name.startswith(f"{_ANNOTATION}.")}
     found = dict.fromkeys(named, TASKS) | {"task_index": TASKS, SUBTASK_INDEX: OF_SUBTASKS}
     found |= {name: str(said[TABLE]) for name, said in features.items() if TABLE in said}

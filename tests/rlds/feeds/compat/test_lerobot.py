@@ -1,9 +1,11 @@
 """What LeRobot's scripts call, with feeds behind it."""
 
 import importlib.util
+import json
 
 import arm_datasets
 import numpy as np
+import pyarrow as pa
 import pytest
 import raw_lerobot
 
@@ -181,12 +183,33 @@ def test_tasks_of_several_datasets(tmp_path, is_tfds):
     texts = [known[number] for number in again]
     assert sorted(map(str, texts[:3])) == sorted(map(str, said[0]))
     assert sorted(map(str, texts[3:])) == sorted(map(str, said[1]))
+    # Numbers that were not chosen lead to the same texts, too.
+    some = rlds.feeds.open(paths, "train", fields=["action"])
+    numbers = [some.source_episode(n).steps["annotation"]["human"]["validity"] for n in range(6)]
+    assert [column[0] for column in numbers] == again
     tasks = meta.table.steps().batch(begins)["language_instruction"]
     assert [meta.tasks[n] for n in meta.task_of_steps[begins]] == [*map(as_text, tasks)]
     parts = [rlds.feeds.open(path, "train", fields=["annotation"]).steps() for path in paths]
     with pytest.warns(UserWarning, match=r"human/validity: .* differ in its texts of tasks"):
         rlds.feeds.Mixture(parts)
     rlds.feeds.Mixture(parts[:1] * 2)
+
+
+def test_numbers_of_texts_that_do_not_fit(tmp_path):
+    """No number becomes another one without a word."""
+    paths = [raw_lerobot.write_v3(tmp_path / name) for name in "ab"]
+    for path in paths:
+        said = {"annotation": {"mode": {"original_key": "mode"}}}
+        (path / "meta/modality.json").write_text(json.dumps(said))
+    for path, number in zip(paths, (300, 0)):
+        texts = {n: f"{path.name} {n}" for n in range(256)} | {number: "the first one"}
+        rows = {"task_index": [*texts], "task": [*texts.values()]}
+        raw_lerobot.write_table(path / "meta/tasks.parquet", pa.table(rows))
+    table = rlds.feeds.open(paths, fields=["mode"])
+    with pytest.raises(ValueError, match=r"^mode: the text has number \d+ now, which is no uint8:"):
+        table.steps().batch(range(18, 36))
+    with pytest.raises(ValueError, match=r"^mode: the text has number \d+ now, which is no uint8:"):
+        table.source_episode(4)
 
 
 def test_errors(directory):

@@ -565,6 +565,25 @@ def test_columns_of_numbers_of_tasks(tmp_path, write):
     assert {p.how for p in made.placements if "annotation" in p.field} == {"sidecar"}
 
 
+@pytest.mark.parametrize("is_first", [False, True])
+def test_merges_with_a_dataset_that_says_less(tmp_path, is_first):
+    """Its modality.json names no annotations, or its episodes have no statistics."""
+    paths, texts = [], []
+    for name in ("silent", "stated", "bare"):
+        path, found = write_annotated(tmp_path / name, raw.write_v3, name)
+        paths.append(path)
+        texts.append(found)
+    (paths[0] / "meta/modality.json").write_text('{"annotation": {}}')
+    file = paths[2] / "meta/episodes/chunk-000/file-000.parquet"
+    rows = pq.read_table(file)
+    raw.write_table(file, rows.drop([n for n in rows.column_names if n.startswith("stats/")]))
+    order = [0, 1, 2] if is_first else [1, 0, 2]
+    rlds.edit(paths[order[0]], Merge([paths[n] for n in order[1:]]), to=tmp_path / "made")
+    made = raw.texts_of_rows(tmp_path / "made", [TASK, TEXT, VALID])
+    assert made == [found for n in order for found in texts[n]]
+    assert LeRobotSource(tmp_path / "made").task_columns == [TEXT, VALID]
+
+
 def test_columns_of_numbers_that_may_be_those_of_tasks(tmp_path):
     name, path = "task_index_high_level", raw.write_v3(tmp_path / "raw")
     raw.write_annotations(path, {name: ["tidy up", "lay the table", None], TEXT: ["a", "b", "c"]})

@@ -332,10 +332,13 @@ def test_depths_in_tiff_files(tmp_path, dtype, unit):
         for index, begin in enumerate(begins):
             found = opened.columns(index)["observation"]["images"]["wrist"]
             np.testing.assert_array_equal(found, truth[begin : (2, 5)[index]])
-    files[1]["bytes"] = files[1]["bytes"][:40]
-    write(files)
-    with pytest.raises(SourceError, match=r"file-000\.parquet.*row 1.*wrist.*TIFF"):
-        rlds.sources.open(tmp_path / "set").columns(0)
+    cut, huge = files[1]["bytes"][:40], bytearray(files[1]["bytes"])
+    huge[20] = huge[32] = 1  # More than 65,536 pixels wide and high.
+    for damaged in (cut, bytes(huge)):
+        files[1]["bytes"] = damaged
+        write(files)
+        with pytest.raises(SourceError, match=r"file-000\.parquet.*row 1.*wrist.*TIFF"):
+            rlds.sources.open(tmp_path / "set").columns(0)
 
 
 def _decoded(file):
