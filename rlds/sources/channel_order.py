@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.sources import reading
+from rlds.sources.encoded_frames import ChangedImages
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.source import ALL_ROWS, RandomAccessSource, SourceEpisode
-from rlds.sources.wrapped import WrappedSource
+from rlds.sources.source import RandomAccessSource
 from rlds_ecosystem.fields import BGR, Field, as_fields
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.nests import leaves_at
 from tfds_files.png import encode_png
 
 __all__ = ["RED_FIRST", "RgbSource", "as_rgb", "is_bgr", "red_first", "with_rgb"]
@@ -56,7 +55,7 @@ def with_rgb(episodes: Episodes, but: Collection[str] = ()) -> Episodes:
     return Episodes(made, episodes.split, format=episodes.format, said=episodes.metadata)
 
 
-class RgbSource(WrappedSource):
+class RgbSource(ChangedImages):
     """A source whose images are red, green, blue where those of another are blue, green, red.
 
     Files of images become PNG files: a JPEG file that is encoded again has other pixels.
@@ -64,45 +63,22 @@ class RgbSource(WrappedSource):
     Args:
       source: The source.
       paths: The fields of steps whose channels are exchanged.
-
-    Attributes:
-      paths: See above.
     """
 
-    shares_table = True
-
     def __init__(self, source: RandomAccessSource, paths: Sequence[str]) -> None:
-        super().__init__(source)
         steps = dict(leaves_at(as_fields(source.step_fields()), None))
-        self.paths = paths
         self._fields = {path: steps[path] for path in paths}
-
-    @override
-    def step_fields(self) -> Mapping[str, Any]:
-        made = {
+        images = {
             path: dataclasses.replace(field, names=None, encoding=field.encoding and "png")
             for path, field in self._fields.items()
         }
-        return nest({**dict(leaves_at(self.source.step_fields(), None)), **made})
+        super().__init__(source, images)
 
     @override
-    def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
-    ) -> SourceEpisode:
-        episode = reading.read(self.source, split, index, fields, rows)
-        steps = dict(leaves_at(episode.steps, None))
-        for path in self._fields.keys() & steps.keys():
-            steps[path] = _red_first(steps[path], self._fields[path])
-        return dataclasses.replace(episode, steps=nest(steps))
-
-
-def _red_first(column: Any, field: Field) -> np.ndarray:
-    images = as_values(column, field)
-    if not field.encoding:
-        return as_rgb(images, field)
-    files = [encode_png(as_rgb(image, field), level=1) for image in images]
-    return np.array([*files, None], object)[:-1]
+    def _changed(self, column: Any, path: str) -> np.ndarray:
+        field = self._fields[path]
+        images = as_values(column, field)
+        if not field.encoding:
+            return as_rgb(images, field)
+        files = [encode_png(as_rgb(image, field), level=1) for image in images]
+        return np.array([*files, None], object)[:-1]

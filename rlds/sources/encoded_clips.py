@@ -244,7 +244,7 @@ def encoded_placements(found: Sequence[Placement], episodes: Episodes) -> list[P
     """Returns what becomes of fields, those of images that are encoded or exchanged included."""
     source = episodes.source
     rgb = source.source if isinstance(source, ClipsSource) else source
-    swapped = [*rgb.paths] if isinstance(rgb, RgbSource) else []
+    swapped = [*rgb.images] if isinstance(rgb, RgbSource) else []
     if isinstance(source, ClipsSource):
         swapped += source.swapped
         found = _of_clips(found, source)

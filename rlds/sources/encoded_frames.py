@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import io
 from collections.abc import Collection, Mapping
@@ -11,7 +12,7 @@ import numpy as np
 from typing_extensions import override
 
 from rlds.sources import reading
-from rlds.sources.source import ALL_ROWS, SourceEpisode
+from rlds.sources.source import ALL_ROWS, RandomAccessSource, SourceEpisode
 from rlds.sources.wrapped import WrappedSource
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
@@ -21,10 +22,50 @@ from tfds_files.png import encode_png
 if TYPE_CHECKING:
     from rlds.sources.video_frames import FramesSource
 
-__all__ = ["EncodedFrames"]
+__all__ = ["ChangedImages", "EncodedFrames"]
 
 
-class EncodedFrames(WrappedSource):
+class ChangedImages(WrappedSource):
+    """A source whose steps have other images than those of another source.
+
+    Args:
+      source: The other source.
+      images: The fields that images become, by the path in a step.
+
+    Attributes:
+      images: See above.
+    """
+
+    shares_table = True
+
+    def __init__(self, source: RandomAccessSource, images: Mapping[str, Field]) -> None:
+        super().__init__(source)
+        self.images = images
+
+    @override
+    def step_fields(self) -> Mapping[str, Any]:
+        return nest({**dict(leaves_at(self.source.step_fields(), None)), **self.images})
+
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        episode = reading.read(self.source, split, index, fields, rows)
+        columns = dict(leaves_at(episode.steps, None))
+        for path in self.images.keys() & columns.keys():
+            columns[path] = self._changed(columns[path], path)
+        return dataclasses.replace(episode, steps=nest(columns))
+
+    @abc.abstractmethod
+    def _changed(self, column: Any, path: str) -> np.ndarray:
+        """Returns the images that the images of a column become."""
+
+
+class EncodedFrames(ChangedImages):
     """A source whose steps have the pixels of its clips as PNG or JPEG files.
 
     Frames of other dtypes than uint8, which are depths, stay arrays.
@@ -38,45 +79,23 @@ class EncodedFrames(WrappedSource):
       ValueError: There is no such quality.
     """
 
-    shares_table = True
-
     def __init__(
         self, source: FramesSource, encoding: Literal["png", "jpeg"], quality: int
     ) -> None:
-        super().__init__(source)
+        cameras = source.cameras.items()
+        files = {
+            p: dataclasses.replace(f, encoding=encoding) for p, f in cameras if f.dtype == np.uint8
+        }
+        super().__init__(source, files)
         if not 1 <= quality <= 100:
             raise ValueError(f"quality: got {quality}, expected 1 to 100")
         self._encoding, self._quality = encoding, quality
-        self._cameras = {
-            path: info for path, info in source.cameras.items() if info.dtype == np.uint8
-        }
-
-    def step_fields(self) -> Mapping[str, Any]:
-        """Returns those of the source, with files in the place of pixels."""
-        files = {
-            path: Field(info.dtype, info.shape, encoding=self._encoding)
-            for path, info in self._cameras.items()
-        }
-        return nest({**dict(leaves_at(self.source.step_fields(), None)), **files})
 
     @override
-    def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
-    ) -> SourceEpisode:
-        episode = reading.read(self.source, split, index, fields, rows)
-        return dataclasses.replace(episode, steps=self._encoded(episode.steps))
-
-    def _encoded(self, steps: Mapping[str, Any]) -> Mapping[str, Any]:
-        columns = dict(leaves_at(steps, None))
-        for path in self._cameras.keys() & columns.keys():
-            files = np.empty(len(columns[path]), object)
-            files[:] = [self._file(image) for image in columns[path]]
-            columns[path] = files
-        return nest(columns)
+    def _changed(self, column: Any, path: str) -> np.ndarray:
+        files = np.empty(len(column), object)
+        files[:] = [self._file(image) for image in column]
+        return files
 
     def _file(self, image: np.ndarray) -> bytes:
         if self._encoding == "png":

@@ -211,16 +211,14 @@ class Sidecar:
             clips = [str(camera) for camera in content.get("clips", ())]
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no sidecar: {error}") from error
-        known = (
-            places.keys() | set(whole) <= steps.keys() and episode_places.keys() <= episode.keys()
-        )
-        if not known or not set(_parts_of(clips)) <= episode_places.keys():
-            raise ValueError("no sidecar: places of unknown fields")
         about = content.get("about") is True
-        return cls(
-            *(steps, episode, places, whole, metadata, drops_final_row, episode_places, about),
-            clips,
-        )
+        facts = whole, metadata, drops_final_row, episode_places, about
+        sidecar = cls(steps, episode, places, *facts, clips)
+        placed = episode_places.keys()
+        known = places.keys() | {*whole} <= steps.keys() and placed <= episode.keys()
+        if not known or not sidecar._clip_fields <= placed:
+            raise ValueError("no sidecar: places of unknown fields")
+        return sidecar
 
     def pack(self, episode: SourceEpisode) -> bytes:
         """Returns what the sidecar has of an episode.
@@ -364,10 +362,10 @@ class Sidecar:
         """The values of an episode: those of the sidecar, and those that the format has."""
         kept = {path: self._value(path, metadata) for path in self._kept}
         values = {**kept, **placed}
-        for clip, first in zip(*[iter(_parts_of(self.clips))] * 2):
+        for clip, first in map(_parts_of, self.clips):
             if clip in placed and kept[clip]:
                 values[clip] = whole_clip(placed[clip], Clip(kept[clip], int(kept[first])))
-        gone = {path for path in _parts_of(self.clips) if path not in placed}
+        gone = self._clip_fields - placed.keys()
         return {path: value for path, value in values.items() if path not in gone}
 
     def _metadata_of(self, episode: SourceEpisode) -> dict[str, Any]:
@@ -376,7 +374,7 @@ class Sidecar:
         about = dict(leaves_at(episode.metadata, None))
         values = {path: value for path, value in about.items() if path not in self.episode_places}
         num_rows = self._num_rows(episode.num_steps, episode.final_observation_known)
-        for clip, first in zip(*[iter(_parts_of(self.clips))] * 2):
+        for clip, first in map(_parts_of, self.clips):
             _, rest = split_clip(Clip(bytes(about[clip]), int(about[first])), num_rows)
             values |= {clip: b"" if rest is None else rest.data}
             values |= {first: np.int64(0 if rest is None else rest.first)}
@@ -423,9 +421,14 @@ class Sidecar:
         return [path for path in self.steps if path not in self.places]
 
     @property
+    def _clip_fields(self) -> set[str]:
+        """The fields of `clips`."""
+        return {path for camera in self.clips for path in _parts_of(camera)}
+
+    @property
     def _kept(self) -> dict[str, Field]:
         """The fields of episodes that the format has not."""
-        placed = self.episode_places.keys() - _parts_of(self.clips)
+        placed = self.episode_places.keys() - self._clip_fields
         return {path: field for path, field in self.episode.items() if path not in placed}
 
     # What is made of the fields, for all episodes once.
@@ -573,9 +576,9 @@ class StoredSidecar:
             return bytes(self._read(index))
 
 
-def _parts_of(cameras: Iterable[str]) -> list[str]:
-    """The fields of clips, two of each camera."""
-    return [f"{camera}/{part}" for camera in cameras for part in (CLIP, FIRST)]
+def _parts_of(camera: str) -> tuple[str, str]:
+    """The fields of the clip of a camera."""
+    return f"{camera}/{CLIP}", f"{camera}/{FIRST}"
 
 
 def _no_bytes(index: int) -> bytes:

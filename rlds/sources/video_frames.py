@@ -198,7 +198,8 @@ class FramesSource(WrappedSource):
                     if path in self.marks:
                         steps[path] = clip.numbers_of(rows_of) >= 0
                     else:
-                        steps[path] = self._decoded(clip, camera, rows_of, wanted)
+                        steps[path] = self.new_images(camera, len(rows_of))
+                        self._decode(clip, camera, rows_of, list(steps[path]), wanted)
         metadata = self._without_clips(episode.metadata)
         return dataclasses.replace(episode, steps=nest(steps), metadata=metadata)
 
@@ -242,13 +243,6 @@ class FramesSource(WrappedSource):
         field = self.cameras[camera]
         shape: list[Any] = [number, *field.shape]
         return np.empty(shape, field.column_dtype)
-
-    def _decoded(
-        self, clip: _OpenClip, camera: str, steps: np.ndarray, others: Collection[str]
-    ) -> np.ndarray:
-        images = self.new_images(camera, len(steps))
-        self._decode(clip, camera, steps, list(images), others)
-        return images
 
     def _decode(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import copy
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from typing_extensions import override
 
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.columns import flat_numbers
@@ -160,6 +160,7 @@ class DatasetFiles(abc.ABC):
             self._tasks.setdefault(text, len(self._texts))
             self._texts.append(text)
         self._num_episodes, self._num_rows = before.num_episodes, before.num_rows
+        self._first_file, self._total = before.num_files, copy.deepcopy(before.total)
         self._stack = contextlib.ExitStack()
         (directory / layout.INFO).parent.mkdir(exist_ok=True)
 
@@ -195,7 +196,7 @@ class DatasetFiles(abc.ABC):
             "tasks": list(dict.fromkeys(rows.tasks)),
             "length": num_rows,
         }
-        self._write(table, said, statistics, rows.clips)
+        self._write(table, said, dataclasses.replace(rows, statistics=statistics))
         self._num_episodes += 1
         self._num_rows += num_rows
 
@@ -250,10 +251,14 @@ class DatasetFiles(abc.ABC):
             },
         }
         _write_json(self._directory / layout.INFO, info)
-        return self._now(json.loads((self._directory / layout.INFO).read_text()))
-
-    def _now(self, info: Mapping[str, Any]) -> Before:
-        return Before(self._num_episodes, self._num_rows, tasks=list(self._texts), info=info)
+        return Before(
+            self._num_episodes,
+            self._num_rows,
+            self._first_file + 1,  # What has something before is one episode.
+            list(self._texts),
+            self._total,
+            json.loads((self._directory / layout.INFO).read_text()),
+        )
 
     @property
     @abc.abstractmethod
@@ -261,14 +266,8 @@ class DatasetFiles(abc.ABC):
         """The version of the format."""
 
     @abc.abstractmethod
-    def _write(
-        self,
-        table: Any,
-        said: dict[str, Any],
-        statistics: Mapping[str, Statistics],
-        clips: Mapping[str, Frames],
-    ) -> None:
-        """Writes the next episode, and what the table of episodes says of it."""
+    def _write(self, table: Any, said: dict[str, Any], rows: Rows) -> None:
+        """Writes the table of the next episode, its row in the table of episodes, and its clips."""
 
     @abc.abstractmethod
     def _finish(self) -> None:
@@ -286,7 +285,7 @@ class _Files30(DatasetFiles):
 
     def __init__(self, directory: Path, settings: Settings, before: Before) -> None:
         super().__init__(directory, settings, before)
-        first = self._first_file = before.num_files
+        first = self._first_file
         most, per_chunk = settings.data_files_size_in_mb, settings.chunks_size
         self._data, self._episodes = (
             TableFiles(directory, template, first, most_megabytes=most, files_per_chunk=per_chunk)
@@ -299,27 +298,20 @@ class _Files30(DatasetFiles):
             self._stack.callback(tables.close)
         for videos in self._videos.values():
             self._stack.callback(videos.close)
-        self._total = before.total.copy()
         self._rows: list[dict[str, Any]] = []  # Of the table of episodes, not yet written.
 
-    def _write(
-        self,
-        table: Any,
-        said: dict[str, Any],
-        statistics: Mapping[str, Statistics],
-        clips: Mapping[str, Frames],
-    ) -> None:
-        found = {name: table[name] for name in statistics if name in table.column_names}
-        numbers = {name: flat_numbers(column) for name, column in found.items()}
-        self._total.add(statistics, {n: rows for n, rows in numbers.items() if rows is not None})
+    def _write(self, table: Any, said: dict[str, Any], rows: Rows) -> None:
+        names = [name for name in rows.statistics if name in table.column_names]
+        numbers = {name: flat_numbers(table[name]) for name in names}
+        self._total.add(rows.statistics, {n: it for n, it in numbers.items() if it is not None})
         said["data/chunk_index"], said["data/file_index"] = self._data.add(table)
         said["dataset_from_index"] = self._num_rows
         said["dataset_to_index"] = self._num_rows + table.num_rows
         for name, files in self._videos.items():
-            chunk, file, begin = files.add(clips[name])
+            chunk, file, begin = files.add(rows.clips[name])
             end = begin + table.num_rows / self._settings.fps
             said |= dict(zip(layout.video_columns(name), (chunk, file, begin, end)))
-        for feature, found in statistics.items():
+        for feature, found in rows.statistics.items():
             said |= {f"stats/{feature}/{name}": value.tolist() for name, value in found.items()}
         self._rows.append(said)
         if len(self._rows) == _EPISODES_AT_ONCE:
@@ -346,11 +338,6 @@ class _Files30(DatasetFiles):
         parquet = import_extra("pyarrow.parquet")
         parquet.write_table(tasks_table(self._texts), self._directory / layout.TASKS)
         _write_json(self._directory / layout.STATS, _as_json(self._total.features))
-
-    @override
-    def _now(self, info: Mapping[str, Any]) -> Before:
-        now, number = super()._now(info), self._first_file + 1  # Of one episode.
-        return dataclasses.replace(now, num_files=number, total=self._total)
 
     def _said(self) -> dict[str, Any]:
         return {
@@ -412,19 +399,13 @@ class _Files21(DatasetFiles):
 
     version: Version = "v2.1"
 
-    def _write(
-        self,
-        table: Any,
-        said: dict[str, Any],
-        statistics: Mapping[str, Statistics],
-        clips: Mapping[str, Frames],
-    ) -> None:
+    def _write(self, table: Any, said: dict[str, Any], rows: Rows) -> None:
         parquet = import_extra("pyarrow.parquet")
         parquet.write_table(table, self._path(_DATA_21), compression="snappy")
         for name in self._settings.videos:
-            self._write_video(clips[name], self._path(_VIDEO_21, name), name)
+            self._write_video(rows.clips[name], self._path(_VIDEO_21, name), name)
         _add_line(self._directory / layout.EPISODES_JSONL, said)
-        found = {"episode_index": self._num_episodes, "stats": _as_json(statistics)}
+        found = {"episode_index": self._num_episodes, "stats": _as_json(rows.statistics)}
         _add_line(self._directory / layout.EPISODES_STATS, found)
 
     def _path(self, template: str, video: str = "") -> Path:

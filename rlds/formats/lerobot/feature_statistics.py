@@ -166,13 +166,6 @@ class Total:
         self._sketches: dict[str, QuantileSketch] = {}
         self._counts: dict[str, int] = {}
 
-    def copy(self) -> Total:
-        """Returns another one of the same episodes."""
-        copy = Total(self._merged)
-        copy._sketches = {name: sketch.copy() for name, sketch in self._sketches.items()}
-        copy._counts = dict(self._counts)
-        return copy
-
     def add(self, episode: Mapping[str, Statistics], rows: Mapping[str, np.ndarray]) -> None:
         """Adds an episode.
 

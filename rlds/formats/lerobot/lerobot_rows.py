@@ -319,11 +319,11 @@ class LeRobotRows:
             if not column.field.is_text:
                 statistics[column.name] = of_column(steps[column.path])
         for name in {SUBTASK_INDEX, *self._task_columns} & statistics.keys():
-            numbers = steps[self.paths[name]]  # They may be others now.
-            statistics[name] = of_column_like(numbers, statistics[name])
-        rows = Rows(arrays, tasks, statistics, clips, layout.others_of(said))
+            # The numbers may be others now.
+            statistics[name] = of_column_like(steps[self.paths[name]], statistics[name])
         numbers = {name: np.asarray(steps[self.paths[name]]) for name in self._task_columns}
-        return dataclasses.replace(rows, numbers=numbers, known_tasks=self._tasks)
+        others = layout.others_of(said)
+        return Rows(arrays, tasks, statistics, clips, others, numbers, self._tasks)
 
     def _count_anew(self, steps: dict[str, np.ndarray]) -> None:
         """Has the rows of an episode begin with 0: LeRobot looks for its frames by their time."""
