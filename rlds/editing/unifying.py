@@ -137,8 +137,6 @@ def _common(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
                 raise ValueError(f"{what}: {fact} differs, {one} and {two}{advice}")
         if first.codes != field.codes:
             raise ValueError(f"{what}: one holds codes, the other does not; decode the codes first")
-        kinds = {first.kind, field.kind} - {""}
-        kind = first.kind or field.kind if len(kinds) < 2 or policy == "first" else ""
         if first.shape != field.shape or first.is_text != field.is_text:
             raise ValueError(f"{what}: these cannot be one field; leave it out, or rename it")
         first = dataclasses.replace(
@@ -146,8 +144,12 @@ def _common(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
             dtype=_common_dtype(first, field, what),
             encoding=first.encoding if first.encoding == field.encoding else "",
             doc=first.doc if first.doc == field.doc else "",
-            **{**field.meaning, **first.meaning, "kind": kind},
+            **{**field.meaning, **first.meaning},
         )
+    kinds = {field.kind for field in fields.values() if isinstance(field, Field)} - {""}
+    if len(kinds) > 1:  # Of the whole, nothing is stated then, but with the policy "first".
+        kind = fields[name].kind if policy == "first" else ""
+        first = dataclasses.replace(first, kind=kind)
     return first
 
 

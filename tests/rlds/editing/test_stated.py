@@ -110,6 +110,11 @@ def test_metadata_that_differs_is_kept_with_the_episodes(tmp_path):
     assert deltas == [True, True, False, False]
     assert stated(made)["env_args"]["env_name"] == ""  # Of no environment is it said of all.
     assert "dataset_metadata" in str(editing.prepare_edit(a, [Merge([b], metadata="episodes")]))
+    # A third dataset that agrees with the first does not hide that the second differs.
+    demonstrations(tmp_path / "c.hdf5", environment(is_delta=True))
+    for policy, kind in (("episodes", ""), ("first", "delta")):
+        merge = Merge([b, tmp_path / "c.hdf5"], metadata=policy)
+        assert editing.prepare_edit(a, [merge]).view.step_fields()["action"].kind == kind
 
 
 def test_files_that_were_opened_together_do_not_get_one_environment(tmp_path):
