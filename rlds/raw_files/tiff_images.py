@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import io
 import warnings
+from typing import Any
 
 import numpy as np
 
 from rlds_ecosystem import import_extra
 from tfds_files.images import may_hold
 
-__all__ = ["encode_tiff", "is_tiff", "tiff_pixels"]
+__all__ = ["encode_tiff", "is_depth_tiff", "tiff_pixels"]
 
 # The modes of Pillow, by their first letters.
 _DTYPES = {"I;16": np.uint16, "F": np.float32}
 
 
-def is_tiff(data: bytes) -> bool:
-    """Whether data begins like a TIFF file."""
-    return data.startswith((b"II*\0", b"MM\0*"))
+def is_depth_tiff(data: bytes) -> bool:
+    """Whether data is a TIFF file whose pixels can be depths; others may be pictures.
+
+    Raises:
+      ValueError: It begins like a TIFF file, and is damaged.
+    """
+    is_tiff = data.startswith((b"II*\0", b"MM\0*"))
+    return is_tiff and _opened(data).mode[:4] in _DTYPES
 
 
 def tiff_pixels(data: bytes) -> np.ndarray:
@@ -27,13 +33,7 @@ def tiff_pixels(data: bytes) -> np.ndarray:
     Raises:
       ValueError: The file is damaged, or holds other pixels.
     """
-    pillow = import_extra("PIL.Image")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Of Pillow, about large images.
-        try:
-            image = pillow.open(io.BytesIO(data), formats=("TIFF",))
-        except (OSError, pillow.DecompressionBombError) as error:
-            raise ValueError(f"no TIFF file that can be read: {error}") from error
+    image = _opened(data)
     dtype = _DTYPES.get(image.mode[:4])
     if dtype is None or not may_hold(data, image.height, image.width):
         what = f"{image.width} x {image.height} pixels of mode {image.mode} in {len(data)} bytes"
@@ -46,3 +46,18 @@ def encode_tiff(pixels: np.ndarray) -> bytes:
     made = io.BytesIO()
     import_extra("PIL.Image").fromarray(pixels[..., 0]).save(made, "TIFF")
     return made.getvalue()
+
+
+def _opened(data: bytes) -> Any:
+    """A TIFF file as Pillow opens it: its header is read, and no pixel.
+
+    Raises:
+      ValueError: It is damaged.
+    """
+    pillow = import_extra("PIL.Image")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Of Pillow, about large images.
+        try:
+            return pillow.open(io.BytesIO(data), formats=("TIFF",))
+        except (OSError, pillow.DecompressionBombError) as error:
+            raise ValueError(f"no TIFF file that can be read: {error}") from error

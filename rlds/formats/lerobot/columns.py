@@ -16,7 +16,7 @@ from rlds.formats.lerobot.layout import Feature
 from rlds.formats.lerobot.parquet_rows import as_numpy
 from rlds.raw_files.jpeg_images import jpeg_shape
 from rlds.raw_files.png_images import is_png, png_shape
-from rlds.raw_files.tiff_images import is_tiff, tiff_pixels
+from rlds.raw_files.tiff_images import is_depth_tiff, tiff_pixels
 from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
@@ -121,7 +121,7 @@ def image_field(data: bytes, unit: str | None = None) -> Field:
     if data.startswith(b"\xff\xd8"):
         height, width, *channels = jpeg_shape(data)
         return Field(np.uint8, (height, width, *(channels or [1])), encoding="jpeg")
-    if is_tiff(data):
+    if is_depth_tiff(data):
         pixels = tiff_pixels(data)
         return Field(pixels.dtype, pixels.shape, unit=unit)
     return Field(bytes)  # A file of another kind.

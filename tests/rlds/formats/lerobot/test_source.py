@@ -339,6 +339,12 @@ def test_depths_in_tiff_files(tmp_path, dtype, unit):
         write(files)
         with pytest.raises(SourceError, match=r"file-000\.parquet.*row 1.*wrist.*TIFF"):
             rlds.sources.open(tmp_path / "set").columns(0)
+    # Pictures in TIFF files are no depths: they stay files.
+    made = io.BytesIO()
+    Image.fromarray(np.full((4, 6, 3), 7, np.uint8)).save(made, "TIFF")
+    write([{"bytes": made.getvalue(), "path": file["path"]} for file in files])
+    pictures = rlds.sources.open(tmp_path / "set").columns(0)["observation"]["images"]["wrist"]
+    assert pictures.tolist() == [made.getvalue()] * 2
 
 
 def _decoded(file):
