@@ -183,8 +183,9 @@ def _warn_of_meanings(parts: Sequence[Samples]) -> None:
                 if any(texts.setdefault(number, text) != text for number, text in found.items()):
                     differing.append(f"texts of {name}")
         if differing:
+            what = ", ".join(dict.fromkeys(differing))
             warnings.warn(
-                f"{path}: the datasets that are mixed differ in its {', '.join(differing)}. "
+                f"{path}: the datasets that are mixed differ in its {what}. "
                 "Convert one with Feed(transform=...), take the texts in place of numbers, or open "
                 "the datasets as one table, rlds.feeds.open([...])",
                 stacklevel=4,

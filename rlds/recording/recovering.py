@@ -47,7 +47,7 @@ from rlds.formats.lerobot.small_files import leftovers, other_files, read_bytes,
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.formats.lerobot.tables import data_schema, tasks_table
 from rlds.formats.lerobot.unfinished_parquet import finish_parquet, leaves_of
-from rlds.raw_files.tiff_images import is_tiff, tiff_pixels
+from rlds.raw_files.tiff_images import is_depth_tiff, tiff_pixels
 from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds.recording.lerobot import add_recording, recordings_in, undone_files
 from rlds.sources.encoded_clips import pixels
@@ -690,6 +690,8 @@ def _statistics(
         elif column.kind == "image":
             files = table[field.name].combine_chunks().field("bytes").to_pylist()
             chosen = [files[row] for row in sampled_frames(len(files))]
-            images = [tiff_pixels(x) if is_tiff(x) else pixels(x, image_field(x)) for x in chosen]
+            images = [
+                tiff_pixels(x) if is_depth_tiff(x) else pixels(x, image_field(x)) for x in chosen
+            ]
             found[field.name] = of_images(images)
     return found
