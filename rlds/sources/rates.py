@@ -9,7 +9,7 @@ import numpy as np
 
 from rlds_ecosystem.json_values import parsed
 
-__all__ = ["rate_in", "rates_in"]
+__all__ = ["rate_in", "rates_in", "with_rate"]
 
 _NAMES = (
     *("fps", "control_frequency", "control_freq", "control_hz", "control_rate"),
@@ -49,3 +49,12 @@ def rates_in(metadata: Any, depth: int = 0) -> Iterator[float]:
             yield float(value)
     for value in metadata.values():
         yield from rates_in(value, depth + 1)
+
+
+def with_rate(metadata: Mapping[str, Any], rate: float) -> dict[str, Any]:
+    """Returns metadata in which `rate_in` finds a rate.
+
+    >>> with_rate({"robot": "panda"}, 10.0)
+    {'robot': 'panda', 'fps': 10.0}
+    """
+    return {**metadata, **({} if rate_in(metadata) == rate else {"fps": rate})}

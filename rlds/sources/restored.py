@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from typing_extensions import override
@@ -11,7 +11,16 @@ import rlds
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources import reading
 from rlds.sources.sidecar import StoredSidecar
-from rlds.sources.source import ALL_ROWS, FACTS, Place, RandomAccessSource, Source, SourceEpisode
+from rlds.sources.source import (
+    ALL_ROWS,
+    FACTS,
+    Outline,
+    Place,
+    RandomAccessSource,
+    Source,
+    SourceEpisode,
+    SourceError,
+)
 from rlds.sources.texts import is_instruction
 from rlds.sources.wrapped import WrappedSource
 from rlds.video.fields import camera_path
@@ -81,7 +90,7 @@ class RestoredSource(RandomAccessSource):
 
     def __init__(self, source: RandomAccessSource, kept: StoredSidecar) -> None:
         self.video, self.quality = source.video, source.quality
-        self.source, self._kept = source, kept
+        self.source, self._kept, self.opened = source, kept, source.opened
         self._metadata = _with_facts(self, kept)
 
     @property
@@ -129,10 +138,27 @@ class RestoredSource(RandomAccessSource):
     def num_episodes(self, split: str) -> int:
         return self.source.num_episodes(split)
 
+    @override
+    def num_steps(self, split: str) -> Sequence[int] | None:
+        if self.source.num_steps(split) is None:
+            return None
+        return [self.outline(split, index).num_steps for index in range(self.num_episodes(split))]
+
+    @override
+    def faults(self, split: str) -> Iterator[SourceError]:
+        return self.source.faults(split)
+
     def key(self, split: str, index: int) -> str:
         """The key that the episode had."""
+        return self._about(index)[0]
+
+    @override
+    def outline(self, split: str, index: int) -> Outline:
+        return self._about(index)[1]
+
+    def _about(self, index: int) -> tuple[str, Outline]:
         with source_errors(self._kept.place, row=index):
-            return self._kept.sidecar.about(self._kept.read(index))[0]
+            return self._kept.sidecar.about(self._kept.read(index))
 
     def read(
         self,

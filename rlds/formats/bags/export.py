@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from rlds.formats.bags.stored import EPISODE_ATTACHMENT, RATE, RLDS_RECORD
 from rlds.sources.encoded_clips import ClipsSource, encodable, encoded_placements, with_clips
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, sidecar_placements
-from rlds.sources.rates import rate_in
+from rlds.sources.rates import rate_in, with_rate
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode, is_derived
 from rlds.sources.texts import as_text
@@ -76,6 +77,7 @@ class McapExport(Export):
         quality: int | None = None,
         gop: int = 30,
     ) -> None:
+        is_told = rate is not None
         rate = (rate_in(episodes.metadata) or 10.0) if rate is None else rate
         if not rate > 0:
             raise ValueError(f"rate: got {rate}, expected steps in a second")
@@ -98,6 +100,10 @@ class McapExport(Export):
             f"{VIDEO}/{path}/{part}": f"/{path}" for path in self._cameras for part in (CLIP, FIRST)
         }
         self._sidecar = Sidecar.of(episodes, places, whole, episode_places=clips)
+        if is_told and "timestamp" not in steps:
+            about = with_rate(episodes.metadata, rate)
+            said = {**self._sidecar.metadata, "metadata": about}
+            self._sidecar = dataclasses.replace(self._sidecar, metadata=said)
 
     @override
     def placements(self) -> Sequence[Placement]:

@@ -23,7 +23,6 @@ from rlds.sources.encoded_clips import encodable, with_clips
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, without_transitions
 from rlds.sources.rates import rates_in
-from rlds.sources.restored import RestoredSource
 from rlds.sources.source import Outline, Place, SourceEpisode
 from rlds.video import VIDEO
 from rlds_ecosystem.nests import leaves_at
@@ -165,9 +164,6 @@ class LeRobotExport(Export):
 def _checked_rate(fps: float | None, episodes: Episodes, version: str | None) -> float:
     if fps is None:
         known = {*rates_in(episodes.metadata)}
-        for base in episodes.source.bases() if not known else ():
-            if isinstance(base, RestoredSource):  # What an export was told.
-                known |= {*rates_in(base.source.metadata())}
         if len(known) != 1:
             found = f"says several ({sorted(known)})" if known else "does not say it"
             raise ValueError(

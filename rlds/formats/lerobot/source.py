@@ -68,6 +68,7 @@ from rlds.formats.lerobot.videos import Videos
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.digests import content_of
 from rlds.sources.episode_fields import IMAGE_FILE
+from rlds.sources.rates import with_rate
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
@@ -272,6 +273,8 @@ class LeRobotSource(RandomAccessSource):
             for part in (CLIP, FIRST):
                 fields[f"videos/{name}/{part}"] = f"{VIDEO}/{self._paths[name]}/{part}"
         said = stored.sidecar
+        with source_errors(stored.place):
+            about = dict(said.metadata["metadata"])
         places = {*said.places.values(), *said.episode_places.values()}
         if len(stored) != len(self._table.indices) or not places <= fields.keys():
             return None  # Others added episodes to those that were exported, or took fields away.
@@ -279,6 +282,7 @@ class LeRobotSource(RandomAccessSource):
             said,
             places={path: fields[place] for path, place in said.places.items()},
             episode_places={path: fields[place] for path, place in said.episode_places.items()},
+            metadata={**said.metadata, "metadata": with_rate(about, self._info.fps)},
         )
         return stored
 

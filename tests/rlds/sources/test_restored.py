@@ -1,0 +1,70 @@
+"""Exported datasets: what their files state is known beside their sidecar."""
+
+import json
+
+import numpy as np
+import pytest
+
+import rlds.sources
+from rlds.sources.rates import rate_in
+from rlds_tools import inspection, validating
+
+
+@pytest.fixture
+def raw(tmp_path):
+    """Three episodes in NumPy files, which state no rate."""
+    (tmp_path / "raw").mkdir()
+    for number in range(3):
+        arrays = {
+            "observation": np.ones((5 + number, 2), np.float32),
+            "action": np.ones((4 + number, 1), np.float32),
+        }
+        np.savez(tmp_path / f"raw/episode_{number}.npz", **arrays)
+    return tmp_path / "raw"
+
+
+def _rate_of(episodes):
+    return rate_in(episodes.metadata)
+
+
+def test_the_rate_of_an_export_is_that_of_its_files(raw, tmp_path):
+    rlds.sources.export(raw, "lerobot", tmp_path / "lerobot", fps=10)
+    episodes = rlds.sources.open(tmp_path / "lerobot")
+    assert _rate_of(episodes) == 10
+    assert _rate_of(episodes.select([2, 0])) == 10
+    assert _rate_of(episodes.where("steps > 5")) == 10
+
+    # The rate survives formats that have no place for it.
+    rlds.sources.export(tmp_path / "lerobot", "robomimic", tmp_path / "demos.hdf5")
+    assert _rate_of(rlds.sources.open(tmp_path / "demos.hdf5")) == 10
+    rlds.sources.export(tmp_path / "demos.hdf5", "lerobot", tmp_path / "again")
+    assert json.loads((tmp_path / "again/meta/info.json").read_text())["fps"] == 10
+
+
+def test_a_rate_that_was_given_for_an_export_comes_before_that_of_its_source(raw, tmp_path):
+    rlds.sources.export(raw, "lerobot", tmp_path / "slow", fps=10)
+    rlds.sources.export(tmp_path / "slow", "lerobot", tmp_path / "fast", fps=20)
+    assert _rate_of(rlds.sources.open(tmp_path / "fast")) == 20
+    rlds.sources.export(tmp_path / "fast", "mcap", tmp_path / "mcap", rate=5)
+    assert _rate_of(rlds.sources.open(tmp_path / "mcap")) == 5
+
+
+def test_an_assumed_rate_is_not_stated(raw, tmp_path):
+    rlds.sources.export(raw, "mcap", tmp_path / "mcap")
+    assert _rate_of(rlds.sources.open(tmp_path / "mcap")) is None
+
+
+def test_lengths_and_faults_are_known_beside_a_sidecar(raw, tmp_path):
+    rlds.sources.export(raw, "lerobot", tmp_path / "lerobot", fps=10)
+    episodes = rlds.sources.open(tmp_path / "lerobot")
+    assert episodes.source.num_steps("train") == [len(episode) for episode in episodes] == [5, 6, 7]
+    for index, episode in enumerate(episodes):
+        assert episodes.source.outline("train", index) == episode.outline
+    (split,) = inspection.inspect(tmp_path / "lerobot").splits
+    assert split.steps == 18
+
+    file = tmp_path / "lerobot/meta/info.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"total_frames": 9999}))
+    report = validating.validate(tmp_path / "lerobot")
+    (check,) = report.checks
+    assert any("9999" in finding.text for finding in check.findings)
