@@ -14,7 +14,7 @@ import numpy as np
 
 from rlds.raw_files.untrusted import SourceError
 
-__all__ = ["check_boxes", "is_in_order"]
+__all__ = ["check_boxes", "has_several_descriptions", "is_in_order"]
 
 _HEADER = struct.Struct(">I4s")
 _PARENTS = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"edts", b"moof", b"traf", b"mvex")
@@ -64,14 +64,24 @@ def is_in_order(file: BinaryIO, size: int) -> bool:
       file: The file; its position is changed.
       size: How many bytes it has.
     """
+    if has_several_descriptions(file, size):
+        return False
+    return not any(kind in _OF_OTHERS for kind, _, _ in _boxes(file, size))
+
+
+def has_several_descriptions(file: BinaryIO, size: int) -> bool:
+    """Returns whether a track has packets of several kinds, or of none.
+
+    Args:
+      file: The file; its position is changed.
+      size: How many bytes it has.
+    """
     for kind, begin, _ in _boxes(file, size):
-        if kind in _OF_OTHERS:
-            return False
         if kind == b"stsd":
             file.seek(begin + 4)
             if int.from_bytes(file.read(4), "big") != 1:
-                return False
-    return True
+                return True
+    return False
 
 
 def _boxes(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:

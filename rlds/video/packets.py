@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from rlds.raw_files.untrusted import SourceError, check_is_file, source_errors
-from rlds.video.boxes import check_boxes, is_in_order
+from rlds.video.boxes import check_boxes, has_several_descriptions, is_in_order
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.stores import as_path, open_binary
 
@@ -173,6 +173,9 @@ def open_video(video: str | os.PathLike[str] | bytes, name: str) -> Iterator[tup
         stack.enter_context(video_errors(name))
         check_boxes(file, size, name)
         in_order = is_in_order(file, size)
+        if not hasattr(av.Packet, "has_sidedata") and has_several_descriptions(file, size):
+            what = "it may switch to another stream, which PyAV before 16 does not show: update av"
+            raise SourceError(what, file=name)
         file.seek(0)
         # Without its name, files of other formats could have FFmpeg open further files.
         container = stack.enter_context(av.open(file, format="mp4"))
@@ -253,7 +256,7 @@ def _demuxed(container: Any, stream: Any, size: int) -> tuple[np.ndarray, str]:
                 break
             if packet.pts is None or packet.dts is None or packet.pos is None:
                 raise ValueError(f"packet {len(rows)} has no time stamp, or no place in the file")
-            if packet.has_sidedata("new_extradata") and rows:
+            if rows and hasattr(packet, "has_sidedata") and packet.has_sidedata("new_extradata"):
                 raise ValueError(f"packet {len(rows)} begins another stream: cannot be cut")
             rows.append(
                 (
@@ -276,7 +279,8 @@ def info_of(container: Any, stream: Any, num_frames: int) -> VideoInfo:
         width=context.width,
         height=context.height,
         fps=Fraction(rate),
-        pix_fmt=context.pix_fmt or "",
+        # PyAV 17 crashes if a format that is not known is asked for by `context.pix_fmt`.
+        pix_fmt=context.format.name if context.format else "",
         num_frames=num_frames,
         time_base=Fraction(stream.time_base),
         has_audio=bool(container.streams.audio),

@@ -12,6 +12,7 @@ import pytest
 from videos import CODECS, decoded, encoded
 
 from rlds.raw_files.untrusted import SourceError
+from rlds.video.boxes import has_several_descriptions, is_in_order
 from rlds.video.container import Clip, VideoFile, cut_clip, join_clips, packets_of
 from rlds.video.packets import open_video, read_packets
 
@@ -141,6 +142,20 @@ def test_random_damage_is_a_source_error():
         video = VideoFile(bytes(data))
         with contextlib.suppress(SourceError):
             video.clip(0, min(12, video.info.num_frames))
+
+
+def test_several_descriptions():
+    """PyAV before 16 does not show where packets of another kind begin."""
+    data = bytearray(encoded())
+    count = data.index(b"stsd") + 8
+    assert not has_several_descriptions(io.BytesIO(data), len(data))
+    data[count : count + 4] = (2).to_bytes(4, "big")
+    file = io.BytesIO(data)
+    assert has_several_descriptions(file, len(data))
+    assert not is_in_order(file, len(data))
+    if not hasattr(av.Packet, "has_sidedata"):
+        with pytest.raises(SourceError, match="update av"):
+            _ = VideoFile(bytes(data)).info
 
 
 def test_a_beginning_that_is_not_shown():
