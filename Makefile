@@ -1,7 +1,10 @@
 # Everything a newcomer types. Each target sets up what it needs, on a machine with Python 3.11+, gcc and PyPI.
+# Another Python: make test PYTHON=/path/to/python3.12.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# The targets share an environment: what one of them needs older than the newest is that for all.
+PIP_INSTALL := $(BIN)/python -m pip install --constraint tools/constraints.txt
 LIGHT ?= .venv-without-tensorflow
 # Which PyTorch is installed to test feeds with, and where.
 TORCH ?= torch
@@ -26,14 +29,23 @@ FUZZ_SECONDS ?= 1800
 quickstart: $(VENV)/.examples
 	$(BIN)/python examples/quickstart.py
 
-# A first pass that fails does not hide what the second one finds.
+# A first pass that fails does not hide what the second one finds. The last lines name the tests that
+# failed in either of them, which `tests/conftest.py` writes to this file.
+FAILED := .pytest_cache/failed.txt
+PYTEST := FAILED_TESTS=$(FAILED) $(BIN)/python -m pytest -n auto --dist worksteal
+SHOW_FAILED := if [ "$$failed" ]; then echo "Failed in one of the two passes:"; sort -u $(FAILED); exit 1; fi
+
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto --dist worksteal --durations 40 -m "not slow" || failed=1; \
-	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" $(TESTS_OF_CORES) && exit $$failed
+	failed=; mkdir -p $(dir $(FAILED)); : > $(FAILED); \
+	$(PYTEST) --durations 40 -m "not slow" || failed=1; \
+	RIEGELI_IMPLEMENTATION=python $(PYTEST) -m "not slow" $(TESTS_OF_CORES) || failed=1; \
+	$(SHOW_FAILED)
 
 test-all: $(VENV)/.dev $(VENV)/.wheel
-	FEW_EXAMPLES=8 $(BIN)/python -m pytest -n auto --dist worksteal || failed=1; \
-	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto --dist worksteal $(TESTS_OF_CORES) && exit $$failed
+	failed=; mkdir -p $(dir $(FAILED)); : > $(FAILED); \
+	FEW_EXAMPLES=8 $(PYTEST) || failed=1; \
+	RIEGELI_IMPLEMENTATION=python $(PYTEST) $(TESTS_OF_CORES) || failed=1; \
+	$(SHOW_FAILED)
 
 # The packages below the builders, in an environment that has no TensorFlow.
 test-without-tensorflow: $(LIGHT)/.installed
@@ -77,17 +89,19 @@ fuzz: $(VENV)/.fuzz
 wheel: $(VENV)/.wheel
 	$(BIN)/python tools/wheel.py
 
+# An older pip tries hundreds of releases of the dependencies of `dev` one after the other.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
+	$@ -m pip install --quiet --upgrade 'pip>=25'
 
 $(VENV)/.examples: $(SOURCES) | $(BIN)/python
-	$(BIN)/python -m pip install --editable '.[examples]'
+	$(PIP_INSTALL) --editable '.[examples]'
 	touch $@
 
 # A core that was built for one Python would be taken instead of the new one.
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python
 	rm -f $(COMPILED:%=%/_compiled*.so)
-	RIEGELI_IMPLEMENTATION=cython $(BIN)/python -m pip install --editable '.[dev]'
+	RIEGELI_IMPLEMENTATION=cython $(PIP_INSTALL) --editable '.[dev]'
 	touch $@ $(VENV)/.examples
 
 # The packages are imported from here, where the other environment has compiled them.
@@ -104,15 +118,15 @@ $(TORCH_VENV)/.installed: pyproject.toml tests/without_tensorflow/requirements.p
 	touch $@
 
 $(VENV)/.wheel: $(SOURCES) | $(BIN)/python
-	$(BIN)/python -m pip install --editable '.[wheel]'
+	$(PIP_INSTALL) --editable '.[wheel]'
 	touch $@
 
 $(VENV)/.docs: $(SOURCES) | $(BIN)/python
-	$(BIN)/python -m pip install --editable '.[docs]'
+	$(PIP_INSTALL) --editable '.[docs]'
 	touch $@
 
 $(VENV)/.fuzz: $(SOURCES) | $(BIN)/python
-	$(BIN)/python -m pip install --editable '.[fuzz]'
+	$(PIP_INSTALL) --editable '.[fuzz]'
 	touch $@
 
 clean:

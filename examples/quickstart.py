@@ -255,11 +255,15 @@ def play(environment: dm_env.Environment, agent) -> float:
 
 
 def table(title: str, rows: dict[str, object]) -> None:
-    """Prints a table with two columns."""
+    """Prints a table with two columns, and below it the paths, which a table would cut."""
     grid = Table(title=title, show_header=False, title_justify="left")
     for key, value in rows.items():
-        grid.add_row(key, str(value))
+        if not isinstance(value, Path):
+            grid.add_row(key, str(value))
     console.print(grid)
+    for key, value in rows.items():
+        if isinstance(value, Path):
+            console.print(f"{key}: {value}", soft_wrap=True)
 
 
 def megabytes(directory: Path) -> str:
@@ -335,6 +339,7 @@ def main() -> None:
     picture = arguments.output / "distributions.png"
     draw(statistics, picture)
     recorded_returns = np.array([metadata["return"] for metadata in episode_metadata])
+    num_equal = np.isclose(statistics["return"], recorded_returns).sum()
     table(
         "Statistics of the dataset",
         {
@@ -342,9 +347,7 @@ def main() -> None:
             "transitions": statistics["length"].sum(),
             "return, mean and largest": f"{statistics['return'].mean():.1f}, "
             f"{statistics['return'].max():.1f}",
-            "largest difference to the recorded returns": np.abs(
-                statistics["return"] - recorded_returns
-            ).max(),
+            "returns equal to the recorded ones": f"{num_equal} of {len(dataset)}",
             "action, mean ± std": f"{mean['action'][0]:.3f} ± {std['action'][0]:.3f}",
             "position of the cart, mean ± std": f"{mean['observation'][0]:.3f} ± "
             f"{std['observation'][0]:.3f}",
@@ -377,7 +380,7 @@ def main() -> None:
     rlds_tools.report(dataset_directory, progress=False).save(report)
     console.print(f"The picture: {picture}", soft_wrap=True)
     console.print(f"The report, for your browser: {report}", soft_wrap=True)
-    command = Path(sys.executable).with_name("rlds")
+    command = os.path.relpath(Path(sys.executable).with_name("rlds"))
     console.print(f"Next: {command} inspect {dataset_directory} --episode 0", soft_wrap=True)
 
 

@@ -7,6 +7,7 @@ import signal
 # Each worker has a core; the threads of NumPy's BLAS would only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import pytest
 from hypothesis import settings
 
 # The second pass repeats what the first one, with the compiled core, has tried with more.
@@ -37,3 +38,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(1_000_000, 50, 50)
     gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Writes the tests that failed to the file FAILED_TESTS, which `make test` shows at its end."""
+    path = os.environ.get("FAILED_TESTS")
+    if path and "PYTEST_XDIST_WORKER" not in os.environ:
+        reports = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
+        with open(path, "a") as file:
+            file.writelines(f"{report.nodeid}\n" for report in reports)

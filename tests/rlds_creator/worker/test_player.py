@@ -75,7 +75,7 @@ def check_record(directory: Path, episode: dict[str, Any], frames: list[Frame]) 
 
 
 def test_a_press_is_a_step(tmp_path: Path) -> None:
-    with Player(tmp_path, options={"num_steps": 5}) as player:
+    with Player(tmp_path, clock=Clock(), options={"num_steps": 5}) as player:
         assert player.ready["mode"] == "sync"
         assert player.ready["size"] == [160, 160]
         assert player.ready["cameras"] == ["near", "far"]
