@@ -29,6 +29,7 @@ _EXTRA_OF = {
     "array_record": "array_record",
     "av": "video",
     "cv2": "images",
+    "dm_control": "dm_control",
     "duckdb": "query",
     "gcsfs": "gcs",
     "grain": "grain",

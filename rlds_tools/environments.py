@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import inspect
@@ -10,7 +11,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import dm_env
@@ -19,6 +20,7 @@ from dm_env import specs
 from typing_extensions import override
 
 from envlogger.environment_wrapper import EnvironmentWrapper
+from rlds_ecosystem import import_extra, install_command
 
 __all__ = ["Limited", "Policy", "Rendered", "make_environment", "make_policy"]
 
@@ -31,6 +33,8 @@ _CATCH, _DM_CONTROL, _ATARI = "catch", "dm_control:", "ALE/"
 _CONSTANT = "constant:"
 # An identifier of Gymnasium may begin with the module that registers it.
 _GYMNASIUM_ID = re.compile(r"([\w.]+:)?([\w-]+/)?[\w-]+-v\d+")
+# A task of dm_control as other libraries call it.
+_DM_CONTROL_TASK = re.compile(r"^(?:dm_control/)?([a-z_]+)[/-]([a-z_]+)(?:-v\d+)?$")
 _DEFAULT_SIZE = (320, 240)
 
 
@@ -64,6 +68,8 @@ def make_environment(
     """
     if is_rendered and sys.platform == "linux" and "DISPLAY" not in os.environ:
         os.environ.setdefault("MUJOCO_GL", "egl")  # MuJoCo would look for a window.
+        if "WAYLAND_DISPLAY" not in os.environ:
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # As would Pygame.
     if not isinstance(environment, str):
         name = getattr(environment, "__name__", None) or _name_of(environment)
         return _as_dm_env(_made(environment, name, seed), seed), name
@@ -94,20 +100,40 @@ def _dm_control(name: str, seed: int) -> dm_env.Environment:
             f"{_DM_CONTROL}{name} names no task: dm_control:DOMAIN/TASK, such as "
             "dm_control:cartpole/swingup"
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # It looks for a window, and says so if there is none.
-        try:
-            suite = importlib.import_module("dm_control.suite")
-        except ImportError as error:
-            raise ImportError("dm_control is needed for this: pip install dm-control") from error
-    return suite.load(domain, task, task_kwargs={"random": seed})
+    with _failures_named(f"{_DM_CONTROL}{name}", install_command("dm_control")):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # It looks for a window, and says so if there is none.
+            suite = import_extra("dm_control.suite")
+        return suite.load(domain, task, task_kwargs={"random": seed})
+
+
+@contextlib.contextmanager
+def _failures_named(name: str, command: str) -> Iterator[None]:
+    """Turns whatever the libraries of an environment raise into one line.
+
+    Args:
+      name: The environment.
+      command: The shell command that installs releases that work together.
+    """
+    try:
+        yield
+    except ImportError as error:
+        if error.msg.endswith(command):
+            raise
+        message = f"{name}: {error.msg}. To install what it needs: {command}"
+        raise ImportError(message, name=error.name) from error
+    except ValueError as error:  # The name is wrong.
+        raise ValueError(f"{name}: {error}") from error
+    except Exception as error:
+        raise ValueError(
+            f"{name} cannot be made: {type(error).__name__}: {error}. To install releases of its "
+            f"libraries that work together: {command}"
+        ) from error
 
 
 def _gymnasium(
     name: str, max_episode_steps: int | None, is_rendered: bool, camera: int | str | None
 ) -> Any:
-    from rlds_ecosystem import import_extra
-
     gymnasium = import_extra("gymnasium")
     if name.startswith(_ATARI):
         _register_atari(gymnasium)
@@ -116,17 +142,32 @@ def _gymnasium(
         options["camera_id" if isinstance(camera, int) else "camera_name"] = camera
     if max_episode_steps is not None:
         options["max_episode_steps"] = max_episode_steps
-    try:
-        env = gymnasium.make(name, **options)
-    except gymnasium.error.Error as error:
-        raise ValueError(f"{name}: {error} {_ENVIRONMENTS}") from error
-    except TypeError as error:  # What makes it has no such argument.
-        if camera is None:
-            raise
-        raise ValueError(f"{name} has no cameras to choose: {error}") from error
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with _failures_named(name, _command_for(gymnasium, name)):
+            try:
+                env = gymnasium.make(name, **options)
+            except gymnasium.error.Error as error:
+                hint = _DM_CONTROL_TASK.sub(r"Did you mean 'dm_control:\1/\2'?", name)
+                hint = "" if hint == name else f" {hint}"
+                raise ValueError(f"{error}{hint} {_ENVIRONMENTS}") from error
+            except TypeError as error:  # What makes it has no such argument.
+                if camera is None:
+                    raise
+                raise ValueError(f"it has no cameras to choose: {error}") from error
+    for warning in said:  # Those of an environment that cannot be made contradict the error.
+        warnings.warn(warning.message, warning.category, stacklevel=2)
     if camera is not None:
         _check_camera(name, camera, env.unwrapped.model)
     return env
+
+
+def _command_for(gymnasium: Any, name: str) -> str:
+    """The shell command that installs what an environment of Gymnasium needs."""
+    spec = gymnasium.registry.get(name)
+    group = re.match(r"gymnasium\.envs\.(\w+)", str(spec and spec.entry_point))
+    extra = group[1].replace("_", "-") if group else "all"
+    return f"pip install 'gymnasium[{extra}]'"
 
 
 def _check_camera(name: str, camera: int | str, model: Any) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 
 import dm_env
 import numpy as np
@@ -343,6 +344,43 @@ def test_a_game_of_atari(tmp_path):
     steps = open_episodes(tmp_path)[0].steps
     assert steps["observation"].shape == (12, 210, 160, 3)
     assert set(steps["info"]["lives"]) == {5}
+
+
+def test_environments_that_cannot_be_made_are_one_line(tmp_path, monkeypatch):
+    gymnasium = pytest.importorskip("gymnasium")
+
+    def make(name, **options):
+        return rlds_tools.record(name, tmp_path / "log", episodes=1)
+
+    with pytest.raises(ValueError, match=r"Did you mean 'dm_control:cartpole/swingup'\?"):
+        make("cartpole/swingup")
+    with pytest.raises(ValueError, match=r"Did you mean 'dm_control:cartpole/swingup'\?"):
+        make("dm_control/cartpole-swingup-v0")
+    with warnings.catch_warnings():  # It warns of the version that is out of date, too.
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match=r"LunarLander-v2: .*deprecated"):
+            make("LunarLander-v2")
+
+    for error, message in [
+        (AttributeError("no flex"), "cannot be made: AttributeError: no flex. To install releases"),
+        (ModuleNotFoundError("No module named 'imageio'"), "'imageio'. To install what it needs"),
+    ]:
+
+        def fail(error=error, **_):
+            raise error
+
+        monkeypatch.setitem(
+            gymnasium.registry,
+            "Broken-v0",
+            gymnasium.envs.registration.EnvSpec("Broken-v0", entry_point=fail),
+        )
+        with pytest.raises((ValueError, ImportError), match=message):
+            make("Broken-v0")
+    for name in ("dm_control", "dm_control.suite"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=r"pip install 'rlds-ecosystem\[dm_control\]'"):
+        make("dm_control:cartpole/swingup")
+    assert not (tmp_path / "log").exists()
 
 
 @pytest.mark.slow  # Importing dm_control takes seconds.
