@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,8 +14,6 @@ from rlds_ecosystem import import_extra
 __all__ = [
     "decode_value",
     "encode_value",
-    "ordered_file",
-    "ordered_group",
     "read_attributes",
     "read_constant",
     "text_or_bytes",
@@ -74,36 +71,6 @@ def write_attributes(item: Any, attributes: Mapping[str, Any]) -> None:
     """Adds the attributes that `read_attributes` returned."""
     for name, value in attributes.items():
         item.attrs[name] = decode_value(value)
-
-
-def ordered_file(path: str | os.PathLike[str]) -> Any:
-    """Makes a file that keeps the order of its groups, and no times: it has the same bytes again.
-
-    Args:
-      path: The file, which must not exist.
-
-    Returns:
-      The `h5py.File`. One with `track_order=True` has the time at which it was made.
-    """
-    h5py = import_extra("h5py")
-    order = _order(h5py.h5p.FILE_CREATE)
-    return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_EXCL, fcpl=order))
-
-
-def ordered_group(parent: Any, name: str) -> Any:
-    """Makes a group that keeps the order of what is in it, and no times; see `ordered_file`."""
-    h5py = import_extra("h5py")
-    order = _order(h5py.h5p.GROUP_CREATE)
-    return h5py.Group(h5py.h5g.create(parent.id, name.encode(), gcpl=order))
-
-
-def _order(kind: Any) -> Any:
-    h5p = import_extra("h5py").h5p
-    settings, order = h5p.create(kind), h5p.CRT_ORDER_TRACKED | h5p.CRT_ORDER_INDEXED
-    settings.set_link_creation_order(order)
-    settings.set_attr_creation_order(order)
-    settings.set_obj_track_times(False)
-    return settings
 
 
 def text_or_bytes(value: Any) -> Any:

@@ -47,6 +47,7 @@ from rlds.sources.source import (
     is_derived,
 )
 from rlds.video.fields import DEPTHS_OF_CODES
+from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.fields import BGR, Field
 from rlds_ecosystem.nests import leaves_at, nest
 from rlds_ecosystem.progress import show_progress
@@ -74,6 +75,8 @@ __all__ = [
 ]
 
 _PNG = "png"
+# The codes of a disk, a quota or a limit of the size of files that is used up.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # What episodes are compared by, beside their fields; and which placements keep no values.
 _FACTS = ("key", "truncated", "complete", "final_observation_known")
 _INEXACT = ("changed", "lost", "renumbered")
@@ -667,14 +670,25 @@ def _advice(skip_damaged: bool, path: str | os.PathLike[str]) -> Iterator[None]:
             options = "skip_damaged=True (--skip-damaged on the command line)"
             error.add_note(f"Nothing was written. To leave out what cannot be read: {options}.")
         raise
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            error.filename = os.fspath(path)
-            error.add_note(
-                "Nothing was changed. The new data needs room beside what is there, until it is "
-                "complete: make some, or name a place on another disk (--to on the command line)."
-            )
-        raise
+    except (OSError, StorageError) as error:
+        code = _full_disk(error)
+        if code is None:
+            raise
+        full = OSError(code, os.strerror(code), os.fspath(path))
+        full.add_note(
+            "Nothing was changed. The new data needs room beside the present data, until it is "
+            "complete: make some, or name a place on another disk (--to on the command line)."
+        )
+        raise full from error
+
+
+def _full_disk(error: BaseException | None) -> int | None:
+    """Returns the code of a full disk, if that caused an error."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            return error.errno
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def prepare(

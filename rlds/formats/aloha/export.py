@@ -11,10 +11,10 @@ from typing_extensions import override
 
 from rlds.formats.aloha.source import SIDECAR, TABLE
 from rlds.formats.hdf5_export import Hdf5EpisodesExport
+from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import SidecarWriter
 from rlds.sources.source import SourceEpisode
-from rlds_ecosystem import import_extra
 from rlds_ecosystem.nests import Paths, conflicts, root_of
 
 __all__ = ["AlohaExport"]
@@ -91,7 +91,7 @@ class AlohaExport(Hdf5EpisodesExport):
 
     def _write_file(self, path: Path, episode: SourceEpisode) -> None:
         lengths = []
-        with import_extra("h5py").File(path, "x") as file:
+        with new_file(path) as (file, _):
             file.attrs["sim"] = self._sim
             for place, column in self.columns(episode).items():
                 if column.dtype.kind == "O":  # Files of images.

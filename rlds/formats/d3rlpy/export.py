@@ -12,6 +12,7 @@ from typing_extensions import override
 import rlds
 from rlds.formats.d3rlpy.source import FIELDS, LAST, SUFFIXES, TERMINATED, VERSION
 from rlds.formats.hdf5_sidecar import Hdf5SidecarWriter
+from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import (
     Export,
@@ -23,7 +24,6 @@ from rlds.sources.exporting import (
 )
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode
-from rlds_ecosystem import import_extra
 from rlds_ecosystem.nests import at, is_in, leaves_at
 
 __all__ = ["D3rlpyExport"]
@@ -103,8 +103,7 @@ class D3rlpyExport(Export):
 
     @override
     def write(self, path: Path) -> None:
-        h5py = import_extra("h5py")
-        with h5py.File(path, "w") as file:
+        with new_file(path) as (file, check):
             columns = [*(self._columns if self._is_recorded else _COLUMN_OF.values())]
             if TERMINATED not in columns:
                 columns.append(TERMINATED)
@@ -120,6 +119,7 @@ class D3rlpyExport(Export):
                 if self._sidecar is not None:
                     sidecar.add(episode)
                 count += 1
+                check()
             file["num_episodes"] = count
             file["version"] = VERSION
 

@@ -28,6 +28,7 @@ from rlds.formats.d4rl.rows import (
 )
 from rlds.formats.hdf5_sidecar import HiddenSidecarWriter, append_rows
 from rlds.raw_files.hdf5_values import decode_value, write_attributes
+from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import (
     Export,
@@ -39,7 +40,6 @@ from rlds.sources.exporting import (
 )
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import Outline, SourceEpisode
-from rlds_ecosystem import import_extra
 from rlds_ecosystem.nests import conflicts, is_in, leaves_at
 
 __all__ = ["D4rlExport", "D4rlPybulletExport"]
@@ -125,7 +125,7 @@ class D4rlExport(Export):
     @override
     def write(self, path: Path) -> None:
         order = self.order_of_origin() if self._came_from_here else None
-        with import_extra("h5py").File(path, "x") as file:
+        with new_file(path) as (file, check):
             sidecar = HiddenSidecarWriter(file, self._sidecar)
             ends: list[int] = []
             all_known = True
@@ -135,6 +135,7 @@ class D4rlExport(Export):
                 for name, rows in self._rows_of(episode):
                     _append(file, name, rows)
                 sidecar.add(episode)
+                check()
                 ends.append(len(file[OBSERVATIONS]))
                 all_known &= episode.final_observation_known
             sidecar.write(EPISODE_ENDS, np.array(ends, np.int64))

@@ -19,12 +19,12 @@ from rlds.formats.maniskill.source import (
     TABLE,
     TRAJECTORY,
 )
-from rlds.raw_files.hdf5_values import ordered_group, write_attributes
+from rlds.raw_files.hdf5_values import write_attributes
+from rlds.raw_files.hdf5_writing import new_file, ordered_group
 from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import SidecarWriter
 from rlds.sources.source import SourceEpisode
 from rlds.sources.texts import json_in
-from rlds_ecosystem import import_extra
 from rlds_ecosystem.nests import root_of
 
 __all__ = ["ManiSkillExport"]
@@ -64,13 +64,14 @@ class ManiSkillExport(Hdf5EpisodesExport):
         entries = []
         with (
             SidecarWriter(place, self.sidecar) as sidecar,
-            import_extra("h5py").File(path / f"{name}.h5", "x") as file,
+            new_file(path / f"{name}.h5") as (file, check),
         ):
             write_attributes(file, self.metadata.get("attributes", {}))
             for number, episode in enumerate(self.each_in_order()):
                 sidecar.add(episode)
                 group = ordered_group(file, f"{TRAJECTORY}{number}")
                 self._write_group(group, episode)
+                check()
                 entries.append({**self._entry(episode), EPISODE_ID: number})
         content = {**self._content(), EPISODES: entries}
         (path / f"{name}.json").write_text(json.dumps(content, indent=2))

@@ -25,7 +25,8 @@ from rlds.formats.minari.storage import (
 )
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_arrays import ArrayReader, StoredArray
-from rlds.raw_files.hdf5_values import ordered_file, text_or_bytes
+from rlds.raw_files.hdf5_values import text_or_bytes
+from rlds.raw_files.hdf5_writing import Check, new_file
 from rlds.raw_files.untrusted import SourceChangedError, SourceError, source_errors
 from rlds.sources.source import require_files
 from rlds_ecosystem import import_extra
@@ -176,11 +177,11 @@ class Hdf5Storage(Storage):
 @contextlib.contextmanager
 def hdf5_writer(directory: pathlib.Path) -> Iterator[Writer]:
     """Makes the file; returns what writes an episode to it."""
-    with ordered_file(directory / _FILE) as file:
-        yield functools.partial(_write_episode, file)
+    with new_file(directory / _FILE, ordered=True) as (file, check):
+        yield functools.partial(_write_episode, file, check)
 
 
-def _write_episode(file: Any, index: int, episode: RawEpisode) -> None:
+def _write_episode(file: Any, check: Check, index: int, episode: RawEpisode) -> None:
     group = file.create_group(f"{_EPISODE}{index}")
     for name, value in _flat_options(episode.attributes).items():
         try:
@@ -191,6 +192,7 @@ def _write_episode(file: Any, index: int, episode: RawEpisode) -> None:
         group.create_group(INFOS)
     for path, column in episode.columns.items():
         _write_column(group, path, column)
+    check()
 
 
 def _write_column(group: Any, path: str, column: Column) -> None:

@@ -23,12 +23,12 @@ from rlds.formats.robomimic.dialects import (
 from rlds.formats.robomimic.merging import NEXT
 from rlds.formats.robomimic.source import ATTRIBUTES, EP_META, MASKS, TABLE
 from rlds.raw_files.hdf5_values import decode_value, write_attributes
+from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.channel_order import as_rgb, red_first
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.exporting import Placement, encoding_of, without_transitions
 from rlds.sources.source import Outline, SourceEpisode, is_derived
 from rlds.sources.texts import as_text
-from rlds_ecosystem import import_extra
 from rlds_ecosystem.columns import known_field
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import Paths, at, conflicts, leaves_at, root_of
@@ -156,7 +156,7 @@ class RobomimicExport(Hdf5EpisodesExport):
         total = 0
         masks: dict[str, list[str]] = {}
         missing = {*self.places}
-        with import_extra("h5py").File(path, "x") as file:
+        with new_file(path) as (file, check):
             data = file.create_group("data")
             sidecar = Hdf5SidecarWriter(file, self.sidecar)
             for number, episode in enumerate(self.each_in_order()):
@@ -164,6 +164,7 @@ class RobomimicExport(Hdf5EpisodesExport):
                 total += self._write_demo(data.create_group(name), episode)
                 missing = {path for path in missing if self._lacks(path, episode)}
                 sidecar.add(episode)
+                check()
                 for mask in self._masks_of(episode):
                     masks.setdefault(mask, []).append(name)
             for field in missing:  # A file has each array that a field is read of.

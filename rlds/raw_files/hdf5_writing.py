@@ -1,0 +1,116 @@
+"""New HDF5 files, whose disk may be full.
+
+If a write fails, the HDF5 library keeps objects that it cannot close, and the process crashes when
+it ends. So the library writes through a Python file here, which keeps the first error and takes
+all bytes after it: the library closes the file, and then the error is raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from typing_extensions import override
+
+from rlds_ecosystem import import_extra
+
+__all__ = ["Check", "new_file", "ordered_group"]
+
+Check = Callable[[], None]
+"""Raises the first OSError of the writes so far; called after each episode, it ends an export."""
+
+
+@contextlib.contextmanager
+def new_file(path: str | os.PathLike[str], *, ordered: bool = False) -> Iterator[tuple[Any, Check]]:
+    """Makes a file.
+
+    Args:
+      path: The file, which must not exist.
+      ordered: Whether it keeps the order of its groups. It keeps no times then: a file with the
+        same content has the same bytes.
+
+    Yields:
+      The `h5py.File`, and a function that raises the first error of the writes so far.
+
+    Raises:
+      OSError: The file could not be written, for example because the disk is full.
+    """
+    h5py = import_extra("h5py")
+    with _ForgivingFile(path) as file:
+        access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+        access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
+        access.set_libver_bounds(h5py.h5f.LIBVER_EARLIEST, h5py.h5f.LIBVER_LATEST)
+        access.set_fileobj_driver(h5py.h5fd.fileobj_driver, file)
+        order = _order(h5py.h5p.FILE_CREATE) if ordered else None
+        created = h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_TRUNC, fapl=access, fcpl=order)
+        access.close()  # Freed at the exit of Python, it would call what is gone by then.
+        try:
+            with h5py.File(created) as opened:
+                yield opened, file.check
+        finally:
+            file.check()
+
+
+def ordered_group(parent: Any, name: str) -> Any:
+    """Makes a group that keeps the order of its members, and no times; see `new_file`."""
+    h5py = import_extra("h5py")
+    order = _order(h5py.h5p.GROUP_CREATE)
+    return h5py.Group(h5py.h5g.create(parent.id, name.encode(), gcpl=order))
+
+
+def _order(kind: Any) -> Any:
+    h5p = import_extra("h5py").h5p
+    settings, order = h5p.create(kind), h5p.CRT_ORDER_TRACKED | h5p.CRT_ORDER_INDEXED
+    settings.set_link_creation_order(order)
+    settings.set_attr_creation_order(order)
+    settings.set_obj_track_times(False)
+    return settings
+
+
+class _ForgivingFile(io.FileIO):
+    """A file that keeps its first error, and in memory the bytes that it could not write."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path, "x+")
+        self._path = os.fspath(path)
+        self._error: OSError | None = None
+        self._unwritten: list[tuple[int, bytes]] = []
+
+    def check(self) -> None:
+        """Raises the first error."""
+        if self._error is not None:
+            raise OSError(self._error.errno, self._error.strerror, self._path)
+
+    @override
+    def write(self, data: Any) -> int:
+        begin, rest = self.tell(), memoryview(data)
+        try:
+            while self._error is None and len(rest):
+                rest = rest[super().write(rest) :]
+        except OSError as error:
+            self._error = error
+        if len(rest):
+            self._unwritten.append((begin + len(data) - len(rest), bytes(rest)))
+        return len(data)
+
+    @override
+    def readinto(self, buffer: Any) -> int:
+        begin, view = self.tell(), memoryview(buffer)
+        size = super().readinto(view)
+        for place, data in self._unwritten:
+            first, end = max(place, begin), min(place + len(data), begin + len(view))
+            if first < end:
+                view[first - begin : end - begin] = data[first - place : end - place]
+                size = max(size, end - begin)
+        return size
+
+    @override
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self._error = self._error or error
+            return size or 0
