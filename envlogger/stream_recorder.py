@@ -25,14 +25,14 @@ from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from envlogger.closing import Closing
 from envlogger.errors import StorageError, UnsupportedTypeError, UnsupportedValueError, UsageError
 from rlds_ecosystem.video_codec import Video
-from rlds_ecosystem.whole_files import write_at_once
+from rlds_ecosystem.whole_files import Share, write_at_once
 
 __all__ = ["EPISODE_TOPIC", "StreamRecorder"]
 
 EPISODE_TOPIC = "/episode"
 """The topic of the marks that say where episodes begin (true) and end (false)."""
 
-_MAX_PENDING_BYTES = 64 << 20
+_MAX_PENDING_BYTES, _RESERVE_FOR_HEADS = 64 << 20, 1 << 16
 _METADATA = """\
 rosbag2_bagfile_information:
   version: 5
@@ -233,13 +233,15 @@ class StreamRecorder(Closing):
     The folder is a bag of ROS 2 in MCAP files, one for each recorder: Foxglove and ROS read them,
     and `rlds.sources.open(folder, rate=30)` makes steps of them. A stream has values of one dtype
     and shape. What was pushed is in the file after `flush_interval`, and survives that the process
-    is killed then.
+    is killed then. When the disk is full, what was pushed is written to space that was kept for it,
+    and the next `push` raises.
 
     Args:
       directory: The folder of the recording; several recorders, in several processes, may share it.
       video: Which streams are frames to be encoded, and how; H.264 only. Needs the extra `video`.
       flush_interval: After how many seconds values reach the file.
-      max_pending_bytes: How much may wait; `push` waits when it is more.
+      max_pending_bytes: How much may wait; `push` waits when it is more. As much space is kept on
+        the disk, and twice that of the frames that wait for an encoder.
 
     Raises:
       StorageError: The folder or the file cannot be made.
@@ -268,7 +270,10 @@ class StreamRecorder(Closing):
         self._max_bytes, self._interval = max_pending_bytes, flush_interval
         self._pending: list[bytes] = []
         self._num_bytes, self._first, self._last = 0, 1 << 63, 0
+        # The disk is full, but what was pushed can be written; what cannot, and of how many values.
+        self._trouble: OSError | None = None
         self._failure: BaseException | None = None
+        self._num_pending = self._num_encoding = self._num_lost = 0
         self._in_episode = False
         self.path = Path(directory, f"{time.time_ns()}-{os.getpid()}.mcap")
         try:
@@ -280,11 +285,15 @@ class StreamRecorder(Closing):
             self._file.write(_MAGIC + _record(_HEADER, _text("ros2") + _text("rlds streams")))
         except OSError as error:
             raise StorageError(f"cannot record to {os.fspath(directory)!r}: {error}") from error
-        self._end = self._file.tell()
+        self._end, self._share = self._file.tell(), Share(self.path.parent)
         try:
-            self._reserve = DiskReserve(epath.Path(self.path.parent), max_pending_bytes)
+            # Chunks that cannot be compressed are a bit larger than what is in them.
+            num_bytes = max_pending_bytes + (max_pending_bytes >> 7) + _RESERVE_FOR_HEADS
+            self._reserve = DiskReserve(epath.Path(self.path.parent), num_bytes)
+            self._waiting.reserve = self._reserve
         except OSError as error:
             self._file.close()
+            self._share.close()
             os.unlink(self.path)
             raise StorageError(
                 f"cannot record to {os.fspath(directory)!r}: {error}; {max_pending_bytes >> 20} MB "
@@ -323,13 +332,25 @@ class StreamRecorder(Closing):
         found = self._streams.get(stream) or self._new(stream, value)
         value = found.check(value)
         if stream not in self._cameras:
-            self._add(found, int(at), now, value)
+            if not self._add(found, int(at), now, value):
+                self._check()
             return
         self._check()
         camera = self._cameras[stream]
-        packet = camera.encode(camera.keep(value), begins=stream not in self._counts)
+        if not self._waiting.admit(value.nbytes):
+            self._check()
+            raise StorageError(f"stream {stream!r}: the disk is full; this value is not recorded")
+        with self._lock:
+            self._num_encoding += 1
+        try:
+            packet = camera.encode(camera.keep(value), begins=stream not in self._counts)
+        except UsageError:  # Another thread closes the recorder.
+            self._num_encoding -= 1
+            raise
         self._counts.setdefault(stream, 0)
-        packet.add_done_callback(lambda done: self._add_packet(found, int(at), now, done))
+        packet.add_done_callback(
+            lambda done: self._add_packet(found, int(at), now, done, value.nbytes)
+        )
 
     def _new(self, name: str, value: Any) -> _Stream:
         self._check()
@@ -346,29 +367,48 @@ class StreamRecorder(Closing):
             self._pending.append(made.records)
         return made
 
-    def _add_packet(self, stream: _Stream, at: int, now: int, packet: Future[Packet]) -> None:
-        if (error := packet.exception()) is not None:
-            self._failure = self._failure or error
-            return
-        with contextlib.suppress(StorageError, UsageError):  # The next push says so.
-            self._add(stream, at, now, packet.result()[0])
+    def _add_packet(
+        self, stream: _Stream, at: int, now: int, packet: Future[Packet], num_bytes: int
+    ) -> None:
+        error = packet.exception()
+        is_added = error is None and self._add(stream, at, now, packet.result()[0], is_pushed=True)
+        self._waiting.written(num_bytes)
+        with self._lock:
+            self._num_encoding -= 1
+            self._num_lost += not is_added
+            self._failure = self._failure or error  # The next push says so.
+            self._has_room.notify_all()
 
-    def _add(self, stream: _Stream, at: int, now: int, value: Any) -> None:
+    def _add(
+        self, stream: _Stream, at: int, now: int, value: Any, *, is_pushed: bool = False
+    ) -> bool:
+        """Has a value written; returns whether it will be.
+
+        Args:
+          stream: Its stream.
+          at: When it was measured.
+          now: When it was pushed.
+          value: The value.
+          is_pushed: Whether `push` has accepted it before.
+        """
         content = stream.message(value, at)
         with self._lock:
-            if not self._thread.is_alive():
-                self._check()
-            while self._num_bytes > self._max_bytes and self._failure is None:
+            while self._num_bytes + len(content) > self._max_bytes and self._num_bytes:
+                if self._failure is not None:
+                    break
                 self._wake.set()
                 self._has_room.wait(0.1)
-            if self._failure is not None:
-                self._check()
+            is_refused = self._trouble is not None or self._closed
+            if self._failure is not None or (is_refused and not is_pushed):
+                return False
             number = self._counts[stream.name] = self._counts.get(stream.name, 0) + 1
             size = _HEAD_OF_MESSAGE.size - 9 + len(content)
             head = _HEAD_OF_MESSAGE.pack(_MESSAGE, size, stream.number, number, at, now)
             self._pending += (head, content)
             self._num_bytes += len(head) + len(content)
+            self._num_pending += 1
             self._first, self._last = min(self._first, at), max(self._last, at)
+        return True
 
     @contextlib.contextmanager
     def episode(self) -> Iterator[None]:
@@ -376,8 +416,10 @@ class StreamRecorder(Closing):
         self.begin_episode()
         try:
             yield
-        finally:
-            self.end_episode()
+        except BaseException:
+            self._in_episode = False  # Without an end, readers find it incomplete.
+            raise
+        self.end_episode()
 
     def begin_episode(self, at: int | None = None) -> None:
         """Begins an episode, at a time or now; see `push`."""
@@ -423,9 +465,10 @@ class StreamRecorder(Closing):
             self._append(_record(_DATA_END, b"\0" * 4) + _record(_FOOTER, b"\0" * 20) + _MAGIC)
             os.fsync(self._file.fileno())
         self._file.close()
+        self._share.close()
         self._reserve.close()
         self._waiting.close()
-        if self._failure is not None:
+        if self._failure is not None or self._trouble is not None:
             self._raise()
 
     def disown(self) -> None:
@@ -433,7 +476,11 @@ class StreamRecorder(Closing):
         self._closed = self._is_of_parent = True
 
     def _check(self) -> None:
-        if self._failure is not None:
+        if self._trouble is not None:
+            with self._has_room:
+                self._has_room.wait_for(lambda: not self._num_encoding or self._failure)
+            self._write()
+        if self._failure is not None or self._trouble is not None:
             self._raise()
         if self._is_of_parent:
             raise UsageError("this recorder belongs to the process that forked this one")
@@ -441,10 +488,13 @@ class StreamRecorder(Closing):
             raise UsageError("this recorder is closed; make a new one to record more")
 
     def _raise(self) -> None:
+        error = self._failure or self._trouble
+        kept = "all values that were pushed are readable"
+        if num_lost := self._num_lost + self._num_encoding:
+            kept = f"the last {num_lost} values are lost, those before are readable"
         raise StorageError(
-            f"cannot write to {self.path}, recording stops here: {self._failure}; what was written "
-            "before is readable"
-        ) from self._failure
+            f"cannot write to {self.path}, recording stops here: {error}; {kept}"
+        ) from error
 
     def _append(self, chunk: bytes) -> None:
         """Adds a chunk to the file, or nothing."""
@@ -461,7 +511,10 @@ class StreamRecorder(Closing):
         while not self._closed and self._failure is None:
             self._wake.wait(self._interval)
             self._wake.clear()
-            self._write()
+            try:
+                self._write()
+            except BaseException as error:
+                self._fail(error)
 
     def _write(self) -> None:
         """Writes what is pending, as a chunk; all of it, or nothing."""
@@ -475,12 +528,25 @@ class StreamRecorder(Closing):
             head = sizes + _text("zstd") + struct.pack("<Q", len(packed))
             chunk = _record(_CHUNK, head + packed)
             try:
-                self._append(chunk)
+                try:
+                    self._append(chunk)
+                except OSError as error:
+                    if not self._reserve.release_after(error):
+                        raise
+                    self._trouble = error
+                    self._append(chunk)
+                if not os.fstat(self._file.fileno()).st_nlink:
+                    self._num_lost = sum(self._counts.values()) - self._num_pending
+                    raise FileNotFoundError(f"{self.path} was deleted while it was recorded")
             except OSError as error:
-                self._failure = error
-                if self._reserve.release_after(error):
-                    with contextlib.suppress(OSError):
-                        self._append(chunk)
+                self._fail(error)
             self._pending.clear()
             self._num_bytes, self._first, self._last = 0, 1 << 63, 0
+            self._num_pending = 0
             self._has_room.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._num_lost += self._num_pending
+        self._num_pending = 0
+        self._waiting.give_up()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from envlogger.backends import lifetime
+from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from envlogger.backends.schedulers import Scheduler
 from envlogger.closing import Closing
 from envlogger.errors import UsageError
@@ -33,6 +34,10 @@ class BackendWriter(Closing, abc.ABC):
 
     # Whether readers find the specs of the environment in `metadata()["environment_specs"]`.
     stores_specs = True
+    # Whether an episode survives the death of the process once its last step is recorded.
+    keeps_ended_episodes = False
+    # Space on the disk for what was accepted; None in memory, in a store, or without a queue.
+    reserve: DiskReserve | None = None
 
     # For the destructor, until the constructor has run.
     _closed = True
@@ -157,6 +162,17 @@ class BackendWriter(Closing, abc.ABC):
         Backends that do not say otherwise do nothing before the next flush.
         """
         self._check_open()
+
+    @property
+    def trouble(self) -> Exception | None:
+        """The error that ends the recording, though what was accepted can still be written.
+
+        Backends that write nothing later than it is recorded have none.
+        """
+        return None
+
+    def accept_all(self) -> None:
+        """Goes on in `trouble`, for a queue in front, which looks at it and closes this then."""
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -12,6 +12,7 @@ from typing import BinaryIO, TypeAlias
 
 import numpy as np
 
+from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from envlogger.errors import UsageError
 from rlds_ecosystem.video_codec import FrameEncoder, Video
 
@@ -19,6 +20,9 @@ __all__ = ["FrameThread", "Packet", "WaitingFrames"]
 
 Packet: TypeAlias = tuple[bytes, int]
 """A packet, and how many frames come between it and the one that decoding begins with."""
+
+# How much larger a packet may be than its frame: lossless noise is 1.6 times as large.
+_MOST_ENCODED = 2
 
 
 class FrameThread:
@@ -103,6 +107,9 @@ class WaitingFrames:
       max_bytes: How many bytes may wait in memory.
       may_spill: Whether more go to a temporary file; if not, `put` waits, and quality has to fall.
 
+    Attributes:
+      reserve: Keeps the space on the disk that they may take once they are encoded, or more.
+
     Raises:
       ValueError: `max_bytes` is not positive.
     """
@@ -113,6 +120,8 @@ class WaitingFrames:
         self._max_bytes, self._may_spill = max_bytes, may_spill
         self._bytes, self._is_over = 0, False
         self._has_room = threading.Condition()
+        self.reserve: DiskReserve | None = None
+        self._num_admitted_bytes = 0
         self._file: BinaryIO | None = None
         self._end = self._num_spilled = 0
 
@@ -120,6 +129,28 @@ class WaitingFrames:
     def is_behind(self) -> bool:
         """Whether quality has to fall."""
         return not self._may_spill and self._bytes * 2 > self._max_bytes
+
+    def admit(self, num_bytes: int) -> bool:
+        """Waits until the disk has space for what is to be recorded; returns whether it has.
+
+        Args:
+          num_bytes: Of what is recorded at once, before it is encoded. Call `written` with it.
+        """
+        with self._has_room:
+            while not self._is_over and self.reserve is not None:
+                if self.reserve.hold(_MOST_ENCODED * (self._num_admitted_bytes + num_bytes)):
+                    break
+                if not self._num_admitted_bytes:
+                    return False
+                self._has_room.wait(0.1)
+            self._num_admitted_bytes += num_bytes
+        return True
+
+    def written(self, num_bytes: int) -> None:
+        """Makes room on the disk for more, as what was admitted is written."""
+        with self._has_room:
+            self._num_admitted_bytes -= num_bytes
+            self._has_room.notify_all()
 
     def put(self, frame: np.ndarray) -> int | np.ndarray:
         """Copies a frame; returns the copy, or where it is in the file."""

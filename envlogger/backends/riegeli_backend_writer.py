@@ -12,6 +12,7 @@ from typing import Any, Literal
 import dm_env
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
 import riegeli
 from envlogger.backends.backend_writer import BackendWriter
@@ -31,9 +32,10 @@ from envlogger.errors import StorageError, UnsupportedValueError, storage_errors
 from envlogger.proto.storage_pb2 import Data
 from envlogger.step_data import StepData
 from rlds_ecosystem import stores
+from rlds_ecosystem.stores import PathLike
 from rlds_ecosystem.whole_files import write_at_once
 
-__all__ = ["DEFAULT_WRITER_OPTIONS", "RiegeliBackendWriter"]
+__all__ = ["DEFAULT_WRITER_OPTIONS", "RiegeliBackendWriter", "disk_reserve"]
 
 DEFAULT_WRITER_OPTIONS = f"{FAST},chunk_size:1M"
 
@@ -77,6 +79,7 @@ class RiegeliBackendWriter(BackendWriter):
       max_pending_bytes: How much may wait to be written before recording waits for the thread.
         About this much space is kept free on the disk while recording: when the disk is full, all
         steps that were accepted can still be written.
+      reserve: Space on the disk that is kept elsewhere, in place of its own; stays open.
 
     Raises:
       StorageError: The directory cannot be made, is none, or cannot be written to; says what to
@@ -103,6 +106,7 @@ class RiegeliBackendWriter(BackendWriter):
         flush_interval: datetime.timedelta | float | Literal["auto"] | None = "auto",
         sync: bool = True,
         max_pending_bytes: int = _DEFAULT_MAX_PENDING_BYTES,
+        reserve: DiskReserve | None = None,
     ) -> None:
         if flush_interval == "auto":
             flush_interval = (
@@ -122,19 +126,21 @@ class RiegeliBackendWriter(BackendWriter):
         compression = ChunkCompression() if writer_options is None else None
         writer_options = DEFAULT_WRITER_OPTIONS if writer_options is None else writer_options
         self._directory = directory_to_write(data_directory)
-        self._reserve = _reserve(self._directory, max_pending_bytes + _RESERVE_FOR_INDEX)
+        self.reserve, self._own_reserve = reserve, None
+        if reserve is None:
+            self.reserve = self._own_reserve = disk_reserve(self._directory, max_pending_bytes)
         try:
             _store_metadata(self._directory, metadata, writer_options)
         except BaseException:
-            if self._reserve is not None:
-                self._reserve.close()
+            if self._own_reserve is not None:
+                self._own_reserve.close()
             raise
         self._shards = ShardSequence(
             self._directory,
             max_episodes_per_file,
             writer_options,
             sync=sync,
-            reserve=self._reserve,
+            reserve=self.reserve,
             compression=compression,
         )
         self._background = BackgroundWriter(self._shards, flush_interval, max_pending_bytes)
@@ -231,8 +237,17 @@ class RiegeliBackendWriter(BackendWriter):
             if not self._failure_was_reported:
                 raise self._failure_of(e) from e.cause
         finally:
-            if self._reserve is not None:
-                self._reserve.close()
+            if self._own_reserve is not None:
+                self._own_reserve.close()
+
+    @property
+    @override
+    def trouble(self) -> Exception | None:
+        return self._shards.trouble
+
+    @override
+    def accept_all(self) -> None:
+        self._background.ends_in_trouble = False
 
     def _failure_of(self, failed: WritingError) -> StorageError:
         """What to raise; reports everything once."""
@@ -253,12 +268,21 @@ class RiegeliBackendWriter(BackendWriter):
         )
 
 
-def _reserve(directory: epath.Path, num_bytes: int) -> DiskReserve | None:
-    """Keeps space on the disk of a directory, which shows that it can be written to."""
+def disk_reserve(directory: PathLike, max_pending_bytes: int) -> DiskReserve | None:
+    """Keeps space for a recorder on the disk of a directory, which has to be there.
+
+    Args:
+      directory: The directory; one of an object store has no such space.
+      max_pending_bytes: See `RiegeliBackendWriter`.
+
+    Raises:
+      StorageError: The space is not there, or the directory cannot be written to.
+    """
     if not stores.is_local(directory):
         return None
+    num_bytes = max_pending_bytes + _RESERVE_FOR_INDEX
     try:
-        return DiskReserve(directory, num_bytes)
+        return DiskReserve(epath.Path(directory), num_bytes)
     except OSError as e:
         raise StorageError(
             f"cannot write to data_directory {directory}: {e}; check its permissions, and that "

@@ -65,7 +65,10 @@ class VideoBackendWriter(BackendWriter):
       ImportError: PyAV is not installed; the extra `video` has it.
       ValueError: There is no such camera, or an argument is wrong.
 
-    Once something fails, the next call raises the error of the backend or of the encoder.
+    Once something fails, the next call raises the error of the backend or of the encoder. A step is
+    accepted only if the disk has space for it, so those that wait can be written when it is full:
+    then the next call waits for them, and raises. The first step of a recording waits until it is
+    handed over; so does the last one of an episode, if the backend `keeps_ended_episodes`.
     """
 
     def __init__(
@@ -97,8 +100,12 @@ class VideoBackendWriter(BackendWriter):
         except BaseException:
             self._close_cameras()
             raise
+        self._backend.accept_all()
+        self._waiting.reserve = self._backend.reserve
         self.stores_specs = self._backend.stores_specs
-        self._check = StepEncoder().encode
+        self.keeps_ended_episodes = self._backend.keeps_ended_episodes
+        self._encoded = StepEncoder().encode
+        self._num_accepted = self._num_handed_over = 0
         self._bytes_of_chunk = 0
         self._failure: BaseException | None = None
         self._was_reported = False
@@ -112,26 +119,47 @@ class VideoBackendWriter(BackendWriter):
 
     @override
     def _record_step(self, data: StepData, is_new_episode: bool) -> None:
-        self._raise_failure()
+        self._check()
         frames = [camera.frame_of(data) for camera in self._cameras]
         step = data
         for camera in self._cameras:
             step = camera.put(step, b"")
-        self._check(step)  # What cannot be stored is refused here.
+        # What cannot be stored is refused here.
+        num_bytes = len(self._encoded(step)) + sum(frame.nbytes for frame in frames)
+        if not self._waiting.admit(num_bytes):
+            self._check()
+            raise StorageError(
+                f"this step is not recorded: the disk has no space for {num_bytes} bytes; all "
+                "steps before it are readable. Make room"
+            )
         step = map_columns(copy.copy, step)  # Half of the time of a deep copy.
         kept = [camera.keep(frame) for camera, frame in zip(self._cameras, frames)]
         # The last act, and one thread to wake. The threads of two cameras, once they run, may leave
         # no core for the rest of the step.
-        self._arriving.put(lambda: self._started(step, kept, is_new_episode))
+        self._arriving.put(lambda: self._started(step, kept, is_new_episode, num_bytes))
+        # When most can go wrong, and when an episode is complete.
+        if not self._num_accepted or (self.keeps_ended_episodes and step.timestep.last()):
+            self._finish(lambda: None)
+        self._num_accepted += 1
 
     def _started(
-        self, step: StepData, kept: Sequence[int | np.ndarray], is_new_episode: bool
+        self,
+        step: StepData,
+        kept: Sequence[int | np.ndarray],
+        is_new_episode: bool,
+        num_bytes: int,
     ) -> _Job:
         packets = [
             camera.encode(frame, begins=is_new_episode)
             for camera, frame in zip(self._cameras, kept)
         ]
-        return lambda: self._hand_over(step, packets, is_new_episode)
+
+        def hand_over() -> None:
+            self._hand_over(step, packets, is_new_episode)
+            self._num_handed_over += 1
+            self._waiting.written(num_bytes)
+
+        return hand_over
 
     def _hand_over(
         self, step: StepData, packets: Sequence[Future[Packet]], is_new_episode: bool
@@ -148,6 +176,7 @@ class VideoBackendWriter(BackendWriter):
 
     @override
     def _set_episode_metadata(self, data: Any) -> None:
+        self._check()
         metadata = copy.deepcopy(data)
         self._finish(lambda: self._backend.set_episode_metadata(metadata))
 
@@ -163,6 +192,7 @@ class VideoBackendWriter(BackendWriter):
           StorageError: Not all could be written.
         """
         super().flush()
+        self._check()
         self._finish(self._backend.flush)
 
     @override
@@ -173,6 +203,7 @@ class VideoBackendWriter(BackendWriter):
           StorageError: Not all could be written.
         """
         super().push()
+        self._check()
         self._finish(self._backend.push)
 
     @override
@@ -204,7 +235,6 @@ class VideoBackendWriter(BackendWriter):
 
     def _finish(self, job: Callable[[], None]) -> None:
         """Waits until all jobs are done, and this one; raises what it raises."""
-        self._raise_failure()
         done: Future[None] = Future()
 
         def last() -> None:
@@ -225,14 +255,24 @@ class VideoBackendWriter(BackendWriter):
             done.result()
         self._raise_failure()
 
+    def _check(self) -> None:
+        """Raises the failure; in trouble, when all that was accepted is written."""
+        self._raise_failure()
+        if self._backend.trouble is not None:
+            self._finish(self._backend.close)
+
     def _raise_failure(self) -> None:
-        if self._failure is not None:
-            self._was_reported = True
-            if isinstance(self._failure, StorageError | ImportError):
-                raise self._failure
-            raise StorageError(
-                f"recording video stops here: {self._failure}; what was recorded before is readable"
-            ) from self._failure
+        if self._failure is None:
+            return
+        self._was_reported = True
+        num_lost = max(self._num_accepted - self._num_handed_over, 0)
+        if isinstance(self._failure, StorageError | ImportError) and not num_lost:
+            raise self._failure
+        lost = f"the last {num_lost} steps, which waited for the encoder, are lost, too"
+        raise StorageError(
+            f"recording video stops here: {self._failure}; "
+            + (lost if num_lost else "all steps that were recorded are readable")
+        ) from self._failure
 
     def _start(self) -> None:
         for started in iter(self._arriving.get, None):

@@ -1,5 +1,6 @@
 """Cameras that are recorded as video: the frames come back, whatever happens meanwhile."""
 
+import contextlib
 import os
 import pickle
 import threading
@@ -122,15 +123,28 @@ def test_no_step_is_lost_where_the_encoder_is_slow(tmp_path, when_behind, monkey
 def test_a_failure_is_reported_by_the_next_call(tmp_path):
     class Full(InMemoryBackendWriter):
         def _record_step(self, data, is_new_episode):
-            raise StorageError("the disk is full")
+            if len(self.steps) == num_written:
+                raise StorageError("the disk is broken")
+            super()._record_step(data, is_new_episode)
 
-    writer = VideoBackendWriter(Full, {"observation": Video()}, SPEC)
-    writer.record_step(StepData(dm_env.restart(np.zeros(SHAPE, np.uint8)), None), True)
-    with pytest.raises(StorageError, match="the disk is full"):
-        writer.flush()
-    with pytest.raises(StorageError, match="the disk is full"):
-        writer.record_step(StepData(dm_env.restart(np.zeros(SHAPE, np.uint8)), None), True)
-    writer.close()
+    frame = np.zeros(SHAPE, np.uint8)
+    for num_written in (0, 1):
+        writer = VideoBackendWriter(Full, {"observation": Video()}, SPEC)
+        for number in range(num_written + 1):
+            # The first one waits until it is written.
+            with (
+                contextlib.nullcontext()
+                if num_written
+                else pytest.raises(StorageError, match="the disk is broken")
+            ):
+                writer.record_step(StepData(dm_env.restart(frame), None), number == 0)
+        for _ in range(2):
+            lost = "is broken; the last 1 steps, .* are lost, too" if num_written else "is broken$"
+            with pytest.raises(StorageError, match=lost):
+                writer.flush()
+            with pytest.raises(StorageError, match=lost):
+                writer.record_step(StepData(dm_env.restart(frame), None), True)
+        writer.close()
 
 
 def test_logs_are_of_one_kind(tmp_path):

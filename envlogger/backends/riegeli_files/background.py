@@ -90,6 +90,7 @@ class BackgroundWriter:
 
     Attributes:
       lock: To be held while `add_step`, `put`, `finish` and `push` are called.
+      ends_in_trouble: Whether no more is accepted once the shards are in trouble.
 
     Args:
       shards: Where to write; nobody else uses it from now on.
@@ -101,6 +102,7 @@ class BackgroundWriter:
         self, shards: ShardSequence, flush_interval: float | None, max_pending_bytes: int
     ) -> None:
         self._shards = shards
+        self.ends_in_trouble = True
         # Changed by the thread alone, between its rounds.
         self._pacing = Pacing(flush_interval, max_pending_bytes)
 
@@ -196,7 +198,7 @@ class BackgroundWriter:
             self._work.notify()
             self._raise_failure()
         self._taken = _Batch()
-        if self._shards.trouble is not None:
+        if self._shards.trouble is not None and self.ends_in_trouble:
             self.finish()
 
     def has_time(self) -> bool:
@@ -267,7 +269,7 @@ class BackgroundWriter:
             with self.lock:
                 self._taken.is_over = True
                 self._taken = _Batch()
-                if self._shards.trouble is not None:
+                if self._shards.trouble is not None and self.ends_in_trouble:
                     self._ending = True
                 self._progress.notify_all()
 
