@@ -82,6 +82,23 @@ def test_items_of_lerobot(tmp_path):
                 check_value(key, item[key], value)
 
 
+def test_lerobot_trains_with_one_import_changed(tmp_path):
+    """In its own environment, with the releases of NumPy, PyAV and pyarrow that it asks for."""
+    needed = "import accelerate, lerobot, rlds.feeds"
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
+    if not ROBOTICS or subprocess.run([ROBOTICS, "-c", needed], env=environment).returncode:
+        pytest.skip("ROBOTICS_PYTHON names no Python with lerobot[training] and what this needs")
+    result = subprocess.run(
+        [ROBOTICS, HERE / "train_with_lerobot.py", tmp_path],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "trained: images, videos" in result.stdout
+
+
 def check_value(key, ours, theirs):
     if isinstance(theirs, str):
         assert ours == theirs, key

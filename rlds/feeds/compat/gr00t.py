@@ -211,7 +211,7 @@ class ShardedSingleStepDataset:
     def _text(self, episode: int, step: int, key: str) -> str:
         if key == _TASK:
             return str(random.choice(self._meta.episodes["tasks"][episode]))
-        return self._meta.tasks[int(self._meta.task_of_steps[step])]
+        return self._meta.task_texts[int(self._meta.task_of_steps[step])]
 
     def _processed(self, found: Mapping[tuple[str, str], Any], row: int) -> Any:
         if self.processor is None:

@@ -5,11 +5,13 @@
 Facts about LeRobot are those of `lerobot` 0.6.1. What is different:
 
 * `repo_id` or `root` is a dataset here, or in an object store, in any format; nothing is downloaded
-  from a hub. Several are one dataset: `repo_id` takes a list.
+  from a hub. Several are one dataset: `repo_id` takes a list, in place of `MultiLeRobotDataset`.
 * The fields of other formats have their paths as names, with dots: "observation.image". The reward
   is "next.reward". The last step of an episode is left out if it has no action.
 * A batch of items is read at once.
-* `meta.stats` are computed when somebody looks at them; those of images, of some frames.
+* `meta.stats` are those of `meta/stats.json`. Others are computed when they are needed; those of
+  images, of some frames.
+* Datasets are only read. Arguments about writing and downloading change nothing.
 """
 
 from __future__ import annotations
@@ -17,27 +19,40 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 import rlds
 from rlds.feeds.table import open as open_table
+from rlds.raw_files.untrusted import source_errors
 from rlds.robotics.registry import find_meaning
+from rlds.sources.episodes import Episodes
 from rlds.sources.standardized import name_of
 from rlds.sources.text_tables import TASKS, TextTable, table_in
 from rlds.sources.texts import as_text
 from rlds.statistics import FieldStatistics
 from rlds.video.fields import PER_METRE
-from rlds_ecosystem import import_extra
+from rlds_ecosystem import import_extra, stores
 from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import named_leaves
 
-__all__ = ["LeRobotDataset", "LeRobotDatasetMetadata", "statistics_of"]
+__all__ = [
+    "LeRobotDataset",
+    "LeRobotDatasetMetadata",
+    "StreamingLeRobotDataset",
+    "statistics_of",
+]
 
 _Dataset: Any = object
+_IterableDataset: Any = object
 with contextlib.suppress(ImportError):  # Without PyTorch, there is no DataLoader that asks for it.
     _Dataset = importlib.import_module("torch.utils.data").Dataset
+    _IterableDataset = importlib.import_module("torch.utils.data").IterableDataset
 
 _REWARD, _TIMESTAMP = "next.reward", "timestamp"
 _TASK, _TASK_INDEX = "language_instruction", "task_index"
@@ -49,36 +64,127 @@ _LEFT_OUT = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL, rlds.DISCOUNT, _TASK
 _QUANTITIES, _QUANTILES = ("min", "max", "mean", "std"), (0.01, 0.1, 0.5, 0.9, 0.99)
 _MOST_FRAMES = 64
 _BLOCK = 4096
+_AT_ONCE = 16  # Items that a stream reads at once.
+_STATS, _ROW = "meta/stats.json", "lerobot/row"
+# Entries of info.json that the metadata has as attributes.
+_SETTINGS = (
+    *("data_path", "video_path", "chunks_size"),
+    *("data_files_size_in_mb", "video_files_size_in_mb"),
+)
+_HOME = "~/.cache/huggingface/lerobot"
 
 
-class _Episodes(dict[Any, Any]):
+class _Info(dict[str, Any]):
+    """The entries of info.json, as items and as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class _Row(dict[str, Any]):
+    """A row of the table of episodes, with the columns that only the file of the table has."""
+
+    def __init__(self, known: Mapping[str, Any], read: Callable[[], Mapping[str, Any]]) -> None:
+        super().__init__(known)
+        self._read = read
+
+    def __missing__(self, name: str) -> Any:
+        return self._read()[name]
+
+
+class _Episodes(Sequence[Any]):
     """The table of episodes: columns by their names, and rows by their numbers."""
+
+    def __init__(
+        self, columns: Mapping[str, list[Any]], read: Callable[[int], Mapping[str, Any]]
+    ) -> None:
+        self._columns, self._read = dict(columns), read
+
+    @functools.cached_property
+    def _all(self) -> dict[str, list[Any]]:
+        rows = [self._read(number) for number in range(len(self))]
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {name: [row.get(name) for row in rows] for name in names} | self._columns
+
+    @property
+    def column_names(self) -> list[str]:
+        return list(self._all)
+
+    def to_pandas(self) -> Any:
+        return importlib.import_module("pandas").DataFrame(self._all)
+
+    def __len__(self) -> int:
+        return len(self._columns["length"])
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
-            return super().__getitem__(key)
-        return {name: column[key] for name, column in self.items()}
+            return self._columns[key] if key in self._columns else self._all[key]
+        if isinstance(key, slice):
+            return {name: column[key] for name, column in self._all.items()}
+        number = range(len(self))[key]
+        known = {name: column[number] for name, column in self._columns.items()}
+        return _Row(known, functools.partial(self._read, number))
 
-    def __len__(self) -> int:
-        return len(self["length"])
+
+def _located(repo_id: Any, root: Any, revision: str | None, repo_type: str, token: Any) -> Any:
+    """Where a dataset is: its root, or its ID as a path or below LeRobot's folder of datasets.
+
+    Raises:
+      ValueError: An argument asks for other files than those.
+    """
+    if repo_type not in ("dataset", "bucket"):
+        raise ValueError(f"repo_type must be 'dataset' or 'bucket', got {repo_type!r}")
+    if repo_type == "bucket":
+        raise ValueError(f"{repo_id}: repo_type='bucket' is not supported: pass the URL as root")
+    if root is not None:
+        repo_id = root
+    if not isinstance(repo_id, str | os.PathLike):
+        return repo_id
+    if os.fspath(repo_id).startswith("hf:"):
+        if revision is not None or isinstance(token, str):
+            raise ValueError(
+                f"{repo_id}: revision and token are not taken for a URL: write the revision "
+                "into it, hf://datasets/NAME@REVISION, and the token into HF_TOKEN"
+            )
+        return repo_id
+    if root is None and not stores.as_path(repo_id).exists():
+        home = Path(os.environ.get("HF_LEROBOT_HOME") or _HOME).expanduser() / repo_id
+        if not home.exists():
+            raise FileNotFoundError(
+                f"no dataset at {repo_id} nor at {home}. Nothing is downloaded: pass "
+                f"root='hf://datasets/{repo_id}', or download it with `hf download`"
+            )
+        return home
+    return repo_id
 
 
 class LeRobotDatasetMetadata:
-    """What is known of a dataset.
+    """The metadata of a dataset.
 
     Args:
       repo_id: The dataset, or several; unless there is a root.
       root: The dataset.
-      revision: None: there are no revisions.
-      fps: How many steps a second has, if the dataset does not say.
+      revision: Not needed: files that are here are taken as they are, as LeRobot takes them.
+      force_cache_sync: Not needed: nothing is downloaded.
+      metadata_buffer_size: Not needed: nothing is written.
+      repo_type: "dataset".
+      token: Not needed.
+      fps: The steps per second, if the dataset does not say.
       **options: Those of `rlds.feeds.open`, such as `split`.
 
     Attributes:
       table: The steps.
       features: The dtype and the shape of each feature, by its name.
-      episodes: For each episode `dataset_from_index`, `dataset_to_index`, `length` and `tasks`.
-      tasks: The tasks, by their numbers.
+      root: The folder of the dataset; None for several.
       depth_output_unit: The unit of the statistics of depths, "m" or "mm"; as stored if None.
+
+    Raises:
+      FileNotFoundError: There is no such dataset.
+      TypeError: There is no such argument.
+      ValueError: An argument asks for other files than those that are here.
     """
 
     has_language_columns = False
@@ -89,18 +195,29 @@ class LeRobotDatasetMetadata:
         repo_id: Any,
         root: Any = None,
         revision: str | None = None,
+        force_cache_sync: bool = False,
+        metadata_buffer_size: int = 10,
         *,
+        repo_type: Literal["dataset", "bucket"] = "dataset",
+        token: str | bool | None = None,
         fps: float | None = None,
         **options: Any,
     ) -> None:
-        if revision is not None:
-            raise NotImplementedError("revision: a dataset has the files that are there")
-        options.pop("force_cache_sync", None)
-        self.repo_id, self.root = repo_id, root
-        self.table = open_table(repo_id if root is None else root, **{"video": "frames", **options})
+        del force_cache_sync, metadata_buffer_size
+        self.repo_id, self.repo_type, self.revision = repo_id, repo_type, revision
+        where = _located(repo_id, root, revision, repo_type, token)
+        self.root = stores.as_path(where) if isinstance(where, str | os.PathLike) else None
+        try:
+            self.table = open_table(where, **{"video": "frames", **options})
+        except TypeError as error:
+            raise TypeError(
+                f"{error}. The arguments of {type(self).__name__} are those of LeRobot 0.6.1 and "
+                f"of rlds.feeds.open; got {', '.join(options) or 'none of the latter'}"
+            ) from error
         episodes = self.table.episodes
         source = getattr(episodes, "source", None)
         said = getattr(episodes, "metadata", {}).get("lerobot", {}).get("info", {})
+        self._said = said
         meaning = find_meaning(name_of(source)) if source is not None else None
         self._fps = fps or said.get("fps") or (meaning and meaning.control_hz)
         self.robot_type = said.get("robot_type") or (meaning and meaning.robot)
@@ -115,6 +232,11 @@ class LeRobotDatasetMetadata:
         for name, dtype in _SCALARS.items():
             self.features[name] = {"dtype": dtype, "shape": (1,), "names": None}
         self._ends = np.cumsum(self.table.steps(only_real=True).counts())
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _SETTINGS:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self.info, name)
 
     def _paths(self, declared: Mapping[str, Any] | None) -> dict[str, str]:
         """The fields, by the names of their features."""
@@ -194,6 +316,19 @@ class LeRobotDatasetMetadata:
         return {key: feature["shape"] for key, feature in self.features.items()}
 
     @property
+    def names(self) -> dict[str, Any]:
+        """The names of the elements of the features."""
+        return {key: feature["names"] for key, feature in self.features.items()}
+
+    @functools.cached_property
+    def info(self) -> _Info:
+        """The entries of info.json, as items and as attributes."""
+        found = {"codebase_version": "v3.0", **self._said, "features": self.features}
+        for name in ("robot_type", "total_episodes", "total_frames", "total_tasks"):
+            found[name] = getattr(self, name)
+        return _Info(found, fps=self._fps)
+
+    @property
     def total_episodes(self) -> int:
         """How many episodes there are."""
         return self.table.num_episodes
@@ -230,9 +365,20 @@ class LeRobotDatasetMetadata:
         return table_in(getattr(self.table.episodes, "metadata", {}), TASKS)
 
     @property
-    def tasks(self) -> dict[int, str]:
+    def task_texts(self) -> dict[int, str]:
         """The tasks, by their numbers."""
         return self._tasks[0]
+
+    @functools.cached_property
+    def tasks(self) -> Any:
+        """The tasks as a table of pandas: an index `task`, and a column `task_index`."""
+        pandas = importlib.import_module("pandas")
+        index = pandas.Index(list(self.task_texts.values()), name="task", dtype=object)
+        return pandas.DataFrame({_TASK_INDEX: list(self.task_texts)}, index=index)
+
+    def get_task_index(self, task: str) -> int | None:
+        """Returns the number of a task; None if there is no such task."""
+        return next((n for n, text in self.task_texts.items() if text == task), None)
 
     @property
     def task_of_steps(self) -> np.ndarray:
@@ -242,14 +388,17 @@ class LeRobotDatasetMetadata:
     @property
     def total_tasks(self) -> int:
         """How many tasks there are."""
-        return len(self.tasks)
+        return len(self.task_texts)
 
     @functools.cached_property
     def episodes(self) -> _Episodes:
         """The table of episodes."""
         begins = [0, *self._ends.tolist()[:-1]]
         tasks = [
-            [self.tasks[number] for number in dict.fromkeys(self.task_of_steps[begin:end].tolist())]
+            [
+                self.task_texts[number]
+                for number in dict.fromkeys(self.task_of_steps[begin:end].tolist())
+            ]
             for begin, end in zip(begins, self._ends.tolist())
         ]
         return _Episodes(
@@ -259,14 +408,74 @@ class LeRobotDatasetMetadata:
                 "length": np.diff([0, *self._ends]).tolist(),
                 "dataset_from_index": begins,
                 "dataset_to_index": self._ends.tolist(),
-            }
+            },
+            self._row,
         )
+
+    def _row(self, number: int) -> dict[str, Any]:
+        """What the table of a LeRobot dataset has of an episode, without its statistics."""
+        episodes = self.table.episodes
+        if not isinstance(episodes, Episodes):
+            return {}
+        stored = dict(named_leaves(episodes.peek(number).metadata)).get(_ROW, "{}")
+        row = json.loads(as_text(stored)).items()
+        return {name: value for name, value in row if not name.startswith("stats/")}
+
+    def filter_episodes(
+        self, predicate: Callable[[Any], bool], candidates: Sequence[int] | None = None
+    ) -> list[int]:
+        """Returns the numbers of the episodes whose rows meet a condition, in order.
+
+        Args:
+          predicate: Takes a row of `episodes`.
+          candidates: The numbers of the episodes to look at; all by default.
+        """
+        numbers = range(self.total_episodes) if candidates is None else sorted({*candidates})
+        return [number for number in numbers if predicate(self.episodes[number])]
+
+    def get_data_file_path(self, ep_index: int) -> Path:
+        """Returns the file with the rows of an episode, below the root."""
+        row = self.episodes[ep_index]
+        place = {f"{n}_index": row[f"data/{n}_index"] for n in ("chunk", "file")}
+        return Path(self.data_path.format(**place))
+
+    def get_video_file_path(self, ep_index: int, vid_key: str) -> Path:
+        """Returns the file with the frames of a feature in an episode, below the root."""
+        row = self.episodes[ep_index]
+        place = {f"{n}_index": row[f"videos/{vid_key}/{n}_index"] for n in ("chunk", "file")}
+        return Path(self.video_path.format(video_key=vid_key, **place))
 
     @functools.cached_property
     def stats(self) -> dict[str, dict[str, np.ndarray]]:
-        """The statistics of the features that are numbers, by their names."""
-        cameras, others = self.camera_keys, ("image", "video", "string", "bool")
-        numbers = [name for name in self.paths if self.features[name]["dtype"] not in others]
+        """The statistics of the features by their names: those of the dataset, or computed ones."""
+        stored = self._stored_stats()
+        return {**stored, **self._computed_stats([n for n in self.paths if n not in stored])}
+
+    def _stored_stats(self) -> dict[str, dict[str, np.ndarray]]:
+        """The statistics in the files of a LeRobot dataset that is here as a whole."""
+        episodes = self.table.episodes
+        if self.root is None or not isinstance(episodes, Episodes) or episodes.format != "lerobot":
+            return {}
+        of_all = sum(episodes.source.num_episodes(split) or 0 for split in episodes.source.splits)
+        file = self.root / _STATS
+        if of_all != self.total_episodes or not file.exists():
+            return {}
+        found = {}
+        with source_errors(file):
+            for name, values in json.loads(file.read_text()).items():
+                found[name] = {k: np.atleast_1d(np.array(v)) for k, v in values.items()}
+        for name in self.depth_keys:
+            unit, wanted = self._field(name).unit, self.depth_output_unit
+            if name in found and unit in PER_METRE and wanted in PER_METRE:
+                factor = PER_METRE[wanted] / PER_METRE[unit]
+                for key in found[name].keys() - {"count"}:
+                    found[name][key] = found[name][key] * factor
+        return found
+
+    def _computed_stats(self, names: Sequence[str]) -> dict[str, dict[str, np.ndarray]]:
+        cameras = [name for name in self.camera_keys if name in names]
+        others = ("image", "video", "string", "bool")
+        numbers = [name for name in names if self.features[name]["dtype"] not in others]
         paths = [self.paths[name] for name in numbers]
         computed = self.table.compute_statistics(paths, quantiles=_QUANTILES)
         found = {}
@@ -295,21 +504,29 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
     Args:
       repo_id: The dataset, or several; unless there is a root.
       root: The dataset.
-      episodes: The numbers of the episodes to have; all by default.
+      episodes: The numbers of the episodes to have, which come in the order of the dataset; all by
+        default.
       episode_filter: Takes a row of `meta.episodes`, and says whether to have the episode.
-      image_transforms: Changes the images of each camera.
+      image_transforms: Changes the images of each camera, but not depths.
       delta_timestamps: For features, how many seconds from the step to have their values.
       tolerance_s: How far these may be from a step.
-      revision: None: there are no revisions.
+      revision: Not needed, see `LeRobotDatasetMetadata`.
       force_cache_sync: Not needed: nothing is downloaded.
       download_videos: Not needed.
       video_backend: Not needed: PyAV decodes.
       return_uint8: Whether videos are uint8, and not float32 from 0 to 1.
       depth_output_unit: The unit of depths, "m" or "mm", if their own is known.
+      batch_encoding_size: Not needed: nothing is written.
+      rgb_encoder: Not needed.
+      depth_encoder: Not needed.
+      encoder_threads: Not needed.
+      streaming_encoding: Not needed.
+      encoder_queue_maxsize: Not needed.
+      token: Not needed.
       **options: Those of `LeRobotDatasetMetadata`.
 
     Attributes:
-      meta: What is known of the dataset.
+      meta: The metadata of the dataset.
       features: The dtype and the shape of each feature, by its name.
       episodes: The numbers of the episodes; None for all.
       num_episodes: How many these are.
@@ -317,7 +534,8 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
 
     Raises:
       KeyError: There is no such feature.
-      ValueError: A time is not that of a step, or the rate is not known.
+      ValueError: A time is not that of a step, the rate is not known, or there are no such
+        episodes.
     """
 
     def __init__(
@@ -334,31 +552,93 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         download_videos: bool = True,
         video_backend: str | None = None,
         return_uint8: bool = False,
-        *,
         depth_output_unit: Literal["m", "mm"] = "mm",
+        batch_encoding_size: int = 1,
+        rgb_encoder: Any = None,
+        depth_encoder: Any = None,
+        encoder_threads: int | None = None,
+        streaming_encoding: bool = False,
+        encoder_queue_maxsize: int = 30,
+        *,
+        token: str | bool | None = None,
         **options: Any,
     ) -> None:
-        del force_cache_sync, download_videos, video_backend
+        del force_cache_sync, download_videos, video_backend, batch_encoding_size, rgb_encoder
+        del depth_encoder, encoder_threads, streaming_encoding, encoder_queue_maxsize
         if depth_output_unit not in PER_METRE:
             raise ValueError(f"depth_output_unit: got {depth_output_unit!r}, expected 'm' or 'mm'")
-        self.meta = LeRobotDatasetMetadata(repo_id, root, revision, **options)
-        self.meta.depth_output_unit = depth_output_unit
-        self.repo_id, self.root = repo_id, root
+        self.meta = LeRobotDatasetMetadata(repo_id, root, revision, token=token, **options)
+        self.depth_output_unit = self.meta.depth_output_unit = depth_output_unit
+        self.repo_id, self.root, self.revision = repo_id, self.meta.root, revision
         if episode_filter is not None:
-            known = range(self.meta.total_episodes) if episodes is None else episodes
-            episodes = [n for n in known if episode_filter(self.meta.episodes[n])]
+            episodes = self.meta.filter_episodes(episode_filter, episodes)
+            if not episodes:
+                raise ValueError("episode_filter keeps none of the episodes")
         self.episodes = None if episodes is None else list(episodes)
-        self.image_transforms, self._return_uint8 = image_transforms, return_uint8
-        self.delta_timestamps = delta_timestamps
+        absent = {*(self.episodes or ())} - {*range(self.meta.total_episodes)}
+        if absent:
+            raise ValueError(f"no episodes {sorted(absent)}: there are {self.meta.total_episodes}")
+        self._return_uint8 = return_uint8
+        self.set_image_transforms(image_transforms)
+        self.delta_timestamps, self.tolerance_s = delta_timestamps, tolerance_s
         offsets = {self._path(key): self._steps(key, tolerance_s) for key in delta_timestamps or ()}
         paths, table = self.meta.paths, self.meta.table
-        stored = [path for path in [_TIMESTAMP, _TASK] if path in table.storage.fields]
-        table = table.select([*paths.values(), *stored])
-        chosen = np.arange(table.num_episodes) if episodes is None else np.array(self.episodes)
-        self._numbers = chosen.astype(np.int64)
+        self._stored = [path for path in [_TIMESTAMP, _TASK] if path in table.storage.fields]
+        table = table.select([*paths.values(), *self._stored])
+        everything = range(table.num_episodes)
+        self._numbers = np.unique(everything if self.episodes is None else self.episodes)
         self._samples = table.filter_episodes(self._numbers).offsets(offsets, only_real=True)
-        self.features, self.num_episodes = self.meta.features, len(self._numbers)
+        self.features = self.meta.features
+        self.num_episodes = len(everything if self.episodes is None else self.episodes)
         self.num_frames = len(self._samples)
+
+    def set_image_transforms(self, image_transforms: Callable[[Any], Any] | None) -> None:
+        """Replaces the function that changes images.
+
+        Raises:
+          TypeError: It is no function.
+        """
+        if image_transforms is not None and not callable(image_transforms):
+            raise TypeError("image_transforms must be callable or None.")
+        self.image_transforms = image_transforms
+
+    def clear_image_transforms(self) -> None:
+        """Leaves images as they are."""
+        self.image_transforms = None
+
+    @functools.cached_property
+    def hf_dataset(self) -> Any:
+        """The features of all items as a `datasets.Dataset`, without images and videos."""
+        names = [name for name in self.meta.paths if name not in self.meta.camera_keys]
+        paths = [self.meta.paths[name] for name in names]
+        table = self.meta.table.select([*paths, *self._stored])
+        steps = table.filter_episodes(self._numbers).steps(only_real=True)
+        blocks = []
+        for begin in range(0, len(steps), _BLOCK):
+            rows = np.arange(begin, min(begin + _BLOCK, len(steps)))
+            columns = steps.batch_columns(rows)
+            block = {name: columns[path] for name, path in zip(names, paths)}
+            blocks.append(block | self._numbers_of(steps, rows, columns))
+        found = {}
+        for name in blocks[0] if blocks else ():
+            column = np.concatenate([block[name] for block in blocks])
+            shape = self.features[name]["shape"]
+            if column.dtype == object:
+                found[name] = [as_text(text) for text in column]
+            else:  # One number is no list.
+                found[name] = list(column.reshape(len(column), *(() if shape == (1,) else shape)))
+        made = importlib.import_module("datasets").Dataset.from_dict(found)
+        made.set_transform(_to_tensors)
+        return made
+
+    def get_raw_item(self, idx: int) -> dict[str, Any]:
+        """Returns the features of one step, without images and videos."""
+        item: dict[str, Any] = self.hf_dataset[idx]
+        return item
+
+    def select_columns(self, column_names: str | list[str]) -> Any:
+        """Returns some columns of `hf_dataset`."""
+        return self.hf_dataset.select_columns(column_names)
 
     def _path(self, key: str) -> str:
         if key not in self.meta.paths:
@@ -387,24 +667,34 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         torch = import_extra("torch")
         numbers = np.array([int(index) for index in indices], np.int64)
         columns = self._samples.batch_columns(numbers)
-        places, steps = self._samples.locate(numbers)
-        episodes = self._numbers[places]
-        index = (self.meta._ends - np.diff([0, *self.meta._ends]))[episodes] + steps
         found: dict[str, Any] = {}
         for key, path in self.meta.paths.items():
             is_video = self.meta.features[key]["dtype"] == "video"
             found[key] = self._tensors(key, columns[path], is_video)
             if f"{path}_is_pad" in columns:
                 found[f"{key}_is_pad"] = torch.from_numpy(columns[f"{path}_is_pad"])
-        numbers_of = {"frame_index": steps, "episode_index": episodes, "index": index}
-        numbers_of[_TASK_INDEX] = self.meta.task_of_steps[index]
-        found |= {key: torch.from_numpy(np.asarray(value)) for key, value in numbers_of.items()}
+        scalars = self._numbers_of(self._samples, numbers, columns)
+        found |= {key: torch.from_numpy(np.asarray(value)) for key, value in scalars.items()}
+        found["task"] = [as_text(text) for text in columns.get(_TASK, [b""] * len(numbers))]
+        return [{key: value[row] for key, value in found.items()} for row in range(len(numbers))]
+
+    def _numbers_of(
+        self, samples: Any, numbers: np.ndarray, columns: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """The time of each step and where it is, by the names of the columns of LeRobot."""
+        places, steps = samples.locate(numbers)
+        episodes = self._numbers[places]
+        index = (self.meta._ends - np.diff([0, *self.meta._ends]))[episodes] + steps
         times = columns.get(_TIMESTAMP)
         if times is None:
             times = steps / np.float32(self.meta._fps or 1)
-        found[_TIMESTAMP] = torch.from_numpy(np.asarray(times, np.float32))
-        found["task"] = [as_text(text) for text in columns.get(_TASK, [b""] * len(numbers))]
-        return [{key: value[row] for key, value in found.items()} for row in range(len(numbers))]
+        return {
+            _TIMESTAMP: np.asarray(times, np.float32),
+            "frame_index": steps,
+            "episode_index": episodes,
+            "index": index,
+            _TASK_INDEX: self.meta.task_of_steps[index],
+        }
 
     def _tensors(self, key: str, column: np.ndarray, is_video: bool) -> Any:
         torch = import_extra("torch")
@@ -413,16 +703,17 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         if key not in self.meta.camera_keys:
             kinds = {"f": np.float32, "i": np.int64, "u": np.int64}
             return torch.from_numpy(column.astype(kinds.get(column.dtype.kind, column.dtype)))
-        made = []
+        made, is_deep = [], key in self.meta.depth_keys
+        change = None if is_deep else self.image_transforms
         for image in column:
             # Integers are moved in a fraction of the time that floats take.
             image = np.ascontiguousarray(np.moveaxis(image, -1, -3))
-            if not (is_video and self._return_uint8) or key in self.meta.depth_keys:
+            if is_deep or not (is_video and self._return_uint8):
                 image = self.meta.pixels(key, image)
             pixels = torch.from_numpy(image)
             if is_video and len(pixels.shape) == 4 and len(pixels) == 1:  # As LeRobot has it.
                 pixels = pixels[0]
-            made.append(pixels if self.image_transforms is None else self.image_transforms(pixels))
+            made.append(pixels if change is None else change(pixels))
         return made
 
     @property
@@ -436,9 +727,99 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         if self.episodes is None:
             return None
         of = self.meta.episodes
-        ranges = [(of["dataset_from_index"][n], of["dataset_to_index"][n]) for n in self.episodes]
+        ranges = [(of["dataset_from_index"][n], of["dataset_to_index"][n]) for n in self._numbers]
         places = [place for begin, end in ranges for place in range(begin, end)]
         return {place: number for number, place in enumerate(places)}
+
+
+class StreamingLeRobotDataset(_IterableDataset):  # type: ignore[misc]
+    """The items of a `LeRobotDataset` in random order, dealt to the workers of a `DataLoader`.
+
+    The order is one of all items: there is no buffer, and a seed decides about it. Steps before and
+    after an episode are those of `LeRobotDataset`: the first and the last one in their place.
+
+    Args:
+      repo_id: As in `LeRobotDataset`.
+      root: As in `LeRobotDataset`.
+      episodes: As in `LeRobotDataset`.
+      image_transforms: As in `LeRobotDataset`.
+      delta_timestamps: As in `LeRobotDataset`.
+      tolerance_s: As in `LeRobotDataset`.
+      revision: As in `LeRobotDataset`.
+      force_cache_sync: Not needed.
+      streaming: Not needed: only what an item needs is read.
+      buffer_size: Not needed.
+      max_num_shards: Not needed.
+      seed: Decides about the order.
+      rng: Decides about the order, in place of the seed.
+      shuffle: Whether each pass has another order.
+      return_uint8: As in `LeRobotDataset`.
+      depth_output_unit: As in `LeRobotDataset`.
+      repo_type: "dataset".
+      token: Not needed.
+      **options: Those of `LeRobotDataset`.
+
+    Attributes:
+      meta: The metadata of the dataset.
+    """
+
+    def __init__(
+        self,
+        repo_id: Any,
+        root: Any = None,
+        episodes: Sequence[int] | None = None,
+        image_transforms: Callable[[Any], Any] | None = None,
+        delta_timestamps: Mapping[str, Sequence[float]] | None = None,
+        tolerance_s: float = 1e-4,
+        revision: str | None = None,
+        force_cache_sync: bool = False,
+        streaming: bool = True,
+        buffer_size: int = 1000,
+        max_num_shards: int = 16,
+        seed: int = 42,
+        rng: np.random.Generator | None = None,
+        shuffle: bool = True,
+        return_uint8: bool = False,
+        depth_output_unit: Literal["m", "mm"] = "mm",
+        *,
+        repo_type: Literal["dataset", "bucket"] = "dataset",
+        token: str | bool | None = None,
+        **options: Any,
+    ) -> None:
+        del force_cache_sync, streaming, buffer_size, max_num_shards
+        self._items = LeRobotDataset(
+            *(repo_id, root, episodes, None, image_transforms, delta_timestamps, tolerance_s),
+            revision=revision,
+            return_uint8=return_uint8,
+            depth_output_unit=depth_output_unit,
+            token=token,
+            repo_type=repo_type,
+            **options,
+        )
+        self.seed, self.shuffle = seed, shuffle
+        self.rng = np.random.default_rng(seed) if rng is None else rng
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_items":  # It is not there before `__init__`, nor while it is unpickled.
+            raise AttributeError(name)
+        return getattr(self._items, name)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        rng = self.rng if self.shuffle else np.random.default_rng(self.seed)
+        order = rng.permutation(self._items.num_frames)
+        worker = import_extra("torch").utils.data.get_worker_info()
+        if worker is not None:
+            order = order[worker.id :: worker.num_workers]
+        for begin in range(0, len(order), _AT_ONCE):
+            yield from self._items.__getitems__(order[begin : begin + _AT_ONCE].tolist())
+
+
+def _to_tensors(batch: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    torch = import_extra("torch")
+    return {
+        name: [value if isinstance(value, str) else torch.tensor(value) for value in column]
+        for name, column in batch.items()
+    }
 
 
 def statistics_of(field: FieldStatistics) -> dict[str, np.ndarray]:

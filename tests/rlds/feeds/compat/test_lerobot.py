@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 
 import arm_datasets
 import numpy as np
@@ -11,7 +12,11 @@ import raw_lerobot
 
 import rlds.feeds
 import rlds.sources
-from rlds.feeds.compat.lerobot import LeRobotDataset, LeRobotDatasetMetadata
+from rlds.feeds.compat.lerobot import (
+    LeRobotDataset,
+    LeRobotDatasetMetadata,
+    StreamingLeRobotDataset,
+)
 from rlds.sources.texts import as_text
 
 needs_torch = pytest.mark.skipif(
@@ -38,9 +43,44 @@ def test_metadata_of_lerobot(directory):
         assert meta.features[name]["dtype"] == feature["dtype"]
         assert meta.shapes[name] == tuple(feature["shape"])
     assert meta.camera_keys == meta.image_keys == [raw_lerobot.IMAGE]
-    assert meta.tasks == dict(enumerate(raw_lerobot.TASKS))
+    assert meta.task_texts == dict(enumerate(raw_lerobot.TASKS))
     assert meta.episodes["dataset_to_index"] == [7, 12, 18]
     assert meta.episodes[1]["tasks"] == list(raw_lerobot.TASKS)
+    assert [row["length"] for row in meta.episodes] == [7, 5, 6]
+    assert (meta.info.fps, meta.info["total_frames"]) == (10, 18)
+    assert meta.names["action"] == raw_lerobot.FEATURES["action"]["names"]
+    assert [meta.get_task_index(text) for text in (raw_lerobot.TASKS[1], "none")] == [1, None]
+    stored = json.loads((directory / "arm_lerobot/meta/stats.json").read_text())
+    # The file has none of the images: they are computed.
+    assert meta.stats.keys() == {*stored, raw_lerobot.IMAGE}
+    for name, values in stored.items():
+        assert meta.stats[name].keys() == values.keys()
+        for key, value in values.items():
+            np.testing.assert_array_equal(meta.stats[name][key], np.atleast_1d(value))
+    some = LeRobotDatasetMetadata("me/arm", directory / "arm_lerobot", split="train[:2]")
+    assert some.stats["action"]["count"] == [12]  # Those in the file are of other episodes, too.
+
+
+def test_files_of_episodes(directory):
+    meta = LeRobotDatasetMetadata("me/arm", directory / "arm_lerobot")
+    files = [meta.get_data_file_path(number).as_posix() for number in range(3)]
+    assert files == [f"data/chunk-000/file-{n:03}.parquet" for n in (0, 0, 1)]
+    assert meta.episodes["data/file_index"] == [0, 0, 1]
+    assert {"length", "data/chunk_index"} < {*meta.episodes.column_names}
+
+
+def test_tasks_in_pandas(directory):
+    pandas = pytest.importorskip("pandas")
+    meta = LeRobotDatasetMetadata("me/arm", directory / "arm_lerobot")
+    index = pandas.Index(list(raw_lerobot.TASKS), name="task", dtype=object)
+    assert meta.tasks.equals(pandas.DataFrame({"task_index": [0, 1]}, index=index))
+    assert meta.episodes.to_pandas()["length"].tolist() == [7, 5, 6]
+
+
+def test_computed_statistics(directory, tmp_path):
+    path = shutil.copytree(directory / "arm_lerobot", tmp_path / "set")
+    (path / "meta/stats.json").unlink()
+    meta = LeRobotDatasetMetadata("me/arm", path)
     actions = np.concatenate([episode["action"] for episode in raw_lerobot.episodes()])
     np.testing.assert_allclose(meta.stats["action"]["std"], actions.std(0), rtol=1e-6)
     np.testing.assert_allclose(
@@ -127,7 +167,7 @@ def test_items_of_any_format(directory, form):
             assert torch.equal(item[camera], expected)
             text = stored[language][step] if language else ""
             assert item["task"] == (text.decode() if isinstance(text, bytes) else text)
-            assert dataset.meta.tasks[int(item["task_index"])] == item["task"]
+            assert dataset.meta.task_texts[int(item["task_index"])] == item["task"]
 
 
 @needs_torch
@@ -142,13 +182,16 @@ def test_batches_of_some_episodes(directory):
 
     dataset = LeRobotDataset(directory / "arm_lerobot", episodes=[2, 0], image_transforms=grey)
     assert (dataset.num_episodes, len(dataset)) == (2, 13)
-    assert dataset.absolute_to_relative_idx[12] == 0
-    assert dataset.absolute_to_relative_idx[0] == 6
-    batch = next(iter(torch.utils.data.DataLoader(dataset, batch_size=5)))
+    # They come in the order of the dataset.
+    assert dataset.absolute_to_relative_idx[12] == 7
+    assert dataset.absolute_to_relative_idx[0] == 0
+    batch = next(iter(torch.utils.data.DataLoader(dataset[7:], batch_size=5)))
     assert batch["episode_index"].tolist() == [2] * 5
     assert batch["index"].tolist() == [12, 13, 14, 15, 16]
     assert batch[raw_lerobot.IMAGE].shape == (5, 4, 6)
-    assert transforms == [(3, 4, 6)] * 5
+    assert transforms == [(3, 4, 6)] * 6
+    dataset.clear_image_transforms()
+    assert dataset[0][raw_lerobot.IMAGE].shape == (3, 4, 6)
     kept = LeRobotDataset(directory / "arm_lerobot", episode_filter=lambda row: row["length"] < 7)
     assert kept.episodes == [1, 2]
     with pytest.raises(IndexError):
@@ -179,7 +222,7 @@ def test_tasks_of_several_datasets(tmp_path, is_tfds):
     episodes = [meta.table.source_episode(number) for number in range(6)]
     again = [each.steps["annotation"]["human"]["validity"][0] for each in episodes]
     assert stored.tolist() == again
-    known = {**meta.tasks, -1: None}
+    known = {**meta.task_texts, -1: None}
     texts = [known[number] for number in again]
     assert sorted(map(str, texts[:3])) == sorted(map(str, said[0]))
     assert sorted(map(str, texts[3:])) == sorted(map(str, said[1]))
@@ -188,7 +231,7 @@ def test_tasks_of_several_datasets(tmp_path, is_tfds):
     numbers = [some.source_episode(n).steps["annotation"]["human"]["validity"] for n in range(6)]
     assert [column[0] for column in numbers] == again
     tasks = meta.table.steps().batch(begins)["language_instruction"]
-    assert [meta.tasks[n] for n in meta.task_of_steps[begins]] == [*map(as_text, tasks)]
+    assert [meta.task_texts[n] for n in meta.task_of_steps[begins]] == [*map(as_text, tasks)]
     parts = [rlds.feeds.open(path, "train", fields=["annotation"]).steps() for path in paths]
     with pytest.warns(UserWarning, match=r"human/validity: .* differ in its texts of tasks"):
         rlds.feeds.Mixture(parts)
@@ -220,5 +263,41 @@ def test_errors(directory):
         LeRobotDataset(path, split="train", fps=10, delta_timestamps={"action": [0, 0.15]})
     with pytest.raises(KeyError, match=r"no feature 'actions'; there are action, "):
         LeRobotDataset(path, split="train", fps=10, delta_timestamps={"actions": [0]})
-    with pytest.raises(NotImplementedError, match="revision"):
-        LeRobotDataset(path, split="train", revision="v3.0")
+    with pytest.raises(ValueError, match=r"no episodes \[-1, 9\]: there are 4"):
+        LeRobotDataset(path, split="train", episodes=[0, 9, -1])
+    with pytest.raises(ValueError, match="episode_filter keeps none"):
+        LeRobotDataset(path, split="train", episode_filter=lambda row: row["length"] > 99)
+    with pytest.raises(TypeError, match="must be callable"):
+        LeRobotDataset(path, split="train", image_transforms="grey")
+    with pytest.raises(TypeError, match=r"no option 'flavour'.* are those of LeRobot"):
+        LeRobotDataset(path, flavour="sweet")
+    with pytest.raises(ValueError, match="bucket"):
+        LeRobotDatasetMetadata(path, repo_type="bucket")
+    with pytest.raises(ValueError, match="hf://datasets/NAME@REVISION"):
+        LeRobotDatasetMetadata("hf://datasets/me/arm", revision="main")
+
+
+def test_datasets_of_lerobot_are_found_by_their_names(directory, monkeypatch):
+    monkeypatch.setenv("HF_LEROBOT_HOME", str(directory))
+    assert LeRobotDatasetMetadata("arm_lerobot", revision="v3.0").total_episodes == 3
+    with pytest.raises(FileNotFoundError, match="hf://datasets/me/none"):
+        LeRobotDatasetMetadata("me/none")
+    # Arguments about writing and downloading change nothing.
+    given = {"batch_encoding_size": 2, "token": "mine", "force_cache_sync": True}
+    assert len(LeRobotDataset("arm_lerobot", **given)) == 18
+
+
+@needs_torch
+def test_streaming(directory):
+    import torch
+
+    stream = StreamingLeRobotDataset("me/arm", directory / "arm_lerobot", seed=1)
+    again = StreamingLeRobotDataset("me/arm", directory / "arm_lerobot", seed=1, shuffle=False)
+    loader = torch.utils.data.DataLoader(again, batch_size=None, num_workers=2)
+    first, second, third, dealt = (
+        [int(item["index"]) for item in each] for each in (stream, stream, again, loader)
+    )
+    assert first != second
+    assert first == third
+    assert all(sorted(each) == list(range(18)) for each in (first, second, dealt))
+    assert (stream.num_frames, stream.fps) == (18, 10)
