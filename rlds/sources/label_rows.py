@@ -17,6 +17,7 @@ import functools
 import json
 import os
 import re
+import unicodedata
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -63,8 +64,20 @@ def type_of(value: Any) -> str:
 
 
 _FOLDER, _LAYERS = "labels", "layers.json"
-_LAYER = re.compile("[a-z][a-z0-9_]{0,63}")  # Names a file, and a field in SQL.
+_LAYER = "a small letter, then small letters, digits and _, at most 64, such as quality"
 _DIGEST = re.compile("[0-9a-f]{32}")
+
+
+def _names_layer(name: Any) -> bool:
+    """Whether a name can be that of a file, and of a field in SQL."""
+    return (
+        isinstance(name, str)
+        and name.isidentifier()
+        and not name.startswith("_")
+        and name == unicodedata.normalize("NFKC", name.lower())
+        and len(name) <= 64
+        and len(name.encode()) <= 200
+    )
 
 
 def now() -> str:
@@ -77,7 +90,7 @@ class Label:
     """What somebody says of an episode, or of some of its steps.
 
     Attributes:
-      layer: The name of the layer: small letters, digits and `_`.
+      layer: The name of the layer: small letters of any script, digits and `_`.
       type: The type of the value: flag, choice, text or number.
       episode: The digest of the steps of the episode, in hexadecimal digits.
       key: The key that the episode had.
@@ -112,7 +125,7 @@ class Label:
         is_range = all(type(step) is int for step in steps)
         is_number = self.value == self.value  # Or NaN, which says nothing.
         for name, is_right, expected in (
-            ("layer", _LAYER.fullmatch(self.layer), "small letters, digits and _, such as quality"),
+            ("layer", _names_layer(self.layer), _LAYER),
             ("type", of_layer, f"one of {', '.join(TYPES)}"),
             ("episode", _DIGEST.fullmatch(self.episode), "32 hexadecimal digits"),
             ("annotator", self.annotator and isinstance(self.annotator, str), "a name"),
@@ -142,13 +155,14 @@ class Layer:
     """What people may say in a layer of labels.
 
     Attributes:
-      name: Its name: small letters, digits and `_`.
+      name: Its name in files and conditions: small letters of any script, digits and `_`.
       type: The type of the values: flag, choice, text or number.
       choices: Those of a choice; others can be said all the same.
       keys: The keys of the choices, in their order, as browsers name them by their place: `KeyG`;
         of other layers one key. Empty for no key.
       whole: Whether labels are of whole episodes.
       doc: When to say what.
+      title: Its name for people, if that is another.
 
     Raises:
       ValueError: A value does not fit.
@@ -160,15 +174,17 @@ class Layer:
     keys: tuple[str, ...] = ()
     whole: bool = False
     doc: str = ""
+    title: str = ""
 
     def __post_init__(self) -> None:
         lists = (*self.choices, *self.keys)
         for name, is_right, expected in (
-            ("name", _LAYER.fullmatch(self.name), "small letters, digits and _, such as quality"),
+            ("name", _names_layer(self.name), _LAYER),
             ("type", self.type in TYPES, f"one of {', '.join(TYPES)}"),
             ("choices", self.type == "choice" or not self.choices, "none but of a choice"),
             ("choices", len({*self.choices}) == len(self.choices), "different ones"),
             ("keys", {*map(type, lists)} <= {str} and "" not in self.choices, "texts"),
+            ("title", isinstance(self.title, str), "a text"),
         ):
             if not is_right:
                 raise ValueError(f"{name}: got {getattr(self, name)!r}, expected {expected}")
@@ -254,8 +270,11 @@ def declare(folders: Sequence[Path], layers: Iterable[Layer]) -> None:
             raise ValueError(f"type: the layer {name!r} has labels of type {kind}")
 
     def write(folder: Path) -> None:
-        content = map(dataclasses.asdict, {**declared([folder]), **new}.values())
-        write_at_once(folder / _LAYERS, json.dumps([*content], indent=1).encode() + b"\n")
+        content = [dataclasses.asdict(it) for it in {**declared([folder]), **new}.values()]
+        for it in content:
+            if not it["title"]:  # Earlier releases do not know it.
+                del it["title"]
+        write_at_once(folder / _LAYERS, json.dumps(content, indent=1).encode() + b"\n")
 
     _in_first(folders, write)
 

@@ -209,7 +209,7 @@ class GymnasiumFamily(Family):
           strength: How far towards its bound a key moves a number of the action, from 0 to 1; or
             that of each number.
           has_pointer: Whether the first two numbers of the action follow the mouse while it is
-            down.
+            down; a single number follows it to the left and right.
 
         Raises:
           ValueError: An option, or an action of a key, is wrong; says which.

@@ -245,7 +245,8 @@ class Axes(KeyMap):
       words: What it means that a number gets lower and higher, by its name.
       overrides: The directions of inputs in place of those; None takes one away. A direction is as
         many numbers as the action has, or those of them that are not 0, by their names or places.
-      has_pointer: Whether the first two numbers follow the mouse, or a finger, while it is down.
+      has_pointer: Whether the first two numbers follow the mouse, or a finger, while it is down; a
+        single number follows it to the left and right.
 
     Raises:
       ValueError: An override is wrong.
@@ -266,7 +267,7 @@ class Axes(KeyMap):
         self._idle, self._least, self._most = _reach(spec, idle)
         self._names = list(names) or [f"number {place + 1}" for place in range(self._idle.size)]
         self._words = words or {}
-        self._has_pointer = has_pointer and self._idle.size >= 2
+        self._has_pointer = has_pointer and self._idle.size > 0
         self._directions = {
             name: np.array(value, np.float64).ravel() for name, value in directions.items()
         }
@@ -285,7 +286,8 @@ class Axes(KeyMap):
             is_any = True
             across, down = (inputs.held.get(name, 0.5) for name in ("PointerX", "PointerY"))
             least, most = self._least[:2], self._most[:2]
-            action[:2] = least + (most - least) * np.clip([across, 1 - down], 0, 1)
+            place = np.clip([across, 1 - down], 0, 1)[: least.size]
+            action[:2] = least + (most - least) * place
         for name, direction in self._directions.items():
             value = inputs.value(name.rstrip("+-"))
             if name[-1] in "+-":
@@ -337,8 +339,8 @@ class Axes(KeyMap):
         for does, names in inputs.items():
             yield Control(names, does)
         if self._has_pointer:
-            first, second = self._names[:2]
-            yield Control(["Pointer0"], f"{first} by left and right, {second} by down and up")
+            ways = zip(self._names[:2], ("left and right", "down and up"))
+            yield Control(["Pointer0"], ", ".join(f"{name} by {way}" for name, way in ways))
         yield Control([WAIT], "nothing")
 
     def _moves(self, name: str, direction: np.ndarray) -> str:
@@ -428,11 +430,14 @@ def key_map(
       names: What its numbers are called; those of each part that is an array, if it is a dict.
       words: What it means that one of them gets lower and higher, by its name.
       strength: How far towards its bound a key moves a number, from 0 to 1; or that of each.
-      has_pointer: Whether the first two numbers follow the mouse while it is down.
+      has_pointer: Whether the first two numbers follow the mouse while it is down; see `Axes`.
 
     Raises:
-      ValueError: There can be no keys for such an action, or an override is wrong.
+      ValueError: There can be no keys for such an action, or an override is wrong; or a mouse has
+        no numbers to move.
     """
+    if has_pointer and not _is_numbers(spec):
+        raise ValueError("has_pointer: the action is no array of numbers, which a mouse could move")
     overrides = overrides or {}
     pool = _Pool({name for keys in overrides for name in _combination(keys)})
     if _is_choice(spec):

@@ -116,7 +116,7 @@ class MuJoCoFamily(Family):
           strength: How far towards its bound a key moves a number of the action, from 0 to 1; or
             that of each number.
           has_pointer: Whether the first two numbers of the action follow the mouse while it is
-            down.
+            down; a single number follows it to the left and right.
           width: The width of pictures.
           height: Their height.
 

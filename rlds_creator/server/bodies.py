@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rlds_creator.server import errors
+from rlds_creator.type_errors import in_words
 
 __all__ = ["answer", "body", "convert", "query"]
 
@@ -60,4 +61,4 @@ def convert(value: Mapping[str, Any], kind: type[T], *, strict: bool = True) -> 
     try:
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
-        raise errors.BadRequestError(str(error)) from None
+        raise errors.BadRequestError(in_words(error)) from None

@@ -15,6 +15,8 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from rlds_creator.type_errors import in_words
+
 __all__ = [
     "BadRequestError",
     "ConflictError",
@@ -128,7 +130,7 @@ def as_server_error(error: Exception) -> ServerError:
     if isinstance(error, HTTPException):
         return _OtherError(error)
     if isinstance(error, msgspec.DecodeError):  # With those that are JSON, but not as expected.
-        return BadRequestError(str(error))
+        return BadRequestError(in_words(error))
     number = secrets.token_hex(4)
     logger.error("error %s", number, exc_info=error)
     return ServerError(f"Something went wrong here; the log of the server has it as {number}.")

@@ -179,9 +179,10 @@ class Play:
     # The page.
 
     def attach(self, page: Page) -> None:
-        """Connects a page; the one before is sent away."""
+        """Connects a page; the one before is sent away, and its player has to go on here."""
         if self.page is not None:
             self.page.bye("replaced")
+            self._pause_for_page()
         self.page = page
         self._say_hello(page)
         self._say_how_far(page)

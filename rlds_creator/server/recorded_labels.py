@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 from contextlib import AbstractContextManager
-from typing import Any
 
 from typing_extensions import override
 
-from rlds_creator.model import AnnotatedRange, Episode, EpisodeState, Person
+from rlds_creator.model import AnnotatedRange, Episode, EpisodeState, Person, Verdict
 from rlds_creator.server.errors import BadRequestError
 from rlds_creator.server.permissions import May, may
 from rlds_creator.server.recordings import Recordings
@@ -24,7 +23,7 @@ _VERDICT = ShownLayer(
     type="choice",
     choices=tuple(JUDGED),
     whole=True,
-    doc="What the episode is worth; its player said so first.",
+    doc="What the episode is worth: the last verdict decides, and that of its player is the first.",
 )
 _SUCCESS = ShownLayer(name="success", type="choice", choices=("yes", "no"), whole=True)
 
@@ -97,8 +96,9 @@ class RecordedLabels(EpisodeLabels):
 
     @override
     def restore(self, label: str) -> ShownLabel:
-        layer, colon, value = label.partition(":")
-        if colon:
+        layer, *said = label.split(":")
+        if said:
+            value = said[0]
             return self.add(Said(layer=layer, type="choice", value=value))
         tag = self._store.restore_tag(label, by=self._person.id)
         self._recordings.annotate(tag.episode)
@@ -125,23 +125,51 @@ class RecordedLabels(EpisodeLabels):
         )
 
     def _verdict(self) -> list[ShownLabel]:
+        """The last word of each person on what the episode is worth; what decides comes first."""
         episode = self._store.episode(self._episode.id)
-        said = self._store.verdicts(episode.id)
-        author = said[-1].author if said else episode.person
-        about: dict[str, Any] = {
-            "type": "choice",
-            "author": self._people.get(author, ""),
-            "created": said[-1].created if said else episode.started + episode.seconds,
-            # Who says the same again after a player has looked at it.
-            "is_mine": bool(said) and author == self._person.id,
+        verdicts = self._store.verdicts(episode.id)
+        by_player = Verdict(
+            state=episode.state,
+            success=episode.success,
+            author=episode.person,
+            created=episode.started + episode.seconds,
+        )
+        sees_all, me = may(self._person, May.SEE), self._person.id
+        return [
+            ShownLabel(
+                id=f"{layer}:{value}:{one.author}",
+                layer=layer,
+                type="choice",
+                value=value,
+                author=self._people.get(one.author, ""),
+                created=one.created,
+                # Who says the same again after a player has looked at it.
+                is_mine=bool(verdicts) and one.author == me,
+                may_remove=layer == "success" and number == 0 and self.may_label,
+                decides=number == 0,
+            )
+            for layer, words in _last_words(verdicts or [by_player]).items()
+            for number, one in enumerate(words)
+            if (value := _value(layer, one)) and (sees_all or number == 0 or one.author == me)
+        ]
+
+
+def _last_words(verdicts: list[Verdict]) -> dict[str, list[Verdict]]:
+    """The last word of each person on each of two questions, the newest first."""
+    latest: dict[str, dict[str, Verdict]] = {"verdict": {}, "success": {}}
+    for before, one in zip([None, *verdicts], verdicts):
+        # Who answers one question repeats what is known of the other.
+        said = {
+            name: before is None or _value(name, one) != _value(name, before) for name in latest
         }
-        found = []
-        if episode.state in JUDGED:
-            value = episode.state.value
-            layer: dict[str, Any] = {"layer": "verdict", "may_remove": False}
-            found.append(ShownLabel(id=f"verdict:{value}", value=value, **layer, **about))
-        if episode.success is not None:
-            value = "yes" if episode.success else "no"
-            layer = {"layer": "success", "may_remove": self.may_label}
-            found.append(ShownLabel(id=f"success:{value}", value=value, **layer, **about))
-        return found
+        for name in latest:
+            if said[name] or (name == "verdict" and not said["success"]):
+                latest[name].pop(one.author, None)
+                latest[name][one.author] = one
+    return {name: [*reversed(words.values())] for name, words in latest.items()}
+
+
+def _value(layer: str, verdict: Verdict) -> str:
+    if layer == "verdict":
+        return verdict.state.value if verdict.state in JUDGED else ""
+    return {None: "", True: "yes", False: "no"}[verdict.success]

@@ -37,6 +37,8 @@ _LONGEST_NAME = 200
 _THUMBNAIL_SECONDS = 300
 # How long a request may wait for the rewards of a long log.
 _MOST_SECONDS = 5
+# How many steps a second of a video may have.
+_FASTEST = 10_000
 
 
 class DamagedError(errors.ServerError):
@@ -99,9 +101,10 @@ def routes(
 
     async def video(request: Request) -> Response:
         view, paths = await locate(request), request.query_params.getlist("path")
+        rate = _rate(request)
         file = tempfile.NamedTemporaryFile(suffix=".mp4")  # noqa: SIM115  Closed once it is sent.
         async with one_at_a_time:
-            await in_thread(view.video, paths, file.name)
+            await in_thread(view.video, paths, file.name, rate)
         return FileResponse(
             file.name, media_type="video/mp4", background=BackgroundTask(file.close)
         )
@@ -289,3 +292,14 @@ def _query(request: Request, name: str, least: int, most: int = 10**15) -> int |
     if not re.fullmatch(r"[0-9]{1,15}", text) or not least <= int(text) <= most:
         raise errors.BadRequestError(f"{name}: expected a number from {least} to {most}.")
     return int(text)
+
+
+def _rate(request: Request) -> float | None:
+    """The number of steps in a second that a request may have."""
+    text = request.query_params.get("rate")
+    if text is None:
+        return None
+    is_number = re.fullmatch(r"[0-9]{1,5}(\.[0-9]{1,20})?", text)
+    if not is_number or not 0 < float(text) <= _FASTEST:
+        raise errors.BadRequestError(f"rate: expected a number up to {_FASTEST:,}.")
+    return float(text)

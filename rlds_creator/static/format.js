@@ -154,3 +154,14 @@ export function keyName(code) {
   const names = { Numpad: "Num ", Button: "Button ", Axis: "Axis ", Space: "SpaceMouse ", Pointer: "Pointer " };
   return names[kind] + rest;
 }
+
+/**
+ * What a layer of labels is called in files and conditions: letters of any script, digits and `_`.
+ * @param {string} title
+ */
+export function layerName(title) {
+  const small = title.normalize("NFKC").toLowerCase().normalize("NFKC");
+  const name = small.replaceAll(/[^\p{ID_Continue}]+|_+/gu, "_").replaceAll(/^_|_$/g, "");
+  const begun = /^\p{ID_Start}/u.test(name) ? name : `layer_${name}`.replace(/_$/, "");
+  return [...begun].slice(0, 48).join("").replace(/_$/, "");
+}

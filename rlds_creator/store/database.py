@@ -63,7 +63,8 @@ class Database:
         """
         engine = _engine(where)
         try:
-            _migrate(engine)
+            with _private(engine.url):
+                _migrate(engine)
         except sa.exc.DBAPIError as error:
             engine.dispose()
             raise StoreError(f"the database cannot be opened: {error.orig}") from error
@@ -126,6 +127,21 @@ def _engine(where: str | os.PathLike[str]) -> sa.Engine:
         sa.event.listen(engine, "connect", _set_up_sqlite)
         sa.event.listen(engine, "begin", _begin_in_sqlite)
     return engine
+
+
+@contextlib.contextmanager
+def _private(url: sa.URL) -> Iterator[None]:
+    """Lets only its owner read a file of SQLite, which is opened in here."""
+    file = url.database if url.get_backend_name() == "sqlite" else None
+    if not file or file == ":memory:":
+        yield
+        return
+    with contextlib.suppress(OSError):  # Opening it says what is wrong.
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+    yield
+    for path in (file, f"{file}-wal", f"{file}-shm"):  # Those of earlier releases, too.
+        with contextlib.suppress(OSError):
+            os.chmod(path, 0o600)
 
 
 def _set_up_sqlite(connection: Any, record: Any) -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from rlds_creator.model import EpisodeState, Identifier, Role, prepare
 from rlds_creator.store.errors import StoreError
+from rlds_creator.type_errors import in_words
 
 __all__ = [
     "SORTS",
@@ -166,7 +167,7 @@ def to_row(record: msgspec.Struct) -> dict[str, Any]:
     try:
         msgspec.convert(row, type(record))
     except msgspec.ValidationError as error:
-        raise StoreError(str(error)) from None
+        raise StoreError(in_words(error)) from None
     return row
 
 

@@ -253,12 +253,13 @@ class EpisodeView:
         path = IMAGE if self._shows_image() else min(cameras, key=self._is_scaled)
         return self.picture(self.num_steps // 2, path, _THUMBNAIL)
 
-    def video(self, paths: Sequence[str], target: str) -> None:
+    def video(self, paths: Sequence[str], target: str, rate: float | None = None) -> None:
         """Writes the pictures of all steps as a video.
 
         Args:
           paths: Fields of pictures, which are side by side.
           target: The file.
+          rate: The number of steps in a second; by default that of the data, or 15.
 
         Raises:
           ImportError: PyAV is not installed.
@@ -271,7 +272,8 @@ class EpisodeView:
             what = f"{self.num_steps} steps are too many for a video: at most {_MOST_FRAMES}"
             raise ValueError(f"{what}; see `rlds.video` for longer ones")
         sizes: list[tuple[int, int]] = []
-        with VideoWriter(target, self._fps() or self._mean_rate() or _RATE) as writer:
+        rate = rate or self._fps() or self._mean_rate() or _RATE
+        with VideoWriter(target, rate) as writer:
             for step in range(self.num_steps):
                 images = [self._image(step, path) for path in paths]
                 sizes = sizes or _sizes_side_by_side([image.size for image in images])

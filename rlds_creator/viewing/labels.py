@@ -32,6 +32,7 @@ class ShownLayer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     keys: Annotated[tuple[_Key, ...], msgspec.Meta(max_length=100)] = ()
     whole: bool = False
     doc: Text = ""
+    title: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,6 +54,8 @@ class ShownLabel(Said, frozen=True, kw_only=True):
       created: When, in seconds since 1970.
       is_mine: Whether who asks said it.
       may_remove: Whether who asks may take it back.
+      decides: Whether it is the last word of several people, by which the episode counts; None
+        where nobody decides.
     """
 
     id: str
@@ -60,6 +63,7 @@ class ShownLabel(Said, frozen=True, kw_only=True):
     created: float
     is_mine: bool
     may_remove: bool
+    decides: bool | None = None
 
 
 prepare(ShownLayer, Said, ShownLabel)

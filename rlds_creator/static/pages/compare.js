@@ -7,7 +7,7 @@ import { setQuery } from "../router.js";
 import { baseOf } from "../view/episode.js";
 import { Pictures } from "../view/picture.js";
 import { beginnings, isForPage, playKey, usePlayback } from "../view/playback.js";
-import { Transport } from "../view/transport.js";
+import { Transport, useRate } from "../view/transport.js";
 import { useValues } from "../view/values.js";
 import { Legend, PictureChooser, runningTotal, useEpisode, usePictures, usePrefetch } from "./replay.js";
 
@@ -77,7 +77,8 @@ function Pair({ left, right, addresses, first }) {
   const [alignment, setAlignment] = useState(/** @type {Alignment} */ ("start"));
   const offsets = lengths.map((length) => (alignment === "end" ? numSteps - length : 0));
   const longest = lengths[0] >= lengths[1] ? 0 : 1;
-  const begins = useMemo(() => beginnings(numSteps, outlines[longest].fps, outlines[longest].times), [left.outline, right.outline]);
+  const rate = useRate(datas[longest].base, outlines[longest]);
+  const begins = useMemo(() => beginnings(numSteps, rate.fps, outlines[longest].times), [left.outline, right.outline, rate.fps]);
   const pictures = [usePictures(left.outline), usePictures(right.outline)];
   /** @param {number} step @param {number} index */
   const own = (step, index) => Math.min(Math.max(step - offsets[index], 0), lengths[index] - 1);
@@ -142,7 +143,7 @@ function Pair({ left, right, addresses, first }) {
       })}
     </div>
     <div class="panel pair-controls">
-      <${Transport} playback=${playback} numSteps=${numSteps}>
+      <${Transport} playback=${playback} rate=${rate} numSteps=${numSteps}>
         ${lengths[0] !== lengths[1] &&
         html`<${Segments} label="Align" hideLabel=${true} value=${alignment} onChange=${setAlignment}
           choices=${[

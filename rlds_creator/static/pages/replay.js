@@ -13,7 +13,7 @@ import { Notes } from "../view/notes.js";
 import { Divider, useStored } from "../view/panes.js";
 import { Pictures } from "../view/picture.js";
 import { beginnings, isForPage, playKey, usePlayback } from "../view/playback.js";
-import { Transport } from "../view/transport.js";
+import { Transport, useRate } from "../view/transport.js";
 import { Values, pretty, useValues } from "../view/values.js";
 
 /** @typedef {import("../view/episode.js").Outline} Outline */
@@ -130,6 +130,9 @@ function Recorded({ id, data, outline, query }) {
   const me = useMe();
   const episode = useResource(`/api/episodes/${encodeURIComponent(id)}`);
   const row = episode.data;
+  useEffect(() => {
+    if (row) dispatchEvent(new CustomEvent("episode", { detail: row }));
+  }, [row]);
   const canTag = row?.may ? row.may.includes("tag") : me.can("tag");
   const chips = row && html`<${Fragment}>
     <${StateChip} state=${row.state} />
@@ -155,7 +158,8 @@ function Recorded({ id, data, outline, query }) {
  */
 function Replay({ data, outline, query, back, title = outline.title || "Episode", chips, subtitle, onLabel, notes, problem }) {
   const numSteps = outline.num_steps;
-  const begins = useMemo(() => beginnings(numSteps, outline.fps, outline.times), [outline]);
+  const rate = useRate(data.base, outline);
+  const begins = useMemo(() => beginnings(numSteps, rate.fps, outline.times), [outline, rate.fps]);
   const pictures = usePictures(outline);
   const playback = usePlayback({ numSteps, begins, first: Number(query.t ?? 0), isReady: (step) => data.isReady(step, pictures.chosen) });
   const { step, isPlaying, seek } = playback;
@@ -167,22 +171,41 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
   const { by, setName } = useAnnotator();
   const store = useLabels(data.base, by, onLabel);
   const canLabel = store.may_label;
-  const [entry, setEntry] = useState(/** @type {import("../view/labels.js").Layer | null} */ (null));
+  /** A text or a number that is typed, with the step that it is of. */
+  const [entry, setEntry] = useState(/** @type {{layer: import("../view/labels.js").Layer, step: number} | null} */ (null));
   const [isAsking, setIsAsking] = useState(false);
   const [showsKeys, setShowsKeys] = useState(false);
   const { scope, range, setScope, setRange, target } = useTarget();
-  const apply = (/** @type {import("../view/labels.js").Layer} */ { name, type, whole }, /** @type {any} */ value) => {
+  const apply = (/** @type {import("../view/labels.js").Layer} */ { name, title, type, whole }, /** @type {any} */ value, step = playback.at()) => {
     const { scope, range } = target.current;
-    const step = playback.at();
     const isRange = scope === "range" && range !== null;
     const [first, last] = whole || scope === "episode" ? [null, null] : isRange ? [range.first, range.last] : [step, step];
     if (by === "") {
       setIsAsking(true);
       return;
     }
-    store.add({ layer: name, type, value, first, last });
+    store.add({ layer: name, title, type, value, first, last });
     // The next one is for the step again: a range that stays is one that surprises.
     if (scope === "range" && !whole) setRange(null);
+  };
+
+  /**
+   * Does what a key does with labels; whether it does anything.
+   * @param {{code: string, shiftKey: boolean, repeat: boolean}} event
+   * @param {number} step
+   * @param {{may_label: boolean, adds: string}} state
+   * @param {import("../view/labels.js").Key[]} keys
+   */
+  const labelKey = ({ code, shiftKey, repeat }, step, { may_label: may, adds }, keys) => {
+    const key = repeat ? undefined : keys.find((one) => one.code === code);
+    const isNot = shiftKey && key?.value === true && adds === "layer";
+    if (may && key && (!shiftKey || isNot)) {
+      if (key.value === undefined) setEntry({ layer: key.layer, step });
+      else apply(key.layer, key.value !== true ? key.value : !isNot, step);
+    } else if (may && code === "KeyI") setRange(rangeWith(target.current.range, "first", step));
+    else if (may && code === "KeyO") setRange(rangeWith(target.current.range, "last", step));
+    else return false;
+    return true;
   };
 
   // A key that comes as soon as an episode is shown is for that one.
@@ -195,20 +218,15 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
         return;
       }
       if (!isForPage(event)) return;
-      const key = canLabel && !event.repeat && store.keys.find(({ code }) => code === event.code);
-      const isNot = event.shiftKey && key && key.value === true && store.adds === "layer";
+      const step = playback.at();
       if (event.key === "?") setShowsKeys(true);
-      else if (key && (!event.shiftKey || isNot)) {
-        if (key.value === undefined) setEntry(key.layer);
-        else apply(key.layer, key.value !== true ? key.value : !isNot);
-      } else if (playKey(event, playback, numSteps) || zoomKey(event.code)) {
+      else if (labelKey(event, step, store, store.keys) || playKey(event, playback, numSteps) || zoomKey(event.code)) {
         // Done.
-      } else if (canLabel && event.code === "KeyI") setRange(rangeWith(target.current.range, "first", playback.at()));
-      else if (canLabel && event.code === "KeyO") setRange(rangeWith(target.current.range, "last", playback.at()));
-      else if (event.code === "Escape" && (target.current.range || target.current.scope !== "step")) setRange(null);
+      } else if (event.code === "Escape" && (target.current.range || target.current.scope !== "step")) setRange(null);
       else if (event.code === "KeyV") void save();
       else if (event.code === "KeyN" && outline.next) void navigate(outline.next);
       else if (event.code === "KeyB" && outline.previous) void navigate(outline.previous);
+      else if (!store.isLoaded && /^(Key|Digit)/.test(event.code)) store.hold((state, keys) => labelKey(event, step, state, keys));
       else return;
       event.preventDefault();
     };
@@ -236,10 +254,11 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
     setIsSaving(true);
     try {
       const link = document.createElement("a");
-      link.href = URL.createObjectURL(await data.video(pictures.chosen));
+      link.href = URL.createObjectURL(await data.video(pictures.chosen, rate.by === "stated" ? null : rate.fps));
       link.download = `${title.replaceAll(/[^\p{L}\p{N}]+/gu, "_")}.mp4`;
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+      if (rate.by === "assumed") toast(`The data states no rate: the video has ${rate.fps} steps/s.`);
     } catch (problem) {
       toastError(problem);
     }
@@ -266,7 +285,7 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
       <div class="viewer">
         <${PictureChooser} ...${pictures} />
         ${pictures.chosen.length > 0 && html`<${Pictures} data=${data} step=${step} paths=${pictures.chosen} />`}
-        <${Transport} playback=${playback} numSteps=${numSteps} line=${html`<${LastChange} last=${store.last} />`}>
+        <${Transport} playback=${playback} rate=${rate} numSteps=${numSteps} line=${html`<${LastChange} last=${store.last} />`}>
           ${pictures.chosen.length > 0 && html`<${Button} size="small" icon="download" busy=${isSaving} onClick=${save} title="Save a video of the pictures that are shown, side by side: V">Video<//>`}
         <//>
         <${StepLine} data=${data} outline=${outline} step=${step} isPlaying=${isPlaying} store=${store} />
@@ -281,7 +300,8 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
     <${Divider} label="Width of the values" isAfter=${true} size=${width} least=${220} most=${800} onSize=${setWidth} />
     <aside class="replay-side" aria-label="About this episode">
       <${Labels} store=${store} step=${step} numSteps=${numSteps} scope=${scope} setScope=${setScope} range=${range} setRange=${setRange} apply=${apply}
-        entry=${entry} setEntry=${setEntry} by=${by} onName=${() => setIsAsking(true)} onSeek=${seek} />
+        entry=${entry?.layer ?? null} setEntry=${(/** @type {import("../view/labels.js").Layer | null} */ layer) => setEntry(layer && { layer, step: playback.at() })}
+        onEntry=${(/** @type {any} */ value) => entry && apply(entry.layer, value, entry.step)} by=${by} onName=${() => setIsAsking(true)} onSeek=${seek} />
       ${notes}
       <${Values} data=${data} fields=${outline.fields} step=${step} plotted=${plotted} onPlot=${togglePlot} />
       <${Metadata} metadata=${outline.metadata} />
@@ -427,7 +447,7 @@ function Shortcuts({ store, onClose }) {
     ...(store.may_label ? [["I O", "begin, end a range"], ["Esc", "no range"], ["Ctrl Z", "undo"]] : []),
   ];
   const says = store.keys.filter(({ code }) => code && store.may_label).map(({ layer, value, code }) => {
-    const text = value === undefined ? `${layer.name}…` : textOf({ layer: layer.name, type: layer.type, value, first: null, last: null });
+    const text = value === undefined ? `${layer.title || layer.name}…` : textOf({ layer: layer.name, title: layer.title, type: layer.type, value, first: null, last: null });
     return [keyName(code), layer.doc ? `${text}: ${layer.doc}` : text];
   });
   if (store.adds === "layer" && store.keys.some(({ value }) => value === true)) says.push(["Shift", "with the key of a flag: not so"]);

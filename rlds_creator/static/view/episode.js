@@ -160,9 +160,9 @@ export class EpisodeData {
     this.pictures.entries.clear();
   }
 
-  /** A video of pictures, side by side. @param {string[]} paths */
-  video(paths) {
-    return fileOf(`${this.base}/video${queryOf({ path: paths })}`);
+  /** A video of pictures, side by side. @param {string[]} paths @param {number | null} rate Steps in a second; null for that of the data. */
+  video(paths, rate) {
+    return fileOf(`${this.base}/video${queryOf({ path: paths, rate })}`);
   }
 
   /** @param {number} step @param {string} path */

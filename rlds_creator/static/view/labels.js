@@ -2,7 +2,7 @@
 import { get, post, put, queryOf, remove } from "../api.js";
 import { COLORS } from "../chart.js";
 import { Button, Dialog, EPISODE_STATES, Icon, Panel, Segments, TextField } from "../components.js";
-import { formatTime, keyName } from "../format.js";
+import { formatTime, keyName, layerName } from "../format.js";
 import { Fragment, classes, html, useCallback, useEffect, useMemo, useRef, useState } from "../html.js";
 import { KeyField } from "../key_field.js";
 import { useMe } from "../session.js";
@@ -10,9 +10,9 @@ import { useStored } from "./panes.js";
 
 /**
  * @typedef {"flag" | "choice" | "text" | "number"} Type
- * @typedef {{layer: string, type: Type, value: any, first: number | null, last: number | null}} Said
- * @typedef {Said & {id: string, author: string, created: number, is_mine: boolean, may_remove: boolean}} Label
- * @typedef {{name: string, type: Type, choices: string[], keys: string[], whole: boolean, doc: string}} Layer
+ * @typedef {{layer: string, title?: string, type: Type, value: any, first: number | null, last: number | null}} Said
+ * @typedef {Said & {id: string, author: string, created: number, is_mine: boolean, may_remove: boolean, decides?: boolean | null}} Label
+ * @typedef {{name: string, title?: string, type: Type, choices: string[], keys: string[], whole: boolean, doc: string}} Layer
  * @typedef {{layer: Layer, value: any, code: string}} Key What a key says; it asks for the value if that is undefined.
  * @typedef {{first: number, last: number}} Range
  * @typedef {"step" | "range" | "episode"} Scope
@@ -31,9 +31,10 @@ export function placeOf({ first, last }) {
 const titleOf = (value) => EPISODE_STATES[value]?.[0] ?? String(value);
 
 /** @param {Said} label */
-export function textOf({ layer, type, value }) {
-  if (type === "flag") return value ? layer : `not ${layer}`;
-  return `${layer}: ${titleOf(value)}`;
+export function textOf({ layer, title, type, value }) {
+  const name = title || layer;
+  if (type === "flag") return value ? name : `not ${name}`;
+  return `${name}: ${titleOf(value)}`;
 }
 
 /** What has a colour of its own. @param {{layer: string, type: Type, value: any}} label */
@@ -71,25 +72,32 @@ export function useAnnotator() {
  */
 export function useLabels(base, by, onChange) {
   const [state, setState] = useState({ layers: /** @type {Layer[]} */ ([]), labels: /** @type {Label[]} */ ([]), adds: "", may_label: false, why_not: "" });
+  const isLoaded = state.adds !== "";
   const [error, setError] = useState(/** @type {Error | null} */ (null));
   /** What was changed last, and what takes it back. */
   const [last, setLast] = useState(/** @type {{words: string, isBad?: boolean, undo?: () => void} | null} */ (null));
   const undos = useRef(/** @type {(() => void)[]} */ ([]));
   // Keys may follow fast: one change is made after the other, each of what is there then.
-  const now = useRef({ state, before: Promise.resolve() });
+  const now = useRef({ state, before: Promise.resolve(), held: /** @type {((state: any, keys: Key[]) => void)[]} */ ([]) });
   const show = (/** @type {typeof state} */ next) => {
     now.current.state = next;
     setState(next);
   };
   const path = (/** @type {string} */ end) => `${base}/${end}${queryOf({ by })}`;
   const reload = useCallback(async () => {
+    const held = now.current.held;
     try {
-      show(await get(path("labels")));
+      const next = await get(path("labels"));
+      show(next);
       setError(null);
+      for (const change of held.splice(0)) change(next, keysOf(next.layers));
     } catch (problem) {
       setError(/** @type {Error} */ (problem));
+      if (held.splice(0).length > 0) setLast({ words: "The labels did not load: press the keys again.", isBad: true });
     }
   }, [base, by]);
+  /** Does something with the labels when they come, also if the page shows another episode by then. @param {(state: any, keys: Key[]) => void} change */
+  const hold = (change) => void now.current.held.push(change);
   useEffect(() => {
     void reload();
     // Others may be at work on the same episode.
@@ -128,7 +136,7 @@ export function useLabels(base, by, onChange) {
     doing(`“${textOf(said)}”, ${placeOf(said)}`, async () => {
       const { labels, adds } = now.current.state;
       // Of tags there is one for all people; of other labels, one for each of them.
-      const old = labels.find((one) => isSame(one, said) && (one.is_mine || adds === "tag"));
+      const old = labels.find((one) => isSame(one, said) && one.decides !== false && (one.is_mine || adds === "tag"));
       if (old?.is_mine && old.value === said.value) return null;
       const made = await say(said);
       return () => (old ? say(old) : remove(path(`labels/${made.id}`)));
@@ -150,15 +158,19 @@ export function useLabels(base, by, onChange) {
     return new Map([...new Set(names)].map((name, index) => [name, COLORS[(index + 1) % COLORS.length]]));
   }, [keys, state.labels]);
   const colorOf = (/** @type {Said} */ label) => colors.get(colorKey(label)) ?? COLORS[1];
-  return { ...state, keys, colorOf, error, last, add, take, declare, undo };
+  const labels = useMemo(() => {
+    const titles = new Map(state.layers.map(({ name, title }) => [name, title]));
+    return state.labels.map((label) => ({ ...label, title: titles.get(label.layer) }));
+  }, [state]);
+  return { ...state, labels, isLoaded, hold, keys, colorOf, error, last, add, take, declare, undo };
 }
 
 /**
  * @param {{store: ReturnType<typeof useLabels>, step: number, numSteps: number, scope: Scope, setScope: (scope: Scope) => void,
  *   range: Range | null, setRange: (range: Range | null) => void, apply: (layer: Layer, value: any) => void, entry: Layer | null,
- *   setEntry: (layer: Layer | null) => void, by?: string, onName: () => void, onSeek: (step: number) => void}} props
+ *   setEntry: (layer: Layer | null) => void, onEntry: (value: any) => void, by?: string, onName: () => void, onSeek: (step: number) => void}} props
  */
-export function Labels({ store, step, numSteps, scope, setScope, range, setRange, apply, entry, setEntry, by, onName, onSeek }) {
+export function Labels({ store, step, numSteps, scope, setScope, range, setRange, apply, entry, setEntry, onEntry, by, onName, onSeek }) {
   const { labels, layers, keys, colorOf, error, may_label: canLabel, adds } = store;
   const [isMaking, setIsMaking] = useState(false);
   const name = adds === "layer" ? "label" : "tag";
@@ -166,9 +178,10 @@ export function Labels({ store, step, numSteps, scope, setScope, range, setRange
   const target = scope === "episode" ? "the whole episode" : scope === "range" && range ? placeOf(range) : `step ${step}`;
   const setEnd = (/** @type {"first" | "last"} */ end) => setRange(rangeWith(range, end, step));
   const people = new Set(labels.map(({ author }) => author));
+  const isOverruled = (/** @type {Label} */ one) => one.decides === false && !labels.some((other) => other.layer === one.layer && other.decides && other.value === one.value);
   const button = (/** @type {Key} */ { layer, value, code }, /** @type {string} */ title) => {
     const said = { layer: layer.name, type: layer.type, value };
-    const isSaid = layer.whole && labels.some((one) => isSame(one, { ...said, first: null, last: null }) && one.value === value && (one.is_mine || adds === "tag"));
+    const isSaid = layer.whole && labels.some((one) => isSame(one, { ...said, first: null, last: null }) && one.value === value && one.decides !== false && (one.is_mine || adds === "tag"));
     return html`<button key=${`${layer.name} ${value}`} type="button" class="label-button" aria-pressed=${layer.whole && value !== undefined ? String(isSaid) : undefined}
       title=${[layer.doc, code && `Key: ${keyName(code)}`].filter(Boolean).join(" · ") || undefined} onClick=${(/** @type {MouseEvent} */ event) => (value === undefined ? setEntry(layer) : apply(layer, value === true ? !(event.shiftKey && adds === "layer") : value))}>
       <span class="dot" style=${{ "--color": `var(${colorOf({ ...said, first: null, last: null })})` }}></span>${title}${code && html`<kbd>${keyName(code)}</kbd>`}
@@ -201,12 +214,13 @@ export function Labels({ store, step, numSteps, scope, setScope, range, setRange
       </div>`}
       ${layers.filter(({ choices, whole }) => choices.length > 0 && !whole).map((layer) => html`<${ChoiceRow} key=${layer.name} layer=${layer} keys=${of(layer)} button=${button} />`)}
       <div class="labels" role="group" aria-label=${`Mark ${target}`}>
-        ${plain.map((layer) => button(of(layer)[0], layer.name))}
+        ${plain.map((layer) => button(of(layer)[0], layer.title || layer.name))}
         ${adds === "tag" && html`<${OtherTag} names=${[...new Set(labels.filter(({ type }) => type === "flag").map(({ layer }) => layer))].filter((one) => !layers.some(({ name: known }) => known === one))} hasTags=${plain.length > 0} apply=${apply} />`}
       </div>
-      ${entry && html`<${Entry} key=${entry.name} layer=${entry} onValue=${(/** @type {any} */ value) => apply(entry, value)} onClose=${() => setEntry(null)} />`}
+      ${entry && html`<${Entry} key=${entry.name} layer=${entry} onValue=${onEntry} onClose=${() => setEntry(null)} />`}
       ${layers.length === 0 && html`<p class="hint">${adds && "A layer is what you say of episodes or of steps: whether it is good, which phase it is, what went wrong."}</p>`}
     <//>`}
+    ${labels.some(isOverruled) && html`<p class="hint" role="status">People differ. The last word decides.</p>`}
     ${sorted.length === 0
       ? layers.length > 0 && html`<p class="hint">${canLabel ? `No ${name}s yet. The next one marks ${target}.` : `No ${name}s.`}</p>`
       : html`<ul class="tag-list">
@@ -215,7 +229,7 @@ export function Labels({ store, step, numSteps, scope, setScope, range, setRange
             const isHere = first === null || (step >= first && step <= (label.last ?? first));
             return html`<li key=${id} class=${classes(isHere && "is-here")} title=${[author, created > 0 && formatTime(created)].filter(Boolean).join(", ")}>
               <span class="dot" style=${{ "--color": `var(${colorOf(label)})` }}></span>
-              <span class="tag-name">${textOf(label)}${(first === null || people.size > 1) && html`<small class="quiet">${[author, first === null && created > 0 && formatTime(created)].filter(Boolean).join(", ")}</small>`}</span>
+              <span class="tag-name">${textOf(label)}${(first === null || people.size > 1) && html`<small class="quiet">${[author, first === null && created > 0 && formatTime(created), isOverruled(label) && "overruled"].filter(Boolean).join(", ")}</small>`}</span>
               ${first === null
                 ? html`<span class="tag-place quiet">whole episode</span>`
                 : html`<button type="button" class="tag-place" title="Go there" onClick=${() => onSeek(Math.min(first, numSteps - 1))}>${placeOf(label)}</button>`}
@@ -223,7 +237,7 @@ export function Labels({ store, step, numSteps, scope, setScope, range, setRange
             </li>`;
           })}
         </ul>`}
-    ${isMaking && html`<${LayerDialog} onMade=${store.declare} onClose=${() => setIsMaking(false)} />`}
+    ${isMaking && html`<${LayerDialog} taken=${layers.map(({ name }) => name)} onMade=${store.declare} onClose=${() => setIsMaking(false)} />`}
   <//>`;
 }
 
@@ -236,8 +250,9 @@ export function LastChange({ last }) {
 
 /** The choices of a layer. @param {{layer: Layer, keys: Key[], button: (key: Key, title: string) => any}} props */
 function ChoiceRow({ layer, keys, button }) {
-  return html`<div class="labels" role="group" aria-label=${layer.name} title=${layer.doc || undefined}>
-    <span class="layer-name">${layer.name}</span>${keys.map((key) => button(key, titleOf(key.value)))}
+  const name = layer.title || layer.name;
+  return html`<div class="labels" role="group" aria-label=${name} title=${layer.doc || undefined}>
+    <span class="layer-name">${name}</span>${keys.map((key) => button(key, titleOf(key.value)))}
   </div>`;
 }
 
@@ -267,7 +282,7 @@ function Entry({ layer, onValue, onClose }) {
     onValue(value);
     onClose();
   }}>
-    <${TextField} label=${layer.name} hint=${layer.doc} inputmode=${isNumber ? "decimal" : undefined} maxlength="20000" value=${text} onChange=${setText} autofocus=${true}
+    <${TextField} label=${layer.title || layer.name} hint=${layer.doc} inputmode=${isNumber ? "decimal" : undefined} maxlength="20000" value=${text} onChange=${setText} autofocus=${true}
       error=${text.trim() && !isRight ? "Expected a number." : ""} onKeyDown=${(/** @type {KeyboardEvent} */ event) => event.code === "Escape" && onClose()} />
     <${Button} type="submit" size="small" disabled=${!isRight}>Add<//>
   </form>`;
@@ -287,9 +302,9 @@ export function NameDialog({ name, onName, onClose }) {
   <//>`;
 }
 
-/** Makes a layer. @param {{onMade: (layer: Layer) => Promise<void>, onClose: () => void}} props */
-function LayerDialog({ onMade, onClose }) {
-  const [layer, setLayer] = useState({ name: "", doc: "", keys: /** @type {string[]} */ ([]) });
+/** Makes a layer. @param {{taken: string[], onMade: (layer: Layer) => Promise<void>, onClose: () => void}} props */
+function LayerDialog({ taken, onMade, onClose }) {
+  const [layer, setLayer] = useState({ title: "", doc: "", keys: /** @type {string[]} */ ([]) });
   const [type, setType] = useState(/** @type {Type} */ ("choice"));
   const [of, setOf] = useState("episode");
   const [text, setText] = useState("good, bad");
@@ -298,17 +313,20 @@ function LayerDialog({ onMade, onClose }) {
   const set = (/** @type {string} */ name) => (/** @type {any} */ value) => setLayer((old) => ({ ...old, [name]: value }));
   const setKey = (/** @type {number} */ place) => (/** @type {string} */ code) => set("keys")(named.map((_, index) => (index === place ? code : (layer.keys[index] ?? ""))));
   const named = choices.length > 0 ? choices : [""];
+  const title = layer.title.trim();
+  const name = title && layerName(title);
+  const isTaken = taken.includes(name);
   const save = async () => {
     try {
-      await onMade({ ...layer, name: layer.name.trim().toLowerCase().replaceAll(/[^a-z0-9]+/g, " ").trim().replaceAll(" ", "_"), type, whole: of === "episode", choices, keys: named.map((_, index) => layer.keys[index] ?? "") });
+      await onMade({ ...layer, name, title: title === name ? "" : title, type, whole: of === "episode", choices, keys: named.map((_, index) => layer.keys[index] ?? "") });
       onClose();
     } catch (problem) {
       setError(/** @type {Error} */ (problem).message);
     }
   };
   return html`<${Dialog} title="New layer" onClose=${onClose} onSubmit=${() => void save()} class="layer-dialog"
-    actions=${html`<${Button} type="submit" kind="primary" disabled=${!layer.name.trim() || (type === "choice" && choices.length === 0)}>Make layer<//>`}>
-    <${TextField} label="Name" value=${layer.name} onChange=${set("name")} error=${error} maxlength="64" placeholder="quality" autofocus=${true} />
+    actions=${html`<${Button} type="submit" kind="primary" disabled=${!title || isTaken || (type === "choice" && choices.length === 0)}>Make layer<//>`}>
+    <${TextField} label="Name" value=${layer.title} onChange=${set("title")} error=${isTaken ? `There is a layer “${name}”.` : error} hint=${name && name !== title ? `In files and conditions: ${name}` : ""} maxlength="200" placeholder="quality" autofocus=${true} />
     <${Segments} label="What is said" value=${type} onChange=${setType} choices=${["choice", "flag", "text", "number"].map((value) => ({ value, label: value }))} />
     <${Segments} label="Of what" value=${of} onChange=${setOf} choices=${[{ value: "episode", label: "The whole episode" }, { value: "steps", label: "Steps and ranges" }]} />
     ${type === "choice" && html`<${TextField} label="Choices, with commas between them" value=${text} onChange=${setText} maxlength="2000" />`}

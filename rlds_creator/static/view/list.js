@@ -105,6 +105,14 @@ export function EpisodeList({ params, filter, outline, onWhere }) {
   const { path, row } = rowsOf(params, pairs && `?${pairs}`);
   const listing = useResource(shown && path, { ...shown?.query, offset: shown?.offset, limit: LIMIT });
   const { data, error, isLoading } = listing;
+  useEffect(() => {
+    // A verdict changes how the episode is listed.
+    const change = (/** @type {any} */ { detail }) => {
+      if (data?.episodes && !isDataset) listing.set({ ...data, episodes: data.episodes.map((/** @type {any} */ one) => (one.id === detail.id ? detail : one)) });
+    };
+    addEventListener("episode", change);
+    return () => removeEventListener("episode", change);
+  }, [data]);
   const here = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => here.current?.scrollIntoView({ block: "nearest" }), [params.episode ?? params.i, data]);
   const rows = (error ? [] : (data?.episodes ?? [])).map(row);

@@ -2,7 +2,8 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from "../html.js";
 
 export const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16];
-const DEFAULT_RATE = 15;
+/** Steps in a second where nothing states a rate. */
+export const DEFAULT_RATE = 15;
 /** Where the player thought for longer, it goes on after so many seconds. */
 const LONGEST_STEP = 1;
 /** What took longer than that between two pictures of the page was no playing. */

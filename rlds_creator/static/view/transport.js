@@ -1,8 +1,28 @@
 /** The slider of an episode, and the buttons that play it. */
 import { IconButton } from "../components.js";
-import { formatCount } from "../format.js";
+import { formatCount, formatNumber } from "../format.js";
 import { html } from "../html.js";
-import { SPEEDS } from "./playback.js";
+import { useStored } from "./panes.js";
+import { DEFAULT_RATE, SPEEDS } from "./playback.js";
+
+/**
+ * @typedef {object} Rate
+ * @property {number | null} fps Steps in a second; null where steps have times.
+ * @property {"stated" | "set" | "assumed"} by What it is from: the data, the person, or nothing.
+ * @property {(fps: number) => void} set
+ */
+
+/**
+ * The rate of an episode. This browser keeps the one that a person sets for a dataset that states none.
+ * @param {string} base Where the data of the episode are.
+ * @param {import("./episode.js").Outline} outline
+ * @returns {Rate}
+ */
+export function useRate(base, { fps, times }) {
+  const [own, set] = useStored(`rate:${base.split("/").slice(0, 4).join("/")}`, 0);
+  if (fps || times) return { fps, by: "stated", set };
+  return own > 0 ? { fps: own, by: "set", set } : { fps: DEFAULT_RATE, by: "assumed", set };
+}
 
 /** @param {number} seconds */
 export function clockOf(seconds) {
@@ -11,9 +31,9 @@ export function clockOf(seconds) {
 }
 
 /**
- * @param {{playback: import("./playback.js").Playback, numSteps: number, line?: any, children?: any}} props
+ * @param {{playback: import("./playback.js").Playback, rate: Rate, numSteps: number, line?: any, children?: any}} props
  */
-export function Transport({ playback, numSteps, line, children }) {
+export function Transport({ playback, rate, numSteps, line, children }) {
   const { step, isPlaying, isWaiting, speed, begins, seek, toggle, pause, setSpeed } = playback;
   const last = Math.max(numSteps - 1, 0);
   const go = (/** @type {number} */ to) => {
@@ -49,7 +69,8 @@ export function Transport({ playback, numSteps, line, children }) {
           onKeyDown=${(/** @type {any} */ event) => event.key === "Enter" && event.target.blur()}
         /><span class="quiet"> / ${formatCount(last)}</span>
       </span>
-      <span class="transport-time quiet">${clockOf(time)} / ${clockOf(begins[last] ?? 0)}</span>
+      <span class="transport-time quiet" title=${rate.by === "stated" ? (rate.fps ? `${formatNumber(rate.fps)} steps/s` : "The recorded times") : undefined}>${clockOf(time)} / ${clockOf(begins[last] ?? 0)}</span>
+      ${rate.by !== "stated" && html`<${RateField} rate=${rate} />`}
       ${isWaiting && html`<span class="quiet" role="status">Loading…</span>`}
       ${line}
       <label class="speed"><span class="visually-hidden">Speed</span>
@@ -60,4 +81,18 @@ export function Transport({ playback, numSteps, line, children }) {
       ${children}
     </div>
   </div>`;
+}
+
+/** Shows the rate where the data states none, and takes another. @param {{rate: Rate}} props */
+function RateField({ rate }) {
+  return html`<label class="rate quiet" title="The data does not state a rate. This browser keeps yours for the dataset.">
+    <input class="step-field" type="text" inputmode="decimal" aria-label="Steps per second" value=${String(rate.fps)}
+      onChange=${(/** @type {any} */ event) => {
+        const fps = Number(event.target.value);
+        if (fps >= 0.01 && fps <= 10_000) rate.set(fps);
+        else event.target.value = String(rate.fps);
+      }}
+      onKeyDown=${(/** @type {any} */ event) => event.key === "Enter" && event.target.blur()}
+    /> steps/s ${rate.by === "set" ? "set by you" : "assumed"}
+  </label>`;
 }

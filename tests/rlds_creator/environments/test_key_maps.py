@@ -163,6 +163,18 @@ def test_numbers_are_moved_by_keys_sticks_and_a_mouse_and_add_up():
     assert maps.action(Inputs({"PointerX": 0.25})) is None
 
 
+def test_a_mouse_moves_one_number_to_the_left_and_right_and_no_choices():
+    maps = map_of(spaces.Box(np.float32([-2]), np.float32([2])), has_pointer=True)
+    for across, expected in ((0, -2), (0.25, -1), (1, 2)):
+        pointer = Inputs({"Pointer0": 1.0, "PointerX": across, "PointerY": 0.9})
+        assert maps.action(pointer).tolist() == [expected]
+    (pointed,) = (control for control in maps.controls if "Pointer0" in control.inputs)
+    assert pointed.does == "number 1 by left and right"
+    for space in (spaces.Discrete(3), spaces.Dict({"a": spaces.Discrete(2)})):
+        with pytest.raises(ValueError, match=r"has_pointer: .* no array of numbers"):
+            map_of(space, has_pointer=True)
+
+
 def test_parts_have_keys_of_their_own():
     space = spaces.Dict(
         {"jump": spaces.Discrete(2), "move": TINY, "look": spaces.Tuple([spaces.Discrete(3), TINY])}

@@ -194,6 +194,55 @@ def test_each_role_may_play_or_not(people) -> None:
         people.served.good("PATCH", path, {"is_disabled": False}, cookie=cookie)
 
 
+def test_the_last_word_of_each_person_on_an_episode_is_shown(people) -> None:
+    path = f"/api/episodes/{people.episode('participant', 'judged')}/view/labels"
+
+    def say(role, layer, value):
+        said = {"layer": layer, "type": "choice", "value": value}
+        assert people.ask(role, "POST", path, said)[0] == 200
+
+    def shown(role="viewer"):
+        labels = people.ask(role, "GET", path)[1]["labels"]
+        assert labels[0]["created"] > 0
+        return [(one["layer"], one["value"], one["author"], one["decides"]) for one in labels]
+
+    by_player = ("verdict", "completed", "The participant", False)
+    say("annotator", "verdict", "completed")
+    assert shown() == [("verdict", "completed", "The annotator", True), by_player]
+    say("owner", "verdict", "rejected")
+    say("owner", "success", "no")
+    say("annotator", "success", "yes")
+    assert shown() == [
+        ("verdict", "rejected", "The owner", True),
+        ("verdict", "completed", "The annotator", False),
+        by_player,
+        ("success", "yes", "The annotator", True),
+        ("success", "no", "The owner", False),
+    ]
+    listed = people.ask("viewer", "GET", "/api/episodes?queue=disagreement")[1]["episodes"]
+    assert "judged" in {one["id"] for one in listed}
+    # Who changes their mind has the last word; and no two rows.
+    say("annotator", "verdict", "cancelled")
+    assert shown()[:2] == [
+        ("verdict", "cancelled", "The annotator", True),
+        ("verdict", "rejected", "The owner", False),
+    ]
+    mine = [(one["layer"], one["is_mine"]) for one in people.ask("owner", "GET", path)[1]["labels"]]
+    assert mine.count(("verdict", True)) == 1
+    # Participants see what counts, what they said, and no names of others.
+    assert shown("participant") == [
+        ("verdict", "cancelled", "", True),
+        by_player,
+        ("success", "yes", "", True),
+    ]
+    labels = people.ask("annotator", "GET", path)[1]["labels"]
+    (success,) = (one for one in labels if (one["layer"], one["value"]) == ("success", "yes"))
+    assert people.ask("annotator", "DELETE", f"{path}/{success['id']}")[0] == 200
+    assert ("success", "no", "The owner", False) in shown()
+    assert people.ask("annotator", "POST", f"{path}/{success['id']}")[0] == 200
+    assert ("success", "yes", "The annotator", True) in shown()
+
+
 def test_participants_see_what_they_need(people) -> None:
     study = people.ask("participant", "GET", f"/api/studies/{people.study['id']}")[1]
     assert study["description"] == ""

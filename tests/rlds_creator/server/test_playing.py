@@ -84,6 +84,7 @@ def test_a_page_that_comes_back_goes_on_at_the_same_step(served) -> None:
         with served.player(play) as other:
             other.until_step(3)
             assert player.until("bye")["reason"] == "replaced"
+            assert other.until("state", state="paused")["why"] == "network"
             other.say("control", do="resume")
             other.until("state", state="running")
             other.walk("ArrowDown")
@@ -92,7 +93,7 @@ def test_a_page_that_comes_back_goes_on_at_the_same_step(served) -> None:
             episode = other.until("episode", episode__state="cancelled")["episode"]
     steps, metadata = steps_of(served, episode)
     assert [step.action for step in steps[1:]] == [2, 3, 1, 4]
-    assert [step for step, _ in json.loads(metadata["gaps"])] == [2]
+    assert [step for step, _ in json.loads(metadata["gaps"])] == [2, 3]
 
 
 def test_a_page_that_does_not_keep_up_gets_the_newest_picture(tmp_path) -> None:

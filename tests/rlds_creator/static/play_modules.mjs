@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
 const pages = process.env.PAGES;
+const { layerName } = await import(`${pages}/format.js`);
 const { decodeFrame } = await import(`${pages}/frames.js`);
 const { Inputs } = await import(`${pages}/play/inputs.js`);
 const { Keys, reserveKeys } = await import(`${pages}/play/keys.js`);
@@ -240,4 +241,20 @@ test("a point of the page is a part of the picture, wherever it is fitted in", (
   assert.deepEqual(placeInPicture({ x: 210, y: 120 }, box, square), { x: 0.5, y: 0.5, isInside: true });
   assert.deepEqual(placeInPicture({ x: 110, y: 20 }, box, square), { x: 0, y: 0, isInside: true });
   assert.deepEqual(placeInPicture({ x: 60, y: 170 }, box, square), { x: 0, y: 0.75, isInside: false });
+});
+
+test("a layer of labels has a name in files and conditions that is close to what people call it", () => {
+  const names = {
+    "Grasp OK?": "grasp_ok",
+    "phase <img src=x>": "phase_img_src_x",
+    品質: "品質",
+    "Größe/Höhe": "größe_höhe",
+    "गुणवत्ता ठीक": "गुणवत्ता_ठीक",
+    "2 hands": "layer_2_hands",
+    "__a__b": "a_b",
+    "👍": "layer",
+    "../../x": "x",
+  };
+  for (const [title, name] of Object.entries(names)) assert.equal(layerName(title), name);
+  assert.equal(layerName("品".repeat(100)).length, 48);
 });

@@ -32,6 +32,18 @@ def upgrade() -> None:
 """
 
 
+def test_only_the_owner_reads_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "creator.sqlite"
+    for mode in (None, 0o644):  # A new one, and one of an earlier release.
+        if mode is not None:
+            file.chmod(mode)
+        with Store.open(file) as store:
+            store.add_person("ann", Role.OWNER)
+            modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+            assert modes.keys() >= {file.name, f"{file.name}-wal"}
+            assert set(modes.values()) == {0o600}
+
+
 def test_the_migrations_make_the_tables(where: str, store: Store) -> None:
     with store._reading() as connection:
         context = MigrationContext.configure(connection)

@@ -211,6 +211,12 @@ def test_thumbnails_and_videos(client, datasets):
     assert ratio == pytest.approx(width / height + other / high, rel=0.02)
     assert np.abs(np.diff(np.stack(frames).astype(int), axis=0)).max() > 20  # It moves.
     assert client.json(f"{base}/video?path=observation/state")[0] == 404
+    body = client.get(f"{base}/video?path=image&rate=2.5")[2]
+    with av.open(io.BytesIO(body)) as film:
+        assert film.streams.video[0].average_rate == 2.5
+    for wrong in ("0", "-1", "nan", "1e3", "10001", "", "٣"):
+        asked = urllib.parse.urlencode({"path": "image", "rate": wrong})
+        assert client.json(f"{base}/video?{asked}")[0] == 400, wrong
 
 
 def test_cameras_that_are_video_are_shown(tmp_path):
@@ -220,6 +226,7 @@ def test_cameras_that_are_video_are_shown(tmp_path):
     with serving(view_app(Shelf([tmp_path / "robot"]))) as client:
         [found] = client.json("/api/datasets")[1]["datasets"]
         base = f"/api/datasets/{found['id']}/train/0/view"
+        assert client.json(base)[1]["fps"] == 30
         picture = client.get(f"{base}/pictures/7/observation/top")[2]
         assert client.get(f"{base}/thumbnail")[0] == 200
     expected, _ = camera_arm.Arm().frames(7)
@@ -289,7 +296,7 @@ def test_episodes_of_any_data_are_labelled(tmp_path):
         assert ask("GET") == (200, empty)
         assert not (tmp_path / "tiny" / ".rlds").exists()
         layer = {"name": "quality", "type": "choice", "choices": ["good", "bad"], "whole": True}
-        layer |= {"keys": ["KeyG", "KeyX"], "doc": "Would you show it?"}
+        layer |= {"keys": ["KeyG", "KeyX"], "doc": "Would you show it?", "title": "Quality!"}
         status, answer = ask("PUT", body=layer, to=base.removesuffix("labels") + "layers")
         assert (status, answer["layers"]) == (200, [layer])
         status, made = ask("POST", body=quality)
@@ -341,6 +348,21 @@ def test_episodes_of_any_data_are_labelled(tmp_path):
             found, answer = ask("POST", body=body, by=by)
             assert found == status, body
             assert str(tmp_path) not in json.dumps(answer)
+        # What is wrong is said in words of the page: the field, and what it takes.
+        for wrong, what in (
+            ({"name": ""}, "name: expected text that is not empty."),
+            ({"type": "words"}, "type: 'words' is none of the choices."),
+            ({"whole": 1}, "whole: expected true or false, got a whole number."),
+            ({"other": 1}, "other: there is no such field."),
+        ):
+            found = ask("PUT", body={**layer, **wrong}, to=base.removesuffix("labels") + "layers")
+            assert (found[0], found[1]["error"]["message"]) == (400, what)
+        named = {**layer, "name": "品質", "title": "品質?", "keys": []}
+        answer = ask("PUT", body=named, to=base.removesuffix("labels") + "layers")[1]
+        assert named in answer["layers"]
+        assert ask("POST", body={**quality, "layer": "品質"}, to=other)[0] == 200
+        assert listed("label.品質 = 'good'") == [1]
+        assert ask("DELETE", f"/{ask('GET', to=other)[1]['labels'][0]['id']}", to=other)[0] == 200
         wrong = {**layer, "type": "number", "choices": [], "keys": []}
         assert ask("PUT", body=wrong, to=base.removesuffix("labels") + "layers")[0] == 400
         assert ask("GET", to=base.replace("/0/", "/9/"))[0] == 404

@@ -1,0 +1,51 @@
+"""What is wrong with a value that does not have its type, in words of who sent it."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["in_words"]
+
+_PLACE = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<place>.*)`)?", re.DOTALL)
+_OF_OBJECT = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
+_TYPES = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+    "array": "a list",
+    "object": "an object",
+}
+_CHANGES = (
+    (r"`([^`]*)`", lambda found: " or ".join(_TYPES.get(x, x) for x in found[1].split(" | "))),
+    (r"of length >= 1\b", lambda _: "that is not empty"),
+    (r"of length >= (\d+)", lambda found: f"of length {found[1]} or more"),
+    (r"of length <= (\d+)", lambda found: f"of at most {found[1]} characters or elements"),
+    (r">= ([-\d.]+)", lambda found: f"of at least {float(found[1]):,.12g}"),
+    (r"<= ([-\d.]+)", lambda found: f"of at most {float(found[1]):,.12g}"),
+    (r"> ([-\d.]+)", lambda found: f"above {float(found[1]):,.12g}"),
+    (r"< ([-\d.]+)", lambda found: f"below {float(found[1]):,.12g}"),
+    (r"matching regex .*", lambda _: "made of letters, digits, - and _"),
+    (r"^Invalid enum value (.*)", lambda found: f"{found[1]} is none of the choices"),
+    (r"^E", lambda _: "e"),
+)
+
+
+def in_words(error: Exception) -> str:
+    """Returns what an error of msgspec is about: the field, and what was expected.
+
+    >>> in_words(ValueError("Expected `str` of length >= 1 - at `$.name`"))
+    'name: expected text that is not empty.'
+    >>> in_words(ValueError("Object missing required field `type`"))
+    'type: is missing.'
+    """
+    found = _PLACE.fullmatch(str(error))
+    assert found is not None
+    what, place = found["what"], found["place"] or ""
+    if of_object := _OF_OBJECT.fullmatch(what):
+        place = ".".join(filter(None, [place, of_object[2]]))
+        what = "is missing" if of_object[1].startswith("missing") else "there is no such field"
+    for pattern, words in _CHANGES:
+        what = re.sub(pattern, words, what)
+    return f"{place}: {what}." if place else f"The request: {what}."

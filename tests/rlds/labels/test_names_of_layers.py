@@ -1,0 +1,37 @@
+"""Layers of labels are called as people call them, in any script."""
+
+import json
+
+import numpy as np
+import pytest
+
+import rlds.labels
+import rlds.sources
+from rlds.labels import Layer
+
+
+def test_layers_have_names_of_any_script_and_others_for_people(tmp_path):
+    for number in range(2):
+        steps = {"observation": np.full((5, 2), number, "f4"), "action": np.ones((4, 1), "f4")}
+        np.savez(tmp_path / f"episode_{number}.npz", **steps)
+    labels = rlds.labels.open(tmp_path)
+    named = Layer(name="品質", type="choice", choices=("良", "悪"), title="品質?")
+    labels.declare(named)
+    labels.declare(Layer(name="slip", type="flag"))
+    labels.add("品質", 1, "良", by="安")
+    for name in ("качество", "qualité", "गुणवत्ता", "คุณภาพ"):
+        labels.add(name, 0, True, by="ann")
+    labels = rlds.labels.open(tmp_path)
+    assert labels.declared()["品質"] == named
+    for name, chosen in (("品質 = '良'", 1), ("गुणवत्ता", 0), ("คุณภาพ", 0), ("качество", 0)):
+        assert len(rlds.sources.open(tmp_path, where=f"label.{name}")) == 1
+        assert rlds.sources.open(tmp_path).table().where(f"label.{name}").tolist() == [chosen]
+    # Releases that do not know titles read layers without one.
+    listed = json.loads((tmp_path / ".rlds" / "labels" / "layers.json").read_bytes())
+    assert ["title" in layer for layer in listed] == [True, False]
+
+
+@pytest.mark.parametrize("name", ["Phase", "_x", "2nd", "\ufb01rst", "x" * 65, "../x", "a b", ""])
+def test_names_that_files_and_conditions_cannot_have_are_refused(name):
+    with pytest.raises(ValueError, match=r"name: got .*, expected a small letter"):
+        Layer(name=name, type="flag")
