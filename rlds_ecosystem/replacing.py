@@ -18,14 +18,17 @@ from pathlib import Path
 from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.stores import PathLike, is_local
 from rlds_ecosystem.whole_files import (
+    can_lock,
     draft_folder,
     empty,
     finish_taking,
     journal_of,
     kept_name,
+    locked,
     sync,
     sync_all,
     take_place,
+    try_to_lock,
 )
 
 __all__ = ["FOLDER", "RUNNING", "finish_replacing", "replaced"]
@@ -35,6 +38,9 @@ FOLDER = ".rlds"
 
 RUNNING = "recording-"
 """What folders in it begin with that have an episode which is being recorded, or was."""
+
+# How often to try to take a lock that others have for a moment only.
+_NUM_TRIES = 100
 
 # What people have said of the episodes: it cannot be made again.
 _LABELS = Path(FOLDER, "labels")
@@ -60,9 +66,9 @@ def replaced(
       A path at which there is nothing, to make the file or the folder.
 
     Raises:
-      FileExistsError: Another process is writing it; or there is an older `<name>.old`.
+      FileExistsError: Another process is replacing it; or there is an older `<name>.old`.
       FileNotFoundError: There is nothing at the path; or nothing was written.
-      StorageError: The dataset has changed meanwhile; it is left as it is.
+      StorageError: The dataset has changed meanwhile, or is being written; it is left as it is.
       ValueError: It is in an object store, where nothing can be replaced at one moment.
     """
     if not is_local(path):
@@ -79,20 +85,23 @@ def replaced(
         empty(place)
         if keep_old and os.path.lexists(old := kept_name(path)):
             raise FileExistsError(f"{old} is there, from an earlier time: rename or remove it")
-        draft, before, labels = place / path.name, identity(), _state(path / _LABELS)
+        with _alone(path):
+            draft, before, labels = place / path.name, identity(), _state(path / _LABELS)
         try:
             yield draft
-            if not (draft / _LABELS).exists():
-                labels = _copied_labels(path, draft)
+            has_labels = (draft / _LABELS).exists()
             shutil.copymode(path, draft)
             sync_all(draft)
             sync(place)
-            if identity() != before or _state(path / _LABELS) != labels:
-                raise StorageError(
-                    f"{path} has changed while a new one was made of it, and stays as it is now; "
-                    "do it again, when nobody adds to it"
-                )
-            take_place(path, place, keep_old=keep_old)
+            with _alone(path), _labels_locked(path):
+                if identity() != before or (has_labels and _state(path / _LABELS) != labels):
+                    raise StorageError(
+                        f"{path} has changed while a new one was made of it, and stays as it is "
+                        "now; do it again, when nobody adds to it"
+                    )
+                if not has_labels:
+                    _copy_labels(path, draft)
+                take_place(path, place, keep_old=keep_old)
         finally:
             finish_taking(path, place)
             empty(place, ignore_errors=True)
@@ -124,12 +133,60 @@ def finish_replacing(path: PathLike) -> None:
             time.sleep(0.001)  # Another process is between two renames.
 
 
-def _copied_labels(path: Path, draft: Path) -> object:
-    """Copies the labels; returns which they were before."""
-    labels = _state(path / _LABELS)
-    if labels:
-        shutil.copytree(path / _LABELS, draft / _LABELS)
-    return labels
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Keeps all others from writing to a dataset; see `rlds_ecosystem.whole_files.Share`.
+
+    Raises:
+      StorageError: Somebody writes to it.
+    """
+    with contextlib.ExitStack() as closing:
+        if path.is_dir() and can_lock(path):
+            drafts = (Path(file) for file in os.scandir(path) if file.name.startswith("."))
+            for file in (path, path / FOLDER, *filter(Path.is_file, drafts)):
+                if not file.exists():
+                    continue
+                if (descriptor := _taken(file)) is None:
+                    raise StorageError(
+                        f"{path} is being written: {file} is open in a recorder or a writer. Close "
+                        "it first; what it has not written yet would be lost"
+                    )
+                closing.callback(os.close, descriptor)
+        yield
+
+
+def _taken(path: Path) -> int | None:
+    """Takes a lock; whoever adds something to a dataset has it for a moment."""
+    for _ in range(_NUM_TRIES):
+        if (descriptor := try_to_lock(path)) is not None:
+            return descriptor
+        time.sleep(0.01)
+    return None
+
+
+@contextlib.contextmanager
+def _labels_locked(path: Path) -> Iterator[None]:
+    """Keeps others from adding labels: they would be in the dataset that is replaced."""
+    labels = path / _LABELS
+    if not path.is_dir() or not os.access(path, os.W_OK):
+        yield
+        return
+    is_new = not labels.exists()
+    labels.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked(labels):
+            yield
+    finally:
+        with contextlib.suppress(OSError):  # Others have written to it.
+            for folder in (labels, labels.parent) if is_new else ():
+                folder.rmdir()
+
+
+def _copy_labels(path: Path, draft: Path) -> None:
+    labels = path / _LABELS
+    if _state(labels):
+        shutil.copytree(labels, draft / _LABELS)
+        sync_all(draft / FOLDER)
 
 
 def _state(path: Path, but: str = "") -> object:

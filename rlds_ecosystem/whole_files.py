@@ -24,6 +24,7 @@ except ImportError:  # On Windows.
     fcntl = None  # type: ignore[assignment]
 
 __all__ = [
+    "Share",
     "can_lock",
     "draft_folder",
     "empty",
@@ -320,13 +321,56 @@ def try_to_lock(path: PathLike) -> int | None:
 
 @contextlib.contextmanager
 def locked(directory: PathLike) -> Iterator[None]:
-    """Holds the lock of a directory, after waiting for it; does nothing where there is none."""
+    """Holds the lock of a directory, after waiting for it; does nothing where there is none.
+
+    Raises:
+      FileNotFoundError: There is no directory; it may have been replaced while others had the lock.
+    """
     if not can_lock(directory):
         yield
         return
-    descriptor = os.open(directory, os.O_RDONLY)
+    descriptor = _locked_directory(directory, fcntl.LOCK_EX)
     try:
-        lock(descriptor)
         yield
     finally:
         os.close(descriptor)
+
+
+class Share:
+    """A part in the lock of a directory, for a process that writes there until it closes it.
+
+    Others may have a part, too. `replaced` needs the lock for itself.
+
+    Args:
+      directory: The directory; where nothing can be locked, this does nothing.
+    """
+
+    def __init__(self, directory: PathLike) -> None:
+        is_locked = can_lock(directory)
+        self._descriptor = _locked_directory(directory, fcntl.LOCK_SH) if is_locked else None
+
+    def close(self) -> None:
+        """Gives the part back, also that of processes that were forked."""
+        if self._descriptor is not None:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self.disown()
+
+    def disown(self) -> None:
+        """Leaves the part to the process that this one was forked from."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _locked_directory(directory: PathLike, kind: int) -> int:
+    """Waits for the lock of the directory that is at a path then; returns its descriptor."""
+    while True:
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, kind)
+            if _is_open(Path(directory), descriptor):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # Another took its place meanwhile.

@@ -16,6 +16,7 @@ from rlds.editing.edited import EditedSource, Part, Rows, fields_of, source_of
 from rlds.editing.renumbering import Renumbered, with_joined_tables
 from rlds.editing.stated import DATASET_METADATA, Policy, merged
 from rlds.editing.unifying import Unified, unify
+from rlds.sources import reading
 from rlds.sources.episodes import Episodes
 from rlds.sources.lineage import digest_of_rows, free_name
 from rlds.sources.opening import open as open_episodes
@@ -310,9 +311,14 @@ class Draft:
 
 
 def state_of(episodes: Episodes) -> object:
-    """Returns what changes if somebody writes to the files of episodes, or adds others to them."""
-    files = map(stores.as_path, episodes.source.inputs())
-    return [(file.name, (stat := file.stat()).length, stat.mtime) for file in files]
+    """Returns what changes if somebody writes to the files of episodes, or adds others to them.
+
+    Raises:
+      SourceChangedError: They are not those that were opened.
+    """
+    with reading.unchanged(episodes.source):
+        files = map(stores.as_path, episodes.source.inputs())
+        return [(file.name, (stat := file.stat()).length, stat.mtime) for file in files]
 
 
 def _without_counts(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -14,6 +15,7 @@ import numpy as np
 from rlds.editing.drafts import Draft, state_of
 from rlds.editing.edited import source_of
 from rlds.editing.operations import Describe, Operation, as_recipe
+from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import lineage
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Exported, export_class, prepare, write_export
@@ -292,9 +294,7 @@ def _in_place(
             f"{running} is an episode that is being recorded, or was when a process ended: `rlds "
             f"recover --in-place {target}` adds it to the dataset, or remove it"
         )
-    with replaced(target, keep_old=keep_old) as draft:
-        if state_of(made.episodes) != made.inputs:
-            raise StorageError(f"{target} has changed since it was opened; do it again")
+    with replaced(target, keep_old=keep_old) as draft, _unchanged(made, target):
         # A link to a dataset of another name has no name that tells the format.
         at = target if target.name == draft.name else os.path.realpath(target)
         found = made.write(draft, splits, settings, at=at)
@@ -307,6 +307,22 @@ def _in_place(
         beside.parent.mkdir(exist_ok=True)
         write_at_once(beside, said)
     return dataclasses.replace(found, path=os.fspath(target))
+
+
+@contextlib.contextmanager
+def _unchanged(made: Edit, target: Path) -> Iterator[None]:
+    """Checks that files are those that were opened.
+
+    Raises:
+      StorageError: They are not.
+    """
+    what = f"{target} has changed since it was opened; do it again"
+    try:
+        if state_of(made.episodes) != made.inputs:
+            raise StorageError(what)
+        yield
+    except SourceChangedError as error:
+        raise StorageError(what) from error
 
 
 def _target_of(made: Edit, path: str | os.PathLike[str]) -> Path:

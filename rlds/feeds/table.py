@@ -33,6 +33,7 @@ from rlds.feeds.storage import (
 from rlds.feeds.video import VideoStorage
 from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.untrusted import SourceChangedError
+from rlds.sources import reading
 from rlds.sources.episodes import Episodes
 from rlds.sources.opening import format_of
 from rlds.sources.opening import open as open_episodes
@@ -248,7 +249,8 @@ def _open(
             if path not in known:
                 raise KeyError(f"field {path!r} is {found[path]}, of which no batches are made")
     decoders = decoders_of(known, given.jpeg, given.threads)
-    storage = _storage(episodes, known, decoders, given, verify, progress, outlines)
+    with reading.unchanged(episodes.source):
+        storage = _storage(episodes, known, decoders, given, verify, progress, outlines)
     storage.opening = _reopened, (episodes, given)
     return Table(episodes, storage, wanted, given)
 

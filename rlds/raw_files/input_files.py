@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import platform
 import re
-from collections.abc import Iterable, Sequence
+import stat
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
@@ -13,10 +17,137 @@ from etils import epath
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds_ecosystem import stores
 
-__all__ = ["FileState", "changed", "check_unchanged", "natural_order", "present", "state_of"]
+__all__ = [
+    "FileState",
+    "Files",
+    "changed",
+    "check_unchanged",
+    "natural_order",
+    "present",
+    "state_of",
+]
 
 # Of a file as large as them or smaller, all is looked at.
 _NUM_SAMPLES, _SAMPLE_BYTES = 16, 1 << 14
+# A time of change that is younger than this, in nanoseconds, may stay the same at the next change.
+_TICK = 50_000_000
+
+_Inputs = Callable[[], Iterable[str | os.PathLike[str]]]
+
+
+class Files:
+    """The files of a source on this machine as they were when it was opened.
+
+    An edit in place exchanges whole folders and files, as most programs do that write safely: a
+    call of the system for each path tells. In a folder that has other entries than before, those
+    are compared which the source reads.
+
+    Args:
+      *paths: The folder or the file of the dataset; others that may be exchanged by themselves.
+      may_grow: Whether files may become longer, and others may be added and renamed.
+
+    Copies in other processes of this machine know the same files; on another machine, those are
+    the files that are there.
+    """
+
+    def __init__(self, *paths: str | os.PathLike[str], may_grow: bool = False) -> None:
+        self._descriptors: list[int] = []
+        self.may_grow, self._machine = may_grow, platform.node()
+        self._states: dict[str, tuple[int, ...]] = {}
+        # When each folder was changed, and what is in it.
+        self._times: dict[str, int] = {}
+        self._entries: dict[str, dict[str, tuple[int, ...]]] = {}
+        for path in paths:
+            if stores.is_local(os.fspath(path)):
+                with contextlib.suppress(OSError, ValueError):
+                    self._look_at(os.path.abspath(path))
+
+    def _look_at(self, path: str) -> None:
+        found = os.stat(path)
+        is_folder = stat.S_ISDIR(found.st_mode)
+        if is_folder or (self.may_grow and stat.S_ISREG(found.st_mode)):
+            with contextlib.suppress(OSError):  # As of a folder on Windows.
+                self._hold(path)
+        self._states[path] = self._identity(os.stat(path))
+        if is_folder:
+            self._times[path] = _settled(found)
+            self._entries[path] = self._entries_of(path)
+
+    def _hold(self, path: str) -> None:
+        """Keeps something open, so that no other gets its number."""
+        self._descriptors.append(os.open(path, os.O_RDONLY))
+
+    def _identity(self, found: os.stat_result) -> tuple[int, ...]:
+        """Which folder or file it is; and with which content, of a file that does not grow."""
+        if stat.S_ISDIR(found.st_mode) or self.may_grow:
+            return found.st_dev, found.st_ino
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _entries_of(self, folder: str) -> dict[str, tuple[int, ...]]:
+        found = {}
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError):  # It leads nowhere.
+                if not name.startswith("."):
+                    found[name] = self._identity(os.stat(os.path.join(folder, name)))
+        return found
+
+    def check(
+        self, inputs: Callable[[], Iterable[str | os.PathLike[str]]], *, failed: bool
+    ) -> None:
+        """Checks that the files are those that were opened.
+
+        Args:
+          inputs: Returns the files that the source reads.
+          failed: Whether reading has failed. Otherwise a path at which nothing is any more is no
+            error: what was read was open.
+
+        Raises:
+          SourceChangedError: One is not; names it.
+        """
+        for path, before in self._states.items():
+            try:
+                found = os.stat(path)
+                if self._identity(found) != before:
+                    raise changed(path)
+                if path in self._times and found.st_mtime_ns != self._times[path]:
+                    self._compare_entries(path, inputs)
+                    self._times[path] = _settled(found)
+            except OSError as error:
+                if failed:
+                    raise changed(path) from error
+
+    def _compare_entries(self, folder: str, inputs: _Inputs) -> None:
+        before, now = self._entries[folder], self._entries_of(folder)
+        others = {name for name, state in before.items() if now.get(name) != state}
+        if self.may_grow:
+            others &= now.keys()
+        if others:
+            read = (os.path.relpath(os.path.abspath(file), folder) for file in inputs())
+            for name in others.intersection(file.split(os.sep, 1)[0] for file in read):
+                raise changed(os.path.join(folder, name))
+        self._entries[folder] = {**now, **before}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_descriptors": []}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self._machine != platform.node():
+            self.__init__(*self._states, may_grow=self.may_grow)  # type: ignore[misc]
+        else:
+            for path in self._entries:
+                with contextlib.suppress(OSError):
+                    self._hold(path)
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        for descriptor in self._descriptors:
+            close(descriptor)
+
+
+def _settled(folder: os.stat_result) -> int:
+    """When a folder was changed; -1 if the next change may have the same time."""
+    is_old = abs(time.time_ns() - folder.st_mtime_ns) > _TICK
+    return folder.st_mtime_ns if is_old else -1
 
 
 class FileState(NamedTuple):
@@ -72,7 +203,7 @@ def changed(path: str | os.PathLike[str]) -> SourceChangedError:
     """Returns the error for a file that is not what it was."""
     return SourceChangedError(
         "it was changed or replaced while it was read, so that what was read does not belong "
-        "together; convert again when nothing writes to it any more",
+        "together; open it again when nothing writes to it any more",
         file=path,
     )
 

@@ -10,6 +10,7 @@
 A source knows a format, and nothing of what becomes of its episodes. It loads no TensorFlow.
 """
 
+from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Exported, Placement, export, exports
 from rlds.sources.opening import format_of, open
@@ -35,6 +36,7 @@ __all__ = [
     "Placement",
     "RandomAccessSource",
     "Source",
+    "SourceChangedError",
     "SourceEpisode",
     "SourceError",
     "export",

@@ -271,10 +271,11 @@ class Episodes(Sequence[SourceEpisode]):
         from rlds.sources.episode_table import EpisodeTable, table_part
 
         ranges = [(split, range(begin, end)) for split, begin, end in self.ranges]
-        parts = [
-            table_part(self.source, split, rows, progress=progress, jobs=jobs)
-            for split, rows in ranges
-        ]
+        with reading.unchanged(self.source):
+            parts = [
+                table_part(self.source, split, rows, progress=progress, jobs=jobs)
+                for split, rows in ranges
+            ]
         return EpisodeTable(parts)
 
     def where(self, condition: str, *, progress: bool | None = None) -> Episodes:

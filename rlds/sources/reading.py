@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 import rlds
+from rlds.raw_files.input_files import Files
 from rlds.raw_files.untrusted import (
     SourceChangedError,
     as_source_error,
@@ -38,6 +39,7 @@ __all__ = [
     "read",
     "read_metadata",
     "read_steps",
+    "unchanged",
 ]
 
 S = TypeVar("S", bound=Source)
@@ -56,25 +58,71 @@ def made(kind: Callable[..., S], path: str | os.PathLike[str], *args: Any, **opt
       **options: Its options.
 
     Raises:
+      SourceChangedError: The data was replaced meanwhile.
       SourceError: The data is damaged.
     """
+    is_path = isinstance(path, str | os.PathLike)
+    opened = Files(path, may_grow=getattr(kind, "inputs_may_grow", False)) if is_path else None
     try:
-        return kind(path, *args, **options)
+        source = kind(path, *args, **options)
+        if source.opened is None:
+            source.opened = opened
+        _check(source)
+        return source
     except Exception as error:
+        if opened is not None:
+            opened.check(list, failed=True)
         of_argument = isinstance(error, _OF_ARGUMENTS) and not isinstance(error, UnicodeError)
         damage = None
-        if isinstance(path, str | os.PathLike) and not of_argument:
+        if is_path and not of_argument:
             damage = as_source_error(error, file=path)
         if damage is None or damage is error:
             raise
         raise damage from error
 
 
-def errors_of(
-    source: Source, episode: int | str | None = None
-) -> contextlib.AbstractContextManager[None]:
-    """Names the files of a source in the errors that reading it raises."""
-    return source_errors(lambda: files_of(source), episode=episode)
+@contextlib.contextmanager
+def errors_of(source: Source, episode: int | str | None = None) -> Iterator[None]:
+    """Names the files of a source in the errors that reading it raises.
+
+    Raises:
+      SourceChangedError: They are not those that were opened.
+    """
+    with unchanged(source), source_errors(lambda: files_of(source), episode=episode):
+        yield
+
+
+@contextlib.contextmanager
+def _errors_of_episode(source: RandomAccessSource, split: str, index: int) -> Iterator[None]:
+    with unchanged(source):  # A key may be read from files, too.
+        with source_errors(lambda: files_of(source), episode=source.key(split, index)):
+            yield
+
+
+@contextlib.contextmanager
+def unchanged(source: Source) -> Iterator[None]:
+    """Checks after reading that the files of a source are those that were opened.
+
+    Raises:
+      SourceChangedError: They are not, so what was read may be of the old ones and the new ones.
+    """
+    try:
+        yield
+    except SourceChangedError:
+        raise
+    except Exception as error:
+        try:
+            _check(source, failed=True)
+        except SourceChangedError as change:
+            raise change from error
+        raise
+    _check(source)
+
+
+def _check(source: Source, *, failed: bool = False) -> None:
+    for base in source.bases():
+        if base.opened is not None:
+            base.opened.check(base.inputs, failed=failed)
 
 
 def read(
@@ -96,7 +144,7 @@ def read(
     Raises:
       SourceError: It is damaged.
     """
-    with errors_of(source, source.key(split, index)):
+    with _errors_of_episode(source, split, index):
         if rows == ALL_ROWS or source.reads_rows:
             return source.read(split, index, fields, rows)
         return cut(source.read(split, index, fields), rows)
@@ -150,7 +198,7 @@ def outline(source: RandomAccessSource, split: str, index: int) -> Outline:
     Raises:
       SourceError: It is damaged.
     """
-    with errors_of(source, source.key(split, index)):
+    with _errors_of_episode(source, split, index):
         return source.outline(split, index)
 
 
@@ -165,12 +213,14 @@ def episodes(source: Source, split: str, part: str, after: str | None = None) ->
     """
     try:
         for episode in source.episodes(split, part, after):
+            _check(source, failed=isinstance(episode, DamagedEpisode))
             after = episode.key
             yield episode
             del episode  # Episodes may be large, and the next one is read now.
     except SourceChangedError:
         raise
     except Exception as error:
+        _check(source, failed=True)
         where = f"after {after!r}" if after is not None else f"first of {part!r}"
         damage = as_source_error(error, file=lambda: files_of(source), episode=where)
         if damage is None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 from etils import epath
 
 import rlds
+from rlds.raw_files.input_files import Files
 from rlds.raw_files.untrusted import (
     SourceChangedError,
     SourceError,
@@ -295,6 +296,8 @@ class Source(abc.ABC):
         "frames", in those of the steps; see `rlds.video`. Where the source offers it, as
         "png" or "jpeg" files in those of the steps.
       quality: The quality of such JPEG files.
+      opened: The files as they were when it was opened: `rlds.sources.reading` compares them after
+        each read. None in a store. A source sets it whose path does not name the dataset's folder.
     """
 
     description: str = ""
@@ -307,6 +310,7 @@ class Source(abc.ABC):
     is_fallback: ClassVar[bool] = False
     video: Literal["packets", "frames", "png", "jpeg"] = "packets"
     quality: int = 95
+    opened: Files | None = None
 
     @classmethod
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:

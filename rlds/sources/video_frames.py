@@ -226,7 +226,7 @@ class FramesSource(WrappedSource):
         Raises:
           SourceError: They cannot be decoded; says where.
         """
-        with self._opened(split, index, camera) as clip:
+        with reading.unchanged(self), self._opened(split, index, camera) as clip:
             self._decode(clip, camera, steps, images, others)
 
     def have_frames(self, split: str, index: int, camera: str, steps: np.ndarray) -> np.ndarray:
@@ -235,7 +235,7 @@ class FramesSource(WrappedSource):
         Raises:
           SourceError: The clip is damaged; says where.
         """
-        with self._opened(split, index, camera) as clip:
+        with reading.unchanged(self), self._opened(split, index, camera) as clip:
             return clip.numbers_of(steps) >= 0
 
     def new_images(self, camera: str, number: int) -> np.ndarray:

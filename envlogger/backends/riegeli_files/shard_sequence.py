@@ -14,6 +14,7 @@ from envlogger.backends.riegeli_files.chunk_compression import ChunkCompression
 from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from envlogger.backends.riegeli_files.shard_writer import ShardWriter
 from rlds_ecosystem import stores
+from rlds_ecosystem.whole_files import Share
 
 __all__ = ["ShardSequence"]
 
@@ -47,7 +48,7 @@ class ShardSequence:
         reserve: DiskReserve | None = None,
         compression: ChunkCompression | None = None,
     ) -> None:
-        self._directory = directory
+        self._directory, self._share = directory, Share(directory)
         self._max_episodes_per_file = max_episodes_per_file
         # In a store, nothing is there before it is synced, and then it is written as a whole: so a
         # shard ends with the first episode after a flush, and no byte is written often.
@@ -114,6 +115,7 @@ class ShardSequence:
         if self._shard is not None:
             self._shard.close()
             self._shard = None
+        self._share.close()
 
     def salvage(self) -> int:
         """Closes the files after a failure, with all that reached them visible.
@@ -122,6 +124,7 @@ class ShardSequence:
           How many steps that were accepted are lost.
         """
         shard, self._shard = self._shard, None
+        self._share.close()
         return shard.salvage() if shard is not None else 0
 
     @property

@@ -30,6 +30,7 @@ from rlds.formats.bags.stored import StoredEpisodes, sidecar_in
 from rlds.formats.bags.tracks import Index, Track, make_index, read_values
 from rlds.formats.bags.values import Picked
 from rlds.formats.bags.videos import clip_of, is_keyframe
+from rlds.raw_files.input_files import Files
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import (
     ALL_ROWS,
@@ -53,6 +54,8 @@ _CLIP = {
     FRAMES: Field(np.int64, (None,), doc="The frame of each step."),
 }
 TIMESTAMP, STAMPS, AGES, RECORDING = "timestamp", "stamps", "ages", "recording"
+# Folders of recordings that are compared after each read; of more, only the folder above them.
+_MAX_FOLDERS = 64
 # How far before the first step a keyframe of video is looked for, in messages.
 _BEFORE_KEYFRAME = (30, 300, 1 << 40)
 
@@ -76,6 +79,8 @@ class BagSource(RandomAccessSource):
     ) -> None:
         self.video, self.quality = video, quality
         self._recordings = find_recordings(path, self.family)
+        folders = {os.path.dirname(file) for found in self._recordings for file in found.files}
+        self.opened = Files(path, *sorted(folders)[:_MAX_FOLDERS], may_grow=True)
         if not self._recordings:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no recordings ({self.family}).")
         self._leaves_out = damaged_chunks == "leave_out"

@@ -49,6 +49,7 @@ from rlds.formats.minari.storage import (
     Storage,
 )
 from rlds.formats.minari.tables import TableStorage
+from rlds.raw_files.input_files import Files
 from rlds.raw_files.jpeg_images import black_jpeg, jpeg_shape
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.sidecar import StoredSidecar
@@ -109,6 +110,7 @@ class MinariSource(RandomAccessSource):
 
     def __init__(self, path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
         self._directory = dataset_directory(path)
+        self.opened = Files(self._directory)
         self._follow_links = follow_links
         self._metadata = _read_metadata(self._metadata_file)
         self._spaces = self._read_spaces()

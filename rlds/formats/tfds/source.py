@@ -22,6 +22,7 @@ from typing_extensions import override
 import rlds
 import tfds_files
 from rlds.raw_files.example_files import read_examples
+from rlds.raw_files.input_files import Files
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.robotics.registry import DatasetMeaning, find_meaning
 from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, ORIGIN, RESERVED, TRUNCATED
@@ -84,6 +85,7 @@ class FolderSource(StoredSource, RandomAccessSource):
     ) -> None:
         self.video = video
         self.directory = tfds_files.find_folder(path)
+        self.opened = Files(self.directory, may_grow=True)
         require_files(self.directory / "dataset_info.json", self.directory / "features.json")
         with source_errors(self.directory):
             for file in self.directory.iterdir() if stores.is_local(self.directory) else ():
