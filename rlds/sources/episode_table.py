@@ -29,7 +29,7 @@ from rlds.sources import label_rows, queries
 from rlds.sources.beside import cached, facts_of, folder_of, root_of
 from rlds.sources.episode_rows import RowMaker
 from rlds.sources.selected import SelectedSource
-from rlds.sources.source import RandomAccessSource, Source
+from rlds.sources.source import RandomAccessSource, Source, SourceError
 from rlds.sources.wrapped import WrappedSource
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.errors import StorageError
@@ -142,7 +142,7 @@ class EpisodeTable:
         """
         chosen, begin = [np.empty(0, np.int64)], first
         for part in self._parts:
-            labels = label_rows.summary(part.labels)
+            labels = _labels_for(condition, part)
             beside = None if labels is None else _labeled(part.file, ["index"], labels)
             more: dict[str, Any] = {"beside": beside, "aliases": part.aliases}
             found = queries.numbers(part.file, condition, part.rows, first=begin, **more)
@@ -176,6 +176,16 @@ def table_part(
     file = _table_file(source, split, key, progress, jobs)
     aliases = _columns_of_aliases(source)
     return TablePart(file, key, rows, label_rows.folders_of(source), aliases)
+
+
+def _labels_for(condition: str, part: TablePart) -> Any:
+    """Returns the labels of a part; None if they are damaged and the condition names none."""
+    try:
+        return label_rows.summary(part.labels)
+    except SourceError:
+        if label_rows.COLUMN in condition.casefold():
+            raise
+        return None
 
 
 def table_row(source: Source, split: str, number: int) -> dict[str, Any]:

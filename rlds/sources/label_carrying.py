@@ -15,14 +15,16 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.label_rows import (
     Label,
     append,
+    copy_lines,
     current,
     declare,
     declared,
     folders_of,
     folders_of_new,
+    readable,
     rows,
 )
-from rlds.sources.source import RandomAccessSource, Source
+from rlds.sources.source import RandomAccessSource, Source, SourceError
 from rlds_ecosystem import stores
 
 __all__ = ["carry", "moved"]
@@ -48,18 +50,31 @@ def carry(
       made: The episodes of the new dataset.
       place: Where that is.
       at: Where it gets to be.
+
+    Raises:
+      OSError: Labels can be kept nowhere.
+      SourceError: A line is damaged, and episodes that have labels have other steps now.
     """
     folders = [folder for base in episodes.source.bases() for folder in folders_of(base)]
-    found, layers = {row.id: row for row in rows(folders)}, declared(folders)
-    if not (found or layers) or not stores.is_local(at):
+    if not any(folder.is_dir() for folder in folders) or not stores.is_local(at):
         return
-    found |= {row.id: row for row in _moved(current(folders), episodes, others, made)}
     target = folders_of_new(made.source, place, at)
+    copy_lines(folders, target)
+    if not target:
+        return
+    try:
+        labels = current(folders)
+        layers, there = declared(folders), declared(target)
+    except SourceError:
+        # Copied they are; but where steps became others, nobody knows which labels hold.
+        if any(_moved(readable(folders), episodes, others, made)):
+            raise
+        return
     known = {row.id for row in rows(target)}
-    if target and (new := [row for name, row in found.items() if name not in known]):
-        append(target, new)
-    there = declared(target)
-    if target and (other := [one for name, one in layers.items() if name not in there]):
+    new = {row.id: row for row in _moved(labels, episodes, others, made) if row.id not in known}
+    if new:
+        append(target, [*new.values()])
+    if other := [one for name, one in layers.items() if name not in there]:
         declare(target, other)
 
 

@@ -11,6 +11,7 @@ The rows are read here, and not in `rlds.labels`, because the table of episodes 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -27,7 +28,7 @@ from rlds.sources.beside import cached, folder_of, root_of
 from rlds.sources.source import Source, SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.caches import cache_folder
-from rlds_ecosystem.replacing import FOLDER
+from rlds_ecosystem.replacing import FOLDER, finish_replacing
 from rlds_ecosystem.whole_files import locked, write_at_once
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Layer",
     "append",
     "can_be_written",
+    "copy_lines",
     "current",
     "declare",
     "declared",
@@ -45,6 +47,7 @@ __all__ = [
     "has_labels",
     "joined",
     "now",
+    "readable",
     "rows",
     "state_of",
     "type_of",
@@ -234,8 +237,9 @@ def types(folders: Iterable[Path]) -> dict[str, str]:
     found = {name: layer.type for name, layer in declared(folders).items()}
     for file in _files(folders):
         with open(file, "rb") as stream:
-            for row in _parsed(file, [stream.readline()]):
-                found.setdefault(row.layer, row.type)
+            row = next(filter(None, map(_label_if_readable, stream)), None)
+        if row is not None:
+            found.setdefault(row.layer, row.type)
     return found
 
 
@@ -250,10 +254,16 @@ def declared(folders: Iterable[Path]) -> dict[str, Layer]:
         try:
             listed = json.loads(file.read_bytes()) if file.is_file() else []
             for layer in listed:
+                known = {
+                    field.name: layer[field.name]
+                    for field in dataclasses.fields(Layer)
+                    if field.name in layer
+                }
                 lists = {name: tuple(layer.get(name, ())) for name in ("choices", "keys")}
-                found.setdefault(layer["name"], Layer(**{**layer, **lists}))
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise SourceError(f"no layers of labels: {error}", file=file) from error
+                found.setdefault(layer["name"], Layer(**{**known, **lists}))
+        except (*_NO_LABEL, LookupError, AttributeError) as error:
+            what = f"no layers of labels: {error}. Correct the file, or delete it"
+            raise SourceError(what, file=file) from error
     return found
 
 
@@ -279,9 +289,10 @@ def declare(folders: Sequence[Path], layers: Iterable[Layer]) -> None:
     _in_first(folders, write)
 
 
-def state_of(folders: Iterable[Path]) -> tuple[Any, ...]:
-    """Returns what changes with each label."""
-    return tuple((f, f.stat().st_size, f.stat().st_mtime_ns) for f in _files(folders))
+def state_of(folders: Iterable[Path], layers: Iterable[str] = "*") -> tuple[Any, ...]:
+    """Returns what changes with each label of some layers, of all by default."""
+    files = [file for layer in layers for file in _files(folders, layer)]
+    return tuple((f, f.stat().st_size, f.stat().st_mtime_ns) for f in files)
 
 
 def can_be_written(folders: Iterable[Path]) -> bool:
@@ -307,10 +318,73 @@ def _parsed(file: Path, lines: Sequence[bytes]) -> Iterator[Label]:
     for number, line in enumerate(lines, 1):
         try:
             if line.strip():
-                yield Label(**json.loads(line))
-        except (ValueError, TypeError) as error:
+                yield _label_of(line)
+        except _NO_LABEL as error:
             if number < len(lines):
-                raise SourceError(f"line {number}: no label: {error}", file=file) from error
+                raise SourceError(
+                    f"line {number}: no label: {error}. Correct or delete this line, or install a "
+                    "newer release if that wrote it. Conditions and edits that need no labels work",
+                    file=file,
+                ) from error
+
+
+# RecursionError: of lists in lists in lists.
+_NO_LABEL = (ValueError, TypeError, OverflowError, RecursionError)
+
+
+def _label_of(line: bytes | str) -> Label:
+    """Returns the label of a line; the keys of newer releases are passed over.
+
+    Raises:
+      OverflowError, RecursionError, TypeError, ValueError: It has none.
+    """
+    if not isinstance(row := json.loads(line), dict):
+        raise ValueError("expected a JSON object")
+    known = {field.name for field in dataclasses.fields(Label)}
+    row = {name: value for name, value in row.items() if name in known}
+    if row.get("type") == "number" and type(row.get("value")) is int:
+        row["value"] = float(row["value"])
+    return Label(**row)
+
+
+def _label_if_readable(line: bytes) -> Label | None:
+    with contextlib.suppress(*_NO_LABEL):
+        return _label_of(line)
+    return None
+
+
+def copy_lines(folders: Iterable[Path], target: Sequence[Path]) -> None:
+    """Adds the lines of layers to those of another dataset that lacks them, damaged ones as well.
+
+    Raises:
+      OSError: Labels can be kept nowhere.
+    """
+    folders = tuple(folders)
+    lines: dict[str, dict[bytes, None]] = {}
+    for file in _files(folders):
+        *complete, last = file.read_bytes().split(b"\n")
+        if _label_if_readable(last):  # Else of a writer that was killed.
+            complete.append(last)
+        lines.setdefault(file.name, {}).update(dict.fromkeys(complete))
+    layers = next((f for f in (folder / _LAYERS for folder in folders) if f.is_file()), None)
+
+    def write(folder: Path) -> None:
+        for name, found in lines.items():
+            files = [file for each in target if (file := each / name).exists()]
+            known = {line for file in files for line in file.read_bytes().split(b"\n")}
+            if new := b"".join(line + b"\n" for line in found if line not in known):
+                _add(folder / name, new)
+        if layers and not any((each / _LAYERS).exists() for each in target):
+            write_at_once(folder / _LAYERS, layers.read_bytes())
+
+    if (lines or layers) and target:
+        _in_first(target, write)
+
+
+def readable(folders: Iterable[Path]) -> list[Label]:
+    """Returns the labels of all rows but damaged ones."""
+    lines = (line for file in _files(folders) for line in file.read_bytes().split(b"\n"))
+    return [*filter(None, map(_label_if_readable, lines))]
 
 
 def current(folders: Iterable[Path]) -> list[Label]:
@@ -327,15 +401,24 @@ def append(folders: Sequence[Path], new: Sequence[Label]) -> None:
 
     Raises:
       OSError: None can.
+      SourceError: A layer has a line that is no label: nobody could read what is added.
+      ValueError: A row is not the same when it is read again.
     """
+    layers = {row.layer: "" for row in new}
+    for row in new:
+        line = json.dumps(dataclasses.asdict(row), ensure_ascii=False)
+        if _label_of(line.encode()) != row:
+            raise ValueError(f"{row}: it would be another label when it is read")
+        layers[row.layer] += line + "\n"
+    _rows(state_of(folders, layers))
 
     def add(folder: Path) -> None:
         ends: dict[Path, int] = {}
         try:
-            for layer in dict.fromkeys(row.layer for row in new):
+            for layer, lines in layers.items():
                 file = folder / f"{layer}.jsonl"
                 ends[file] = file.stat().st_size if file.exists() else 0
-                _add(file, [row for row in new if row.layer == layer])
+                _add(file, lines.encode())
         except OSError:  # The disk is full, say.
             for file, end in ends.items():
                 if file.exists():
@@ -350,9 +433,7 @@ def _in_first(folders: Sequence[Path], write: Callable[[Path], None]) -> None:
     failed: OSError | None = None
     for folder in folders:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with locked(folder):
-                write(folder)
+            _write_locked(folder, write)
             return
         except OSError as error:
             failed = error
@@ -362,20 +443,32 @@ def _in_first(folders: Sequence[Path], write: Callable[[Path], None]) -> None:
     ) from failed
 
 
-def _add(file: Path, new: Sequence[Label]) -> None:
-    lines = [json.dumps(dataclasses.asdict(row), ensure_ascii=False) + "\n" for row in new]
+def _write_locked(folder: Path, write: Callable[[Path], None]) -> None:
+    """Writes to a folder that others may replace, with the dataset that it is in."""
+    while True:
+        finish_replacing(folder.parent.parent)  # Else this would make another dataset.
+        with contextlib.ExitStack() as held:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                held.enter_context(locked(folder))
+            except FileNotFoundError:
+                continue
+            write(folder)
+            return
+
+
+def _add(file: Path, lines: bytes) -> None:
     with open(file, "a+b") as stream:
         end = stream.seek(0, os.SEEK_END)
         stream.seek(max(end - 1, 0))
         if stream.read(1) not in (b"", b"\n"):
             stream.seek(0)
             torn = stream.read().rpartition(b"\n")[2]
-            try:
-                json.loads(torn)
-                lines.insert(0, "\n")
-            except ValueError:  # Of a writer that was killed; nobody was told that it was written.
+            if _label_if_readable(torn):
+                lines = b"\n" + lines
+            else:  # Of a writer that was killed; nobody was told that it was written.
                 stream.truncate(end - len(torn))
-        stream.write("".join(lines).encode())
+        stream.write(lines)
         stream.flush()
         os.fsync(stream.fileno())
 

@@ -237,7 +237,7 @@ def test_layers_are_declared_and_stay_with_the_data(dataset, tmp_path):
     [old] = [row for row in labels.history(0) if (row.value, row.annotator) == ("good", "ann")]
     assert old.id not in {row.id for row in labels.of(0)}
     file = dataset / ".rlds" / "labels" / "layers.json"
-    for damaged in ("{", "[1]", '[{"name": "x"}]', '[{"name": "x", "type": "flag", "more": 1}]'):
+    for damaged in ("{", "[1]", '[{"name": "x"}]', "[" * 100_000):
         file.write_text(damaged)
         with pytest.raises(SourceError, match="no layers of labels"):
             labels.layers()
@@ -321,6 +321,59 @@ def test_a_torn_line_is_passed_over_and_a_damaged_one_is_named(dataset):
     file.write_bytes(b'{"layer": "quality"}\n' + whole)
     with pytest.raises(SourceError, match=r"quality\.jsonl.*line 1: no label"):
         list(labels)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [b"{}", b"[1]", b"\x00\xff", b"[" * 100_000, b'{"layer": "quality", "type": "colour"}'],
+    ids=["empty", "list", "bytes", "deep", "type"],
+)
+def test_a_damaged_line_stops_what_needs_it_alone(dataset, tmp_path, damaged):
+    path = tmp_path / "data.zarr"
+    rlds.sources.export(dataset, "zarr", path)
+    labels = labelled_dataset(path)
+    file = path / ".rlds" / "labels" / "quality.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines[:2], damaged + b"\n", *lines[2:]]))
+    content = file.read_bytes()
+    assert len(rlds.sources.open(path, where="steps > 5")) == 2
+    error = r"quality\.jsonl.*line 3: no label.*(Correct or delete)"
+    with pytest.raises(SourceError, match=error):
+        rlds.sources.open(path, where="label.quality = 'good'")
+    with pytest.raises(SourceError, match=error):
+        labels.of(0)
+    with pytest.raises(SourceError, match=error):
+        labels.add("quality", 3, "good", by="ann")
+    assert file.read_bytes() == content
+    labels.add("slip", 3, True, by="ann")  # Of another layer.
+    rlds.edit(path, editing.Delete(where="steps = 7"))
+    assert file.read_bytes() == content
+    with pytest.raises(SourceError, match=error):  # Trimmed episodes get rows of their own.
+        rlds.edit(path, editing.Trim(begin=1))
+    assert file.read_bytes() == content
+    file.write_bytes(b"".join(lines))
+    assert len(rlds.labels.open(path).of(0)) == 2
+
+
+def test_lines_of_newer_releases_and_other_tools(dataset):
+    labels = labelled_dataset(dataset)
+    score = dataset / ".rlds" / "labels" / "score.jsonl"
+    row = json.loads(score.read_text())
+    newer = {**row, "value": 3, "id": "a" * 32, "certainty": {"low": 1}, "annotator": "bob"}
+    score.write_text(json.dumps(row) + "\n" + json.dumps(newer) + "\n")
+    found = {label.annotator: label.value for label in labels.of(2) if label.layer == "score"}
+    assert found == {"ann": 4.0, "bob": 3.0}
+    layers = dataset / ".rlds" / "labels" / "layers.json"
+    layers.write_text('[{"name": "x", "type": "flag", "colour": "red"}]')
+    assert labels.layers()["x"] == "flag"
+
+
+def test_what_cannot_be_read_again_is_refused(dataset):
+    labels = labelled_dataset(dataset)
+    before = labels.rows()
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        labels.add("note", 0, "\ud800", by="ann")
+    assert labels.rows() == before
 
 
 def test_a_full_disk_adds_no_label(dataset):
