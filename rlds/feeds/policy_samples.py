@@ -18,7 +18,7 @@ from rlds.feeds.statistics_files import PROPRIO
 from rlds.feeds.storage import hash_of
 from rlds.feeds.table import Table
 from rlds.sources.texts import as_utf8
-from rlds.statistics import Statistics
+from rlds.statistics import FieldStatistics, Statistics
 
 __all__ = ["NormalizedPolicySamples", "PolicySamples", "Size", "padded"]
 
@@ -70,7 +70,7 @@ class PolicySamples(Samples):
             value = getattr(self, field.name)
             if isinstance(value, Statistics):
                 value = hash_of(value.to_json())
-            if field.name != "table":
+            if field.name != "table" and (field.name, value) != ("revise", None):
                 words.append(f"{field.name}={value!r}")
         return f"{type(self).__name__}({', '.join(words)})"
 
@@ -152,6 +152,8 @@ class NormalizedPolicySamples(PolicySamples):
         leaves them as they are.
       kind: "normal", "bounds" or "bounds_q99"; see `rlds.normalization.normalize`.
       goal_seed: Decides which goals are drawn from the steps that follow; None for no goals.
+      revise: Takes the values, the normalized values and the statistics of a field, and returns the
+        normalized values that are to be used; None leaves them as they are.
     """
 
     dataset_name: str
@@ -160,6 +162,7 @@ class NormalizedPolicySamples(PolicySamples):
     statistics: Statistics | None = None
     kind: str = "normal"
     goal_seed: int | None = None
+    revise: Callable[[np.ndarray, np.ndarray, FieldStatistics], np.ndarray] | None = None
 
     def _vector(
         self, paths: Sequence[str | None], taken: Columns, places: np.ndarray, role: str
@@ -170,7 +173,8 @@ class NormalizedPolicySamples(PolicySamples):
             return vector
         field = self.statistics[role]
         normalization.check_shape(vector.shape, field, f"the {role}", type(self).__name__)
-        return normalization.normalize(vector, field, kind=self.kind)
+        normalized: np.ndarray = normalization.normalize(vector, field, kind=self.kind)
+        return normalized if self.revise is None else self.revise(vector, normalized, field)
 
     def _actions(self, episodes: np.ndarray, places: np.ndarray) -> np.ndarray:
         taken = self._taken(episodes, places, self.roles.action)

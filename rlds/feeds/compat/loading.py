@@ -23,10 +23,11 @@ from rlds.feeds.trajectories import Trajectory, map_episodes
 from rlds.robotics.registry import DatasetMeaning, find_meaning, meaning_of
 from rlds.robotics.standard import standard_columns
 from rlds.sources.episodes import Episodes
-from rlds.statistics import Statistics
+from rlds.statistics import FieldStatistics, Statistics
 from rlds_ecosystem.nests import map_named_leaves, named_leaves, nest
 
 __all__ = [
+    "EqualBounds",
     "Loaded",
     "Standardize",
     "load",
@@ -324,6 +325,34 @@ def _given_statistics(given: Any, masks: Mapping[str, Any] | None) -> Statistics
         raise ValueError(f"action_normalization_mask has {mask.size} elements: {action.mean.shape}")
     action = dataclasses.replace(action, mask=mask)
     return dataclasses.replace(statistics, fields={**statistics.fields, ACTION: action})
+
+
+@dataclasses.dataclass(frozen=True)
+class EqualBounds:
+    """The normalized values of elements whose bounds are equal, as Octo and OpenVLA have them.
+
+    Attributes:
+      zero_constants: Whether elements that never change are 0, also those that the mask leaves out,
+        as OpenVLA does. Otherwise, elements with equal quantiles are -1, and 1 above them, which
+        is what the formula of both gives.
+      has_quantiles: Whether the bounds are quantiles.
+    """
+
+    zero_constants: bool
+    has_quantiles: bool = True
+
+    def __call__(
+        self, values: np.ndarray, normalized: np.ndarray, statistics: FieldStatistics
+    ) -> np.ndarray:
+        """Returns the normalized values with those of these elements."""
+        if self.has_quantiles:
+            low, high = (statistics.quantiles[q].astype(np.float32) for q in (0.01, 0.99))
+            sides = np.where(values > low, np.float32(1), np.float32(-1))
+            normalized = np.where(statistics.mask & (low == high), sides, normalized)
+        if self.zero_constants:
+            is_constant = statistics.min.astype(np.float32) == statistics.max.astype(np.float32)
+            normalized = np.where(is_constant, np.float32(0), normalized)
+        return normalized
 
 
 def keep_labelled(samples: Any, is_needed: bool) -> Any:

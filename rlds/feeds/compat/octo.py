@@ -179,6 +179,8 @@ def _samples_of(
     loaded, kind, is_normalized = _load(train, **dataset)
     options: dict[str, Any] = {"kind": kind, "draw_seed": seed}
     options["statistics"] = loaded.statistics if is_normalized else None
+    if kind == _KINDS["bounds"]:
+        options["revise"] = loading.EqualBounds(zero_constants=False)
     size = frame.get("resize_size") or {}
     if isinstance(size, Mapping):
         options["image_size"] = {camera: tuple(given) for camera, given in size.items()} or None

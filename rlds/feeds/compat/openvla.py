@@ -219,7 +219,8 @@ class RLDSDataset(Resumable, _IterableDataset):  # type: ignore[misc]
     def _samples(
         self, kwargs: dict[str, Any], train: bool, size: Any, seed: int, goals: bool
     ) -> tuple[Samples, Any]:
-        kind = kwargs.pop("action_proprio_normalization_type", self._kind)
+        given = kwargs.pop("action_proprio_normalization_type", self._kind)
+        kind = str(getattr(given, "value", given))
         absolute = kwargs.pop("absolute_action_mask", None)
         loaded = loading.load(**kwargs, train=train, has_validation=not self._is_oft)
         samples = _openvla.OpenVLASamples(
@@ -230,7 +231,8 @@ class RLDSDataset(Resumable, _IterableDataset):  # type: ignore[misc]
             absolute_action_mask=absolute,
             only_whole=self._is_oft,
             statistics=loaded.statistics,
-            kind=str(getattr(kind, "value", kind)),
+            kind=kind,
+            revise=None if kind == "normal" else loading.EqualBounds(True, kind == "bounds_q99"),
             goal_seed=seed if goals else None,
             image_size=tuple(size),
             draw_seed=seed,

@@ -222,6 +222,29 @@ def test_statistics_are_exact(tmp_path):
         np.testing.assert_allclose(value, dict(named_leaves(found))[name])
 
 
+def constant(trajectory):
+    """An element that never changes, and one that does once in a hundred steps."""
+    action = trajectory["action"].copy()
+    action[:, 0], action[:, 1] = 0.25, 0.5
+    if len(action) == 1:
+        action[:, 1] = 0.75
+    return {**trajectory, "action": action}
+
+
+@pytest.mark.parametrize("kind", ["bounds", "normal"])
+def test_elements_with_equal_bounds(directory, kind):
+    """-1, and 1 above them, by the formula of Octo."""
+    given = {"standardize_fn": constant, "action_proprio_normalization_type": kind}
+    statistics = single(directory, dataset=given).dataset_statistics
+    statistics["action"]["p99"][1] = statistics["action"]["p01"][1]
+    chain = single(directory, dataset={**given, "dataset_statistics": statistics})
+    for episode in chain.iterator():
+        first, second = episode["action"][..., 0], episode["action"][..., 1]
+        assert (first == (-1 if kind == "bounds" else 0)).all()
+        if kind == "bounds":
+            assert (second == (1 if len(second) == 1 else -1)).all()
+
+
 def test_functions_for_trajectories(directory):
     spec = {"module": __name__, "name": "four", "args": (), "kwargs": {}}
     spec["module"] = "arm_datasets"
