@@ -7,7 +7,7 @@ Here they are computed from episodes that are NumPy columns, without TensorFlow;
 import dataclasses
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -258,6 +258,7 @@ def compute_statistics(
     ddof: int = 0,
     masks: Mapping[str, Any] | None = None,
     include_last_action: bool | None = None,
+    finite_only: Collection[str] = (),
 ) -> Statistics:
     """Describes the fields of episodes, which are read once, in memory that does not grow.
 
@@ -275,10 +276,12 @@ def compute_statistics(
       ddof: the divisor of the variance is n - ddof.
       masks: which elements to normalize, by field; where not given, all.
       include_last_action: see `rlds.transformations.compute_statistics`.
+      finite_only: fields of which only finite values count; `FieldStatistics.count` is less where
+        others are left out.
 
     Returns:
       The statistics. Values that are NaN are reported by a `RuntimeWarning` and make the statistics
-      of their element NaN.
+      of their element NaN, but in the fields of `finite_only`.
 
     Raises:
       KeyError: if a field is missing.
@@ -303,7 +306,8 @@ def compute_statistics(
             types = {name: FieldType.of(column) for name, column in columns.items()}
             shapes = {name: columns[name].shape[1:] for name in choose_fields(fields, types)}
             described = StatisticsPass(shapes, quantiles=quantiles, ddof=ddof, masks=masks)
-        waiting.append(_batch_of(episode, columns, shapes, number, bool(include_last_action)))
+        batch = _batch_of(episode, columns, shapes, number, bool(include_last_action))
+        waiting.append(batch.with_finite(finite_only))
         num_waiting += len(waiting[-1].is_last)
         if num_waiting >= _BATCH_SIZE:
             described.add(*_joined(waiting))
@@ -469,6 +473,14 @@ class _Batch(NamedTuple):
     is_last: np.ndarray
     is_unmarked: np.ndarray
     num_episodes: int
+
+    def with_finite(self, fields: Collection[str]) -> "_Batch":
+        """The same steps, of which only finite values of some fields count."""
+        finite = {name: np.isfinite(self.data[name]) for name in fields if name in self.data}
+        for name, where in finite.items():
+            if (of_steps := self.valid.get(name)) is not None:
+                where &= of_steps.reshape(-1, *[1] * (where.ndim - 1))
+        return self._replace(valid={**self.valid, **finite})
 
 
 def _columns_of(episode: Any, number: int) -> dict[str, np.ndarray]:

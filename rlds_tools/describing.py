@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,10 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.sources.source import SourceError
+from rlds.sources.source import OF_TRANSITIONS, SourceError
 from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import named_leaves
+from rlds_ecosystem.nests import is_in, named_leaves, root_of
 from rlds_ecosystem.progress import show_progress
 from rlds_tools.cameras import cameras_of
 from rlds_tools.reading import indices_of, read_all
@@ -63,6 +64,8 @@ class Stats(Result):
       groups: The groups, the largest first.
       statistics: The moments, extremes and quantiles of each field, by element.
       names: What the elements of a field are called, if that is known.
+      not_finite: The number of values of each element that are NaN or infinite, by field; only
+        fields that have some. They do not count in the statistics.
     """
 
     path: str
@@ -75,6 +78,7 @@ class Stats(Result):
     groups: tuple[Group, ...]
     statistics: Statistics
     names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    not_finite: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     @override
     def blocks(self) -> Iterator[Block]:
@@ -90,6 +94,10 @@ class Stats(Result):
             for path, names in self.names.items()
             for number, name in enumerate(names)
         }
+        if self.not_finite:
+            numbers = dict(_by_element(self.not_finite))
+            headings = [*headings[:2], "nan", *headings[2:]]
+            rows = [[*row[:2], str(numbers.get(row[0], "")), *row[2:]] for row in rows]
         rows = [[called.get(row[0], row[0]), *row[1:]] for row in rows]
         rows = [row + [""] * (len(headings) - len(row)) for row in rows]
         yield Table(["field", *(f">{heading}" for heading in headings[1:])], rows)
@@ -141,7 +149,8 @@ def stats(
     """Describes the numbers of a split: lengths, total rewards, and each element of each field.
 
     All episodes are read once, in memory that does not grow with them. Images and texts are left
-    out. Placeholders in the last step do not count.
+    out. Placeholders in the last step do not count. Neither do NaN and infinite values: a warning
+    says how many there are, and where the first one is, and the data is read once more.
 
     Args:
       path: A folder or a file, here or in an object store.
@@ -167,9 +176,12 @@ def stats(
     lengths: list[int] = []
     returns: list[float] = []
     groups: dict[str, list[tuple[int, float | None]]] = collections.defaultdict(list)
+    faulty = _NotFinite()
 
     def read() -> Iterator[dict[str, Any]]:
-        for episode in _all(episodes, progress, jobs):
+        for of_all in (lengths, returns, groups, faulty.numbers):
+            of_all.clear()
+        for number, episode in enumerate(_all(episodes, progress, jobs)):
             lengths.append(episode.num_steps)
             reward = episode.total_reward
             if reward is not None:
@@ -177,9 +189,19 @@ def stats(
             if by is not None:
                 groups[_value_of(episode, by)].append((episode.num_steps, reward))
             known = episode.final_observation_known
+            faulty.add(number, episode, chosen)
             yield {"steps": episode.steps, "final_observation_known": known}
 
-    statistics = compute_statistics(read(), chosen, quantiles=QUANTILES)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        statistics = compute_statistics(read(), chosen, quantiles=QUANTILES)
+    for each in said if not faulty.numbers else ():
+        warnings.warn(each.message, each.category, stacklevel=2)
+    if finite_only := list(faulty.numbers):
+        statistics = compute_statistics(
+            read(), chosen, quantiles=QUANTILES, finite_only=finite_only
+        )
+        warnings.warn(faulty.in_words(), RuntimeWarning, stacklevel=2)
     return Stats(
         path=os.fspath(path),
         split=episodes.split,
@@ -191,7 +213,47 @@ def stats(
         groups=tuple(sorted(map(_group, groups.items()), key=lambda g: (-g.episodes, g.value))),
         statistics=statistics,
         names={path: names for path in statistics if (names := _names(leaves.get(path)))},
+        not_finite=faulty.numbers,
     )
+
+
+class _NotFinite:
+    """The values that are NaN or infinite, but for placeholders.
+
+    Attributes:
+      numbers: The number of those of each element, by field.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, np.ndarray] = {}
+        self._first = ""
+
+    def add(self, number: int, episode: SourceEpisode, fields: Sequence[str]) -> None:
+        """Adds those of an episode."""
+        for path, column in named_leaves(episode.steps):
+            if not any(is_in(path, field) for field in fields) or column.dtype.kind != "f":
+                continue
+            has_placeholder = root_of(path) in OF_TRANSITIONS and episode.final_observation_known
+            wrong = ~np.isfinite(column[: len(column) - has_placeholder])
+            if not wrong.any():
+                continue
+            if not self.numbers:
+                step = int(np.argwhere(wrong)[0][0])
+                self._first = f"{path} in step {step} of episode {number} ({episode.key})"
+            self.numbers[path] = self.numbers.get(path, np.int64(0)) + wrong.sum(axis=0)
+
+    def in_words(self) -> str:
+        """Describes them in a line."""
+        numbers = ", ".join(f"{name}: {n:,}" for name, n in _by_element(self.numbers))
+        return f"NaN or infinite values, which do not count: {numbers}. The first is {self._first}"
+
+
+def _by_element(numbers: Mapping[str, np.ndarray]) -> Iterator[tuple[str, int]]:
+    """Yields the elements of fields of which there are any, by the names of `Statistics.rows`."""
+    for path, counts in numbers.items():
+        for place in map(tuple, np.argwhere(counts)):
+            element = f"[{', '.join(map(str, place))}]" if place else ""
+            yield path + element, int(counts[place])
 
 
 def _all(episodes: Episodes, progress: bool | None, jobs: int) -> Iterator[SourceEpisode]:

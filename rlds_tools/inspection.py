@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from typing_extensions import override
 
 import tfds_files
 from rlds_ecosystem.texts import shorten
+from rlds_tools.recording_facts import recording_facts
 from rlds_tools.results import Block, Result, Table, count, plain, size_of, text_of
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ __all__ = [
     "Inspection",
     "RecordFile",
     "StepView",
+    "find_datasets",
     "inspect",
     "inspect_episode",
     "inspect_step",
@@ -100,6 +103,7 @@ class Inspection(Result):
       episode_fields: The fields of an episode beside the steps.
       metadata: What is said of the data as a whole.
       robotics: What the fields mean, if the dataset is of a robot and known.
+      where: The condition of the episodes that are counted.
     """
 
     path: str
@@ -115,6 +119,7 @@ class Inspection(Result):
     episode_fields: tuple[Field, ...]
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     robotics: DatasetMeaning | None = None
+    where: str | None = None
 
     @override
     def blocks(self) -> Iterator[Block]:
@@ -135,9 +140,12 @@ class Inspection(Result):
             yield _table_of_fields("of an episode", self.episode_fields)
         if self.robotics is not None:
             yield from _known_of(self.robotics)
+        yield from recording_facts(self.metadata, sum(split.steps or 0 for split in self.splits))
         if self.metadata:
             yield f"metadata: {', '.join(self.metadata)} (all of it with --json)"
-        if self.step_fields:
+        if self.where is not None:
+            yield f"next: rlds episodes {self.path} --where {shlex.quote(self.where)}"
+        elif self.step_fields:
             yield f"next: rlds inspect {self.path} --episode 0 · rlds validate {self.path}"
 
 
@@ -215,7 +223,7 @@ class EpisodeView(Result):
     Attributes:
       path: Where the dataset is.
       split: The split.
-      episode: The index of the episode.
+      episode: The index of the episode in the split.
       key: Its permanent name in its source.
       num_steps: How many steps it has.
       total_reward: The sum of its rewards; None without rewards, or with several in a step.
@@ -338,7 +346,7 @@ def inspect(
         raise KeyError(f"no split {split!r}, only {[each.name for each in splits]} in {found.path}")
     if where is not None:
         chosen = tuple(_chosen(path, each.name, where, found.format) for each in chosen)
-    return dataclasses.replace(found, splits=chosen)
+    return dataclasses.replace(found, splits=chosen, where=where)
 
 
 def _chosen(path: str | os.PathLike[str], name: str, where: str, format: str) -> InspectedSplit:
@@ -356,7 +364,14 @@ def _inspect(path: str, format: str | None) -> Inspection | RecordFile:
             pass  # It is something else, if anything.
     if format is None and path.endswith(tuple(_RECORD_FILES)) and os.path.isfile(path):
         return _record_file(path)
-    return _from_source(path, format)
+    try:
+        return _from_source(path, format)
+    except ValueError as error:
+        below = 0 if format or not os.path.isdir(path) else sum(1 for _ in find_datasets(path, 3))
+        if below < 2:
+            raise
+        hint = f"{path}: {below} datasets below, and not one: {error}. See `rlds list {path}`"
+        raise ValueError(hint) from error
 
 
 def _is_of_datasets(path: str) -> bool:
@@ -394,7 +409,7 @@ def inspect_episode(
     return EpisodeView(
         path=os.fspath(path),
         split=episodes.split,
-        episode=episode if episode >= 0 else len(episodes) + episode,
+        episode=_number_of(episodes, episode),
         key=found.key,
         num_steps=number,
         total_reward=found.total_reward,
@@ -432,14 +447,28 @@ def inspect_step(
     """
     import numpy as np
 
+    from rlds.sources.video_frames import with_frames
+    from rlds.video import VIDEO
+
     episodes = _open(path, split, format, where)
+    if VIDEO in episodes.spec and importlib.util.find_spec("av"):
+        episodes = with_frames(episodes)
     found = episodes.episode(episode)
     if not -found.num_steps <= step < found.num_steps:
         raise IndexError(f"episode {episode} has {count(found.num_steps, 'step')}, not one {step}")
     step %= found.num_steps
     columns = episodes.columns(episode, start=step, stop=step + 1)
     fields = {name: np.asarray(column[0]) for name, column in _leaves(columns)}
-    return StepView(os.fspath(path), episodes.split, episode, step, fields)
+    return StepView(os.fspath(path), episodes.split, _number_of(episodes, episode), step, fields)
+
+
+def _number_of(episodes: Episodes, index: int) -> int:
+    """The number of an episode in its split, of which a condition may have chosen some."""
+    from rlds.sources.selected import SelectedSource
+
+    split, number = episodes.place(index if index >= 0 else len(episodes) + index)
+    source = episodes.source
+    return int(source.chosen[split][number]) if isinstance(source, SelectedSource) else number
 
 
 def _open(
@@ -574,6 +603,32 @@ def marked_format(directory: str) -> str | None:
         return None
     found = (f for mark, f in _MARKS.items() if os.path.exists(os.path.join(directory, mark)))
     return next(found, None)
+
+
+def find_datasets(directory: str, depth: int = 6) -> Iterator[tuple[str, str]]:
+    """Yields the datasets below a folder of this machine, in no order, without opening them.
+
+    Args:
+      directory: The folder. Links are not followed.
+      depth: How many folders deep to look.
+
+    Yields:
+      The path of each, and the name of its format.
+    """
+    format = marked_format(directory)
+    if format is not None:
+        yield directory, format
+        return
+    if not depth:
+        return
+    try:
+        with os.scandir(directory) as entries:
+            below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:  # It may not be read, or is gone already.
+        return
+    for path in below:
+        if not os.path.basename(path).startswith((".", "incomplete.")):
+            yield from find_datasets(path, depth - 1)
 
 
 _RECORD_FILES = {".riegeli": "riegeli", ".array_record": "array_record", ".tfrecord": "tfrecord"}

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import os
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from rlds_tools.inspection import Inspection, inspect, marked_format
-from rlds_tools.results import Block, Result, Table, count, size_of
+from rlds_tools.inspection import Inspection, find_datasets, inspect
+from rlds_tools.results import Block, Result, Style, Table, count, size_of, text_of
 
 if TYPE_CHECKING:
     from rlds.sources.options import Option
 
-__all__ = ["Formats", "Found", "Listing", "find_datasets", "list_datasets", "list_formats"]
+__all__ = [
+    "EpisodeList",
+    "Formats",
+    "Found",
+    "Listing",
+    "find_datasets",
+    "list_datasets",
+    "list_episodes",
+    "list_formats",
+]
+
+# Columns of the table of episodes that are listed by default, if they have values.
+_COLUMNS = ("index", "key", "steps", "duration", "return", "success", "instruction", "error")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +100,45 @@ class Listing(Result):
                 (found.error or "").partition("\n")[0][:80] for found in self.datasets
             ]
         yield Table(list(columns), [list(row) for row in zip(*columns.values())])
-        yield f"next: rlds inspect {self.datasets[0].path}"
+        if self.where is None:
+            yield f"next: rlds inspect {self.datasets[0].path}"
+            return
+        matching = (found.path for found in self.datasets if found.matching)
+        yield f"next: rlds episodes {next(matching, 'PATH')} --where {shlex.quote(self.where)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class EpisodeList(Result):
+    """Episodes, by their numbers in the dataset.
+
+    Attributes:
+      path: Where the dataset is.
+      columns: The names of the columns.
+      episodes: The values of each episode.
+      is_csv: Whether the text is CSV.
+    """
+
+    path: str
+    columns: tuple[str, ...]
+    episodes: tuple[tuple[Any, ...], ...]
+    is_csv: bool = False
+
+    @override
+    def blocks(self) -> Iterator[Block]:
+        yield f"{self.path}: {count(len(self.episodes), 'episode')}"
+        rows = [[_text(value) for value in row] for row in self.episodes]
+        columns = zip(*self.episodes)
+        is_text = [any(isinstance(value, str) for value in column) for column in columns]
+        names = [name if text else f">{name}" for name, text in zip(self.columns, is_text)]
+        yield Table(names or list(self.columns), rows)
+
+    @override
+    def text(self, style: Style = lambda text, _: text) -> str:
+        if not self.is_csv:
+            return super().text(style)
+        lines = io.StringIO()
+        csv.writer(lines, lineterminator="\n").writerows([self.columns, *self.episodes])
+        return lines.getvalue().removesuffix("\n")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +188,11 @@ def list_datasets(
       ImportError: What reads conditions is not installed.
     """
     directory = os.fspath(directory)
+    if "://" in directory:
+        raise ValueError(
+            f"{directory}: only folders of this machine are searched. Name a dataset: rlds inspect "
+            f"{directory}/NAME/VERSION"
+        )
     if not os.path.isdir(directory):
         raise FileNotFoundError(f"{directory!r} is not a folder")
     places = sorted(find_datasets(directory, depth))
@@ -142,6 +200,53 @@ def list_datasets(
     if where is not None:
         datasets = (_with_matching(found, where) for found in datasets)
     return Listing(directory, tuple(datasets), where)
+
+
+def list_episodes(
+    path: str | os.PathLike[str],
+    *,
+    split: str | None = None,
+    where: str | None = None,
+    columns: Sequence[str] | None = None,
+    format: str | None = None,
+    is_csv: bool = False,
+) -> EpisodeList:
+    """Lists episodes with some of the columns of their table; see `rlds.sources.Episodes.table`.
+
+    Args:
+      path: A folder or a file, here or in an object store.
+      split: The only split to list; all if None.
+      where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
+      columns: The columns; `["all"]` for all of them. By default the number, the length and the
+        like, as far as there are any.
+      format: The name of the format, if it cannot be recognized.
+      is_csv: Whether the text of the result is CSV.
+
+    Raises:
+      ImportError: What makes the table is not installed.
+      KeyError: There is no such split, or no such column; says which there are.
+      ValueError: The condition is wrong; says why.
+    """
+    from rlds import sources
+
+    name = format or sources.format_of(path)
+    splits = [split] if split else list(sources.formats()[name].source(path).splits)
+    tables = [sources.open(path, each, format=format, where=where).table() for each in splits]
+    known = tables[0].columns
+    default = [column for column in ("split", *_COLUMNS) if column in known]
+    chosen = [tables[0].aliases.get(c, c) for c in columns or default if columns != ["all"]]
+    if unknown := [column for column in chosen if column not in known]:
+        raise KeyError(f"there is no column {unknown[0]!r}, only {', '.join(known)}")
+    parts = [table.arrow(chosen or list(known)).to_pydict() for table in tables]
+    values = {column: [x for part in parts for x in part[column]] for column in parts[0]}
+    if columns is None:
+        single = len(splits) == 1
+        values = {
+            column: found
+            for column, found in values.items()
+            if not (column == "split" and single) and any(x is not None for x in found)
+        }
+    return EpisodeList(os.fspath(path), tuple(values), tuple(zip(*values.values())), is_csv)
 
 
 def list_formats() -> Formats:
@@ -166,32 +271,6 @@ def list_formats() -> Formats:
 
 def _in_words(options: Mapping[str, Option]) -> list[str]:
     return [str(option) for option in options.values() if option.is_json]
-
-
-def find_datasets(directory: str, depth: int = 6) -> Iterator[tuple[str, str]]:
-    """Yields the datasets below a folder of this machine, in no order, without opening them.
-
-    Args:
-      directory: The folder. Links are not followed.
-      depth: How many folders deep to look.
-
-    Yields:
-      The path of each, and the name of its format.
-    """
-    format = marked_format(directory)
-    if format is not None:
-        yield directory, format
-        return
-    if not depth:
-        return
-    try:
-        with os.scandir(directory) as entries:
-            below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError:  # It may not be read, or is gone already.
-        return
-    for path in below:
-        if not os.path.basename(path).startswith((".", "incomplete.")):
-            yield from find_datasets(path, depth - 1)
 
 
 def _describe(path: str, format: str) -> Found:
@@ -228,6 +307,10 @@ def _with_matching(found: Found, where: str) -> Found:
         matching=sum(split.episodes or 0 for split in chosen.splits),
         matching_steps=sum(split.steps or 0 for split in chosen.splits),
     )
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else text_of(value)
 
 
 def _cell(number: int | None) -> str:

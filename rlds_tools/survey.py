@@ -25,7 +25,7 @@ from rlds.sources.texts import is_instruction
 from rlds.video import FRAMES, VIDEO
 from rlds_ecosystem.columns import known_field
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import named_leaves
+from rlds_ecosystem.nests import named_leaves, root_of
 from rlds_tools.cameras import Frames, cameras_of, fault_of
 from rlds_tools.findings import Finding, Severity, Tally
 from rlds_tools.inspection import recorded_steps
@@ -247,12 +247,17 @@ class Survey:
         self._look_at_first_actions()
         if self.num_steps and rlds.IS_TERMINAL not in self.fields:
             self._tally.add("warning", "is_terminal is missing: ends and cuts look the same")
-        elif self.num_steps and not self._num_terminal and len(self.table) > 1:
+        elif self._is_rewarded and not self._num_terminal and len(self.table) > 1:
             self._tally.add("warning", "is_terminal is false in all steps of all episodes")
         return tuple(
             finding if finding.hint else dataclasses.replace(finding, hint=self._known(finding))
             for finding in self._tally.result()
         )
+
+    @property
+    def _is_rewarded(self) -> bool:
+        """Whether ends matter: demonstrations without rewards have no values to bootstrap."""
+        return self.num_steps > 0 and any(root_of(path) == rlds.REWARD for path in self.fields)
 
     def _known(self, finding: Finding) -> str:
         words = [finding.field, _FIRST_ACTION if _FIRST_ACTION in finding.text else None]

@@ -171,7 +171,9 @@ def _why_unknown(path: epath.Path, known: Iterable[str]) -> str:
         nearest = " It may be a raw file of RoboTwin: its process_data makes files of ALOHA of it."
     return (
         f"of no known format{seen}.{nearest} To open it as one, or to learn what is wrong with it, "
-        "pass format=... (--format on the command line); `rlds list --formats` has all"
+        "pass format=... (--format on the command line); `rlds list --formats` has all. For a "
+        "format of your own, write a reader (docs/own_format.md), or write episodes with "
+        "rlds.tfds.EpisodeWriter"
     )
 
 

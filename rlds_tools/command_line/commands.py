@@ -26,6 +26,7 @@ __all__ = ["COMMANDS", "main", "rlds"]
 # In the order of the help page: what a newcomer needs first comes first.
 COMMANDS = (
     "inspect",
+    "episodes",
     "validate",
     "report",
     "convert",
@@ -45,6 +46,13 @@ COMMANDS = (
 
 # Those of the web tool, which knows this package.
 _OF_CREATOR = {"create", "export", "view"}
+
+# What people look for, and the command that does it.
+_ELSEWHERE = {
+    "delete": "rlds edit PATH --delete-episodes 3,7",
+    "merge": "rlds edit PATH --merge OTHER --to NEW",
+    "split": "rlds edit PATH --split-by FIELD --to NEW",
+}
 
 _INTERRUPTED = 130
 # What data, places and arguments can do wrong. Anything else is a fault of the program.
@@ -69,6 +77,9 @@ class _Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
+            if args[0] in _ELSEWHERE:
+                message = f"{error.message} It is a part of: {_ELSEWHERE[args[0]]}"
+                raise click.UsageError(message, ctx) from None
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             if not near:
                 raise

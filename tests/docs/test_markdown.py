@@ -80,7 +80,7 @@ OUTPUTS = {
 }
 COMMANDS = {
     "README.md": 4,
-    "docs/cli.md": 24,
+    "docs/cli.md": 25,
     "docs/editing.md": 9,
     "docs/index.md": 1,
     "docs/labels.md": 6,

@@ -79,6 +79,16 @@ def test_names_do_not_command_the_terminal(arguments, tmp_path, capsys):
     assert "--json" in arguments or max(map(len, text.splitlines())) < 20_000
 
 
+def test_what_people_look_for(capsys):
+    for word, command in (
+        ("merge", "--merge OTHER"),
+        ("split", "--split-by"),
+        ("delete", "--delete"),
+    ):
+        assert run([word, "data"]) == 2
+        assert f"It is a part of: rlds edit PATH {command}" in capsys.readouterr().err
+
+
 def test_what_no_format_has(tmp_path, capsys):
     """A clear answer at once, however large the file is."""
     (tmp_path / "empty").mkdir()

@@ -1,9 +1,11 @@
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import raw_imitation
+import raw_lerobot
 
 import rlds_tools
 import tfds_files
@@ -91,3 +93,14 @@ def test_what_is_nothing_that_can_be_read(tmp_path):
     (tmp_path / "dataset_info.json").write_text('{"splits": 7}')
     with pytest.raises(tfds_files.DamagedFileError, match="not as TFDS writes it"):
         rlds_tools.inspect(tmp_path)
+
+
+def test_what_a_robot_recorded(tmp_path):
+    path = raw_lerobot.write_v3(tmp_path / "robot", codecs={"observation.images.top": "h264"})
+    text = str(rlds_tools.inspect(path))
+    assert "robot: so100 · 10 frames per second · 0.0 minutes" in text
+    assert re.search(r"observation\.images\.top +\d+ x \d+ +video h264", text)
+    assert re.search(r"observation\.images\.wrist +4 x 6 +image", text)
+    assert "2 tasks: pick the cup; place it on the täble" in text
+    step = rlds_tools.inspect_step(path, 1, 2)
+    assert step.fields["observation/images/top"].ndim == 3

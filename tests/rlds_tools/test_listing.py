@@ -26,6 +26,12 @@ def test_the_datasets_below_a_folder(dataset, log, tmp_path):
     assert not rlds_tools.list_datasets(tmp_path, depth=1).datasets[1:]
     with pytest.raises(FileNotFoundError, match="not a folder"):
         rlds_tools.list_datasets(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="only folders of this machine are searched"):
+        rlds_tools.list_datasets("s3://bucket")
+    for name in "ab":
+        shutil.copytree(tmp_path / "logs" / "robot", tmp_path / "robots" / name)
+    with pytest.raises(ValueError, match=r"robots: 2 datasets below, .* See `rlds list .*robots`"):
+        rlds_tools.inspect(tmp_path / "robots")
 
 
 def test_the_formats():

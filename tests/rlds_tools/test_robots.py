@@ -11,7 +11,6 @@ import rlds_tools
 from rlds_tools.command_line.commands import run
 
 SHORT = ("warning", "an episode of 2 steps")
-NO_TERMINAL = ("warning", "is_terminal is false in all steps of all episodes")
 ZERO = "a placeholder, or actions are a step late"
 
 
@@ -32,7 +31,6 @@ def test_first_actions_that_are_zero(tmp_path):
         ("warning", "language_instruction is empty"),
         SHORT,
         ("warning", text),
-        NO_TERMINAL,
     ]
     known = "known of bridge_dataset: the first action of each episode is zero"
     assert hints(path) == {text: known}

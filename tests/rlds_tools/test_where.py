@@ -52,7 +52,26 @@ def test_inspect(dataset, log, capsys):
     assert printed(capsys, *words)["num_steps"] == 8
     whole = rlds.sources.open(dataset)
     found = printed(capsys, *words, "--step", "3")
+    assert found["episode"] == 1  # Its number in the dataset, which edits take.
+    assert run(*words) == 0
+    assert f"next: rlds inspect {dataset} --episode 1 --step 0" in capsys.readouterr().out
+    assert run(*words[:4]) == 0
+    assert f"next: rlds episodes {dataset} --where 'steps > 5'" in capsys.readouterr().out
     assert found["fields"]["action"] == whole[1]["action"][3]
+
+
+def test_episodes(dataset, log, capsys):
+    words = ("episodes", dataset, "--where", "steps > 5")
+    found = printed(capsys, *words)
+    assert found["columns"][:3] == ["index", "key", "steps"]
+    assert [episode[0::2][:2] for episode in found["episodes"]] == [[1, 8], [2, 30]]
+    assert run(*words, "--columns", "index,steps", "--csv") == 0
+    assert capsys.readouterr().out == "index,steps\n1,8\n2,30\n"
+    assert "observation/position" in printed(capsys, *words, "--columns", "all")["columns"]
+    assert run(*words, "--columns", "colour") == 1
+    assert "no column 'colour', only split, index" in capsys.readouterr().err
+    assert run("episodes", log) == 0
+    assert "3 episodes\nindex" in capsys.readouterr().out
 
 
 def test_list(dataset, log, tmp_path, capsys):

@@ -37,13 +37,14 @@ class Layout(NamedTuple):
 
     Attributes:
       alignment: Which rows belong together; None if it is not known.
-      observations: The paths of arrays that are observations, by name.
+      names: The paths in an episode of arrays that are called otherwise, by name; of flags, such
+        as "done", their usual names.
       time_limit: After how many transitions the environment cuts an episode, if `done` does not
         tell; 0 if it cuts none, None if it is not known.
     """
 
     alignment: Literal["sar", "rsa"] | None = None
-    observations: Mapping[str, str] = {}
+    names: Mapping[str, str] = {}
     time_limit: int | None = None
 
     def path_of(self, name: str) -> str:
@@ -51,7 +52,7 @@ class Layout(NamedTuple):
         root, slash, rest = name.partition("/")
         if "" in name.split("/"):
             raise ValueError(f"an array called {name!r}")
-        for given, path in self.observations.items():
+        for given, path in self.names.items():
             if is_in(name, given):
                 return path + name.removeprefix(given)
         return f"{_PLURALS.get(root, root)}{slash}{rest}"
@@ -75,8 +76,9 @@ class EpisodeFile:
         self._arrays: Paths[str] = Paths()  # The names of arrays by path.
         self._flags: Paths[str] = Paths()
         for name in arrays.arrays:
-            found = self._flags if name in _FLAGS else self._arrays
-            path = _FLAGS.get(name) or layout.path_of(name)
+            flag = _FLAGS.get(layout.names.get(name, name))
+            found = self._arrays if flag is None else self._flags
+            path = flag or layout.path_of(name)
             if path in found or conflicts(found, path):
                 raise self.error(f"there is another array for {path!r}", name)
             found[path] = name
@@ -148,6 +150,11 @@ class EpisodeFile:
         return terminal, begins and (not ends or any(ends.values()))
 
     @property
+    def flags(self) -> list[str]:
+        """The flags that the file has, by their usual names."""
+        return list(self._flags)
+
+    @property
     def is_done_ambiguous(self) -> bool:
         """Whether a `done` may be a time limit, as no flag says which."""
         others = (_TERMINAL, rlds.IS_TERMINAL, _TRUNCATED)
@@ -205,8 +212,9 @@ class EpisodeFile:
         paths = [path for path in self.paths if root_of(path) == root]
         if not paths:
             what = f"no such array; there are {', '.join(self.paths) or 'none'}"
-            hint = ". Pass observation=... to name it" if root == rlds.OBSERVATION else ""
-            raise self.error(what + hint, root)
+            words = f'-O {root}=NAME, or -O \'{root}=["NAME", "NAME"]\''
+            hint = f"pass {root}=... (on the command line {words}) if it is called otherwise"
+            raise self.error(f"{what}: {hint}", root)
         rows = [self.rows(path) for path in paths]
         for path, found in zip(paths, rows):
             if found is None or found != rows[0]:

@@ -80,12 +80,17 @@ class NpzSource(RandomAccessSource):
         a `done` is a terminal state, with a warning.
       observation: The name of the array that is the observation, such as "image", or of several;
         these are its fields.
+      action: The name of the array that is the action, or of several, likewise.
+      reward: The name of the array that is the reward.
+      terminal: The name of the flag of terminal states.
+      truncated: The name of the flag of episodes that were cut.
+      done: The name of the flag of ends of both kinds.
 
     Raises:
       FileNotFoundError: There is no such file.
       SourceError: The first file is damaged, or no episode.
-      ValueError: The first file has none of the arrays of a name in `per_episode` or
-        `observation`; or the time limit is negative.
+      ValueError: The first file has no array of a name that was given; or the time limit is
+        negative.
     """
 
     is_fallback = True
@@ -98,15 +103,25 @@ class NpzSource(RandomAccessSource):
         alignment: Literal["sar", "rsa"] | None = None,
         time_limit: int | None = None,
         observation: str | Sequence[str] = (),
+        action: str | Sequence[str] = (),
+        reward: str = "",
+        terminal: str = "",
+        truncated: str = "",
+        done: str = "",
     ) -> None:
         check_option("alignment", alignment, ("sar", "rsa"))
         check_time_limit(time_limit)
         self._per_episode = tuple(per_episode)
-        if isinstance(observation, str):
-            observations = {observation: rlds.OBSERVATION}
-        else:
-            observations = {name: f"{rlds.OBSERVATION}/{name}" for name in observation}
-        self._layout = Layout(alignment, observations, time_limit)
+        flags = {"terminal": terminal, "truncated": truncated, "done": done}
+        names = {
+            rlds.OBSERVATION: _paths_of(rlds.OBSERVATION, observation),
+            rlds.ACTION: _paths_of(rlds.ACTION, action),
+            rlds.REWARD: _paths_of(rlds.REWARD, reward or ()),
+            **{flag: {name: flag} if name else {} for flag, name in flags.items()},
+        }
+        self._names = {option: given for option, given in names.items() if given}
+        called = {name: path for given in names.values() for name, path in given.items()}
+        self._layout = Layout(alignment, called, time_limit)
         self._files = _find_files(path)
         if not self._files:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {_SUFFIX} files.")
@@ -118,11 +133,12 @@ class NpzSource(RandomAccessSource):
         with open_episode(self._files[0], self._layout) as first:
             for option, path_of in (
                 ("per_episode", {name: name for name in self._per_episode}),
-                ("observation", observations),
+                *self._names.items(),
             ):
                 for name, place in path_of.items():
-                    if not any(is_in(found, place) for found in first.paths):
-                        raise ValueError(f"{option}: {name!r} is none of {first.paths}")
+                    there = [*first.paths, *first.flags]
+                    if not any(is_in(found, place) for found in there):
+                        raise ValueError(f"{option}: {name!r} is none of {there}")
             for found in first.paths:
                 of_steps = self._is_of_steps(found, first)
                 of_episode = (*RESERVED, *([_PLACEHOLDERS] if self._is_led else []))
@@ -183,7 +199,7 @@ class NpzSource(RandomAccessSource):
         return {
             "per_episode": list(self._per_episode),
             "alignment": self._layout.alignment,
-            "observation": dict(self._layout.observations),
+            **({rlds.OBSERVATION: {}} | self._names),
             "time_limit": self._layout.time_limit,
         }
 
@@ -268,6 +284,13 @@ class NpzSource(RandomAccessSource):
         else:
             steps = from_sars(**about, **transitions)
         return nest(steps)
+
+
+def _paths_of(root: str, names: str | Sequence[str]) -> dict[str, str]:
+    """The paths in an episode of the arrays of an observation, an action or a reward."""
+    if isinstance(names, str):
+        return {names: root}
+    return {name: f"{root}/{name}" for name in names}
 
 
 def _is_main(path: str) -> bool:

@@ -221,7 +221,7 @@ def test_the_observation_by_another_name(tmp_path):
     dreamer = {"image": rows.pop("observation"), **rows, "is_first": np.arange(5) == 0}
     dreamer |= {"is_last": np.arange(5) == 4, "is_terminal": np.arange(5) == 4}
     path = raw_npz.write_folder(tmp_path / "raw", {"a.npz": dreamer})
-    with pytest.raises(SourceError, match=r"no such array; .*Pass observation=\.\.\. to name it"):
+    with pytest.raises(SourceError, match=r"no such array; .*pass observation=\.\.\. \(on"):
         rlds.sources.open(path)
     with pytest.raises(ValueError, match="observation: 'imag' is none of"):
         rlds.sources.open(path, alignment="rsa", observation=["image", "imag"])
@@ -233,6 +233,35 @@ def test_the_observation_by_another_name(tmp_path):
     options["observation"] = ["image", "physics"]
     (episode,) = rlds.sources.open(path, **options)
     np.testing.assert_array_equal(episode.steps["observation"]["physics"], dreamer["physics"])
+
+
+def test_all_arrays_by_other_names(tmp_path):
+    rows = np.arange(5, dtype=np.float32)
+    arrays = {
+        "obs_state": rows[:, None],
+        "obs_img": np.zeros((5, 2, 2, 3), np.uint8),
+        "act": rows[1:, None],
+        "rew": rows[1:],
+        "ended": rows[1:] == 4,
+        "operator": "Ann",
+    }
+    path = raw_npz.write_folder(tmp_path / "raw", {"a.npz": arrays})
+    with pytest.raises(SourceError, match=r"obs_img, act, .* -O action=NAME"):
+        rlds.sources.open(path, format="npz")
+    names = {"observation": ["obs_state", "obs_img"], "action": "act", "reward": "rew"}
+    (episode,) = rlds.sources.open(path, format="npz", **names, terminal="ended")
+    assert set(episode.steps["observation"]) == {"obs_state", "obs_img"}
+    np.testing.assert_array_equal(episode.steps["action"][:4, 0], rows[1:])
+    np.testing.assert_array_equal(episode.steps["reward"][:4], rows[1:])
+    assert (episode.truncated, episode.metadata["operator"]) == (False, "Ann")
+    # A `done` may be a time limit, whatever it is called.
+    with pytest.warns(UserWarning, match="a done may be a terminal state or a time limit"):
+        rlds.sources.open(path, format="npz", **names, done="ended")
+    (episode,) = rlds.sources.open(path, format="npz", **names, truncated="ended")
+    assert episode.truncated
+    for option in ("reward", "terminal"):
+        with pytest.raises(ValueError, match=f"{option}: 'other' is none of"):
+            rlds.sources.open(path, format="npz", **names | {option: "other"})
 
 
 def test_next_observations(tmp_path):
