@@ -6,6 +6,8 @@ no statement, by an engine that may open no other file and change no setting.
 
 from __future__ import annotations
 
+import difflib
+import json
 import os
 import re
 import threading
@@ -29,6 +31,36 @@ _CHANGING = re.compile(
     r'txid_current|nextval|currval|(?:get_)?current_\w+)"|'
     r'"column_names":\["(current_(?:date|time|timestamp)|localtime|localtimestamp)"\]'
 )
+# Operators, and functions whose result is at most a few times as large as their arguments. Others,
+# such as `repeat`, `range`, `lpad` and `regexp_replace`, take any time and memory, and DuckDB ends
+# a function only after its last row.
+_NAMES = """
+    + - * / // % ^ ** & | ~ << >> || @ ! -> ->> ~~ !~~ ~~* !~~* ~~~ ^@ <@ @> && add subtract
+    multiply divide mod abs ceil ceiling floor round round_even trunc sign sqrt cbrt exp ln log
+    log2 log10 pow power sin cos tan asin acos atan atan2 sinh cosh tanh degrees radians pi
+    greatest least isfinite isinf isnan even xor bit_count lower lcase upper ucase trim ltrim
+    rtrim len length strlen char_length character_length contains starts_with ends_with prefix
+    suffix instr strpos position substr substring left right reverse concat concat_ws
+    like_escape ilike_escape not_like_escape not_ilike_escape regexp_matches regexp_full_match
+    regexp_extract strip_accents md5 sha1 sha256 hash ascii ord unicode split_part list_contains
+    list_has list_has_any list_has_all list_position list_indexof list_extract list_element
+    list_value list_slice list_distinct list_unique list_sort array_contains array_has
+    array_has_any array_has_all array_length array_position array_extract array_slice
+    array_value string_split str_split split string_to_array struct_extract struct_pack row
+    map_contains cardinality element_at date_part datepart date_trunc datetrunc date_diff
+    datediff date_sub datesub year quarter month week day dayofweek dayofyear isodow hour minute
+    second epoch epoch_ms dayname monthname last_day make_date make_timestamp to_timestamp
+    strptime try_strptime strftime to_years to_months to_weeks to_days to_hours to_minutes
+    to_seconds now today age current_date get_current_timestamp current_localtimestamp random
+    typeof coalesce nullif if constant_or_null json_extract json_extract_string
+    json_extract_path json_extract_path_text json_exists json_valid json_type json_array_length
+"""
+_FUNCTIONS = frozenset(_NAMES.split())
+# Casts to these write out bytes as several letters each, or make arrays of any size.
+_TYPES = {"BLOB", "BYTEA", "BINARY", "VARBINARY", "BIT", "BITSTRING", "ARRAY"}
+_CLASSES = {"COMPARISON", "CONJUNCTION", "COLUMN_REF", "CONSTANT", "FUNCTION", "OPERATOR"}
+_CLASSES |= {"BETWEEN", "CASE", "CAST", "COLLATE", "TYPE"}
+_MAX_DEPTH = 8
 _IS_NAN = re.compile(r"\bisnan\s*\(", re.IGNORECASE)
 _LOCKS = (
     "enable_external_access",
@@ -63,6 +95,7 @@ def numbers(
       ValueError: It is no expression that holds or not, or there is no such column; says where.
     """
     duckdb, known = import_extra("duckdb"), aliases or {}
+    _check_bounded(condition)
     if _IS_NAN.search(condition):
         raise ValueError(f"where: {condition!r}: NaN is NULL in the table: say `x is null`")
     connection, columns = _connection(duckdb, table), {}
@@ -101,16 +134,62 @@ def check_repeatable(condition: str) -> None:
     Raises:
       ValueError: It depends on the time, or on chance.
     """
-    duckdb = import_extra("duckdb")
-    with duckdb.connect(":memory:", config={"enable_external_access": False}) as connection:
-        text = f"select 1 from e where ({condition}\n)"  # It may end with a comment.
-        # It is parsed, and not run; what is wrong with it is said when it is.
-        tree = connection.execute("select json_serialize_sql(?)", [text]).fetchone()[0]
-    if found := _CHANGING.search(tree):
+    if found := _CHANGING.search(_tree(condition)):
         raise ValueError(
             f"where: {condition!r}: {found[1] or found[2]} gives something else each time, and an "
             "edit is to be done again; say the date, or choose with a seed (Split)"
         )
+
+
+def _tree(condition: str) -> str:
+    """Parses a condition, without running it; returns JSON."""
+    duckdb = import_extra("duckdb")
+    with duckdb.connect(":memory:", config={"enable_external_access": False}) as connection:
+        text = f"select 1 from e where ({condition}\n)"  # It may end with a comment.
+        tree: str = connection.execute("select json_serialize_sql(?)", [text]).fetchone()[0]
+        return tree
+
+
+def _check_bounded(condition: str) -> None:
+    """Checks that a condition takes time and memory in proportion to the table.
+
+    Raises:
+      ValueError: It calls a function that may take more, or has a query in it.
+    """
+    try:
+        tree = json.loads(_tree(condition))
+        if tree["error"]:
+            raise ValueError(tree["error_message"])
+        [statement] = tree["statements"]
+        _check_node(statement["node"], 0)
+    except RecursionError:
+        raise ValueError(f"where: {condition[:80]!r}…: it is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"where: {condition!r}: {error}") from None
+
+
+def _check_node(node: Any, depth: int) -> None:
+    if isinstance(node, Mapping):
+        kind, name = node.get("class"), str(node.get("function_name", "")).lower()
+        if isinstance(kind, str) and kind not in _CLASSES:
+            what = kind.lower().replace("_", " ")
+            raise ValueError(f"conditions have no {what}; say it with columns and functions")
+        if name and name not in _FUNCTIONS:
+            near = difflib.get_close_matches(name, _FUNCTIONS, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(
+                f"conditions cannot call {name!r}{hint} (docs/sources.md lists their functions)"
+            )
+        kind_of_cast = node.get("type_name") or (node.get("cast_type") or {}).get("id", "")
+        if str(kind_of_cast).upper() in _TYPES:
+            raise ValueError(f"conditions cannot cast to {kind_of_cast}")
+        depth += kind == "CAST" or name[:1].isalpha()
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"more than {_MAX_DEPTH} functions are nested in each other")
+        node = [*node.values()]
+    if isinstance(node, list):
+        for child in node:
+            _check_node(child, depth)
 
 
 def _connection(duckdb: Any, table: str | os.PathLike[str]) -> Any:

@@ -167,6 +167,64 @@ def test_conditions_that_are_wrong_or_do_more_are_refused(dataset, condition, mo
         rlds.sources.open(dataset, where=condition)
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "len(repeat('x', 400000000)) > 0",
+        "len(main.\"Repeat\"('x', 2000000000)) > 0",
+        "len(range(1000000000)) > 0",
+        "len(generate_series(1, 1000000000)) > 0",
+        "len(lpad('x', 2000000000, 'y')) > 0",
+        "len(list_resize([1], 500000000, 1)) > 0",
+        "len(regexp_replace(regexp_replace(key, '', repeat('x', 9), 'g'), '', key, 'g')) > 0",
+        "len(replace(replace(key, '', 'xxxxxxxxx'), 'x', 'yyyyyyyyy')) > 0",
+        "len(format('{:>2000000000}', key)) > 0",
+        "len(printf('%2000000000d', 1)) > 0",
+        "len(bar(1, 0, 1, 1000000000)) > 0",
+        "sleep_ms(100000) is null",
+        "len(list_transform([1, 2], x -> x + 1)) > 0",
+        "steps > (select max(steps) from range(3))",
+        "sum(steps) over () > 0",
+        "len(key::blob::bit::varchar) > 0",
+        "cast(null as float[100000000]) is null",
+        "len(" + "concat(key, " * 30 + "key" + ")" * 31 + " > 0",
+        "(" * 50_000 + "true" + ")" * 50_000,
+        "not " * 5_000 + "true",
+        "true) or (true",
+        "true) limit (1",
+        "steps > 1 group by (steps",
+    ],
+)
+def test_conditions_without_bounds_are_refused(dataset, condition):
+    with pytest.raises(ValueError, match="where: "):
+        rlds.sources.open(dataset, where=condition)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "lower(key) like '%npz%' or upper(key) ilike 'A%'",
+        "contains(key, '1') and starts_with(key, '1') and key not like '2_'",
+        "regexp_matches(key, '^[0-9]+') and key similar to '[0-9].*' and key ~ '.*'",
+        "regexp_extract(key, '([0-9]+)', 1)::int >= 1",
+        "split_part(key, '.', 1) in ('0', '1') and len(string_split(key, '.')) >= 1",
+        "abs(reward.max) + round(reward.mean, 2) * 2 ** 2 % 3 // 1 >= -100",
+        'coalesce("return", 0) between 0 and 100 and steps is not null',
+        "case when steps > 3 then true else false end",
+        "try_cast(key as integer) is null or cast(steps as double) / 2 > 1",
+        "list_contains([3, 4, 5], steps) and steps in (3, 4, 5) and [1, 2][1] = 1",
+        "greatest(steps, 3) = steps and sqrt(steps) > 1 and not (steps < 2) and mod(steps, 2) < 2",
+        "now() > timestamp '2020-01-01' and date_part('year', current_date) > 2000",
+        "key || 'a' <> 'b' and trim(key) = key and substr(key, 1, 1) <> '' and key[1] <> ''",
+        " or ".join(f"steps = {number}" for number in range(400)),
+        f"number in ({', '.join(map(str, range(20_000)))})",
+        "true -- a comment",
+    ],
+)
+def test_ordinary_conditions(dataset, condition):
+    rlds.sources.open(dataset).where(condition)
+
+
 def test_columns_that_are_meant_are_named(dataset):
     for condition, meant in (
         ("retur > 1", r'"retur" not found.*"return"'),
