@@ -16,19 +16,25 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
+import pickle
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from rlds.feeds import octo as _octo
 from rlds.feeds.augmenting import augment_batch
 from rlds.feeds.compat import loading
 from rlds.feeds.compat.chains import Chain
 from rlds.feeds.mixture import Mixture
+from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.roles import ACTION
 from rlds.feeds.samples import Samples
+from rlds_ecosystem import import_extra
 
 __all__ = ["make_interleaved_dataset", "make_oxe_dataset_kwargs_and_weights", "make_single_dataset"]
 
@@ -232,23 +238,83 @@ def _cut(
     """The samples of a dataset, as `apply_trajectory_transforms` is told."""
     del num_parallel_calls
     for given, known in (
-        (goal_relabeling_strategy, "uniform"),
-        (task_augment_strategy, "delete_task_conditioning"),
+        (goal_relabeling_strategy, ("uniform",)),
+        (task_augment_strategy, ("delete_task_conditioning", "delete_and_rephrase")),
     ):
-        if given not in (None, known):
-            raise NotImplementedError(f"{given!r}: there is {known!r}")
+        if given is not None and given not in known:
+            raise NotImplementedError(f"{given!r}: there is {' and '.join(map(repr, known))}")
     if post_chunk_transforms:
         raise NotImplementedError("post_chunk_transforms: change batches instead")
     if goal_relabeling_strategy is not None:
         windows |= {"goal_seed": seed, **(goal_relabeling_kwargs or {})}
     if train and task_augment_strategy is not None:
         windows |= task_augment_kwargs or {}
-    samples = _octo.OctoSamples(loaded.table, loaded.roles, loaded.name, **options, **windows)
+    kind: Any = _octo.OctoSamples
+    if train and task_augment_strategy == "delete_and_rephrase":
+        file = windows.pop("paraphrases_repo"), windows.pop("paraphrases_filename")
+        kind = functools.partial(_RephrasedSamples, paraphrases=_Paraphrases.read(*file))
+    samples = kind(loaded.table, loaded.roles, loaded.name, **options, **windows)
     samples = loading.keep_labelled(samples, skip_unlabeled)
     samples = _keep_within(samples, {ACTION: max_action, "observation/proprio": max_proprio})
     if not train or subsample_length is None:
         return samples
     return samples.at_most(subsample_length, seed=seed)
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"{module}.{name} in it, expected a dict of texts")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Paraphrases:
+    """The paraphrases of instructions, with dots between them."""
+
+    texts: Mapping[bytes, bytes] = dataclasses.field(repr=False)
+    digest: str
+
+    @classmethod
+    def read(cls, repo: str, filename: str) -> _Paraphrases:
+        """Reads the file of a folder, or of a dataset of the Hugging Face Hub."""
+        file = Path(repo) / filename
+        if not file.exists():
+            hub = import_extra("huggingface_hub")
+            file = Path(hub.hf_hub_download(repo_id=repo, filename=filename, repo_type="dataset"))
+        content = file.read_bytes()
+        with file.open("rb") as opened:
+            try:
+                found = _Unpickler(opened).load()
+                texts = {text.encode(): more.encode() for text, more in found.items()}
+            except (pickle.UnpicklingError, EOFError, AttributeError) as error:
+                raise ValueError(f"{file}: no dict of texts: {error}") from error
+        return cls(texts, hashlib.sha256(content).hexdigest())
+
+    def of(self, text: bytes) -> list[bytes]:
+        """Returns the sentences of an instruction and of its paraphrases, as Octo cuts them."""
+        whole = b".".join([text, self.texts.get(text, b"")])
+        return [part for part in whole.split(b".") if part] or [text]
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class _RephrasedSamples(_octo.OctoSamples):
+    """Samples with paraphrases of instructions: of some episodes, one for each step."""
+
+    _: dataclasses.KW_ONLY
+    paraphrases: _Paraphrases
+    rephrase_prob: float
+
+    @override
+    def _instructions(
+        self, episodes: np.ndarray, steps: np.ndarray, epoch: int
+    ) -> Iterator[np.ndarray]:
+        rare = uniform_of(episodes, key_of("rephrase", self.draw_seed, epoch))
+        drawn = uniform_of((episodes << 32) + steps, key_of("paraphrase", self.draw_seed, epoch))
+        for texts in super()._instructions(episodes, steps, epoch):
+            texts = texts.copy()
+            for row in np.flatnonzero(rare < self.rephrase_prob):
+                known = self.paraphrases.of(texts[row])
+                texts[row] = known[int(drawn[row] * len(known))]
+            yield texts
 
 
 def _keep_within(samples: Any, bounds: Mapping[str, float | None]) -> Any:

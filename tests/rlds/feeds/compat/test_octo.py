@@ -1,7 +1,9 @@
 """What Octo's scripts call, with feeds behind it."""
 
+import pickle
 import sys
 import types
+from pathlib import Path
 
 import arm_datasets
 import numpy as np
@@ -321,6 +323,27 @@ def test_goals_or_instructions(directory):
     np.testing.assert_array_equal(real[:, 1], step + 1 < last + 1)
 
 
+def test_paraphrases(directory, tmp_path):
+    plain = next(single(directory).unbatch().batch(15).iterator())["task"]["language_instruction"]
+    text = max(plain)
+    (tmp_path / "texts.pkl").write_bytes(pickle.dumps({text.decode(): "take it. grasp it."}))
+    kwargs = {"paraphrases_repo": str(tmp_path), "paraphrases_filename": "texts.pkl"}
+    kwargs |= {"rephrase_prob": 0.5, "keep_image_prob": 0.5}
+    options = {"task_augment_strategy": "delete_and_rephrase", "task_augment_kwargs": kwargs}
+    chain = single(directory, **options).repeat().unbatch().batch(2000)
+    found = next(chain.iterator())["task"]["language_instruction"].tolist()
+    shares = {known: found.count(known) for known in {*found}}
+    assert shares.keys() == {*plain.tolist(), b"take it", b" grasp it"}
+    among = shares[text] + shares[b"take it"] + shares[b" grasp it"]
+    # Half of the episodes have one of the three texts.
+    assert 0.12 < shares[b"take it"] / among < 0.22
+    assert 0.12 < shares[b" grasp it"] / among < 0.22
+    assert next(chain.iterator())["task"]["language_instruction"].tolist() == found
+    (tmp_path / "texts.pkl").write_bytes(pickle.dumps({"a": Path("b")}))
+    with pytest.raises(ValueError, match=r"texts.pkl: no dict of texts: pathlib"):
+        single(directory, **options)
+
+
 def test_images_are_changed_at_random(directory):
     options = {"random_brightness": [0.2], "augment_order": ["random_brightness"]}
     frames = {"image_augment_kwargs": {"primary": options}}
@@ -373,7 +396,7 @@ def test_datasets_of_open_x(tmp_path):
         ({"dataset": {"proprio_obs_key": "joint"}}, "no field 'observation/joint'; there are"),
         ({"dataset": {"language_key": "text"}}, "no field 'text'; there are"),
         ({"goal_relabeling_strategy": "last"}, "'last': there is 'uniform'"),
-        ({"task_augment_strategy": "delete_and_rephrase"}, "there is 'delete_task_condi"),
+        ({"task_augment_strategy": "rephrase"}, "there is 'delete_task_condi"),
         ({"nothing": 3}, "nothing"),
         ({"frames": {"nothing": 3}}, "nothing"),
         ({"frames": {"image_dropout_prob": 0.5}}, "image_dropout_prob"),
