@@ -111,6 +111,8 @@ class PrioritizedFeed(Iterator[Batch]):
     Raises:
       ValueError: A number is out of range, or there are no samples.
 
+    If all priorities are 0, and `epsilon` is 0 as well, the next batch raises a ValueError.
+
     A batch has two fields more: `sample_number`, int64, and `importance_weight`, float32, of which
     the largest in the batch (of all ranks) is 1.
     """
@@ -150,6 +152,11 @@ class PrioritizedFeed(Iterator[Batch]):
         return powers
 
     def __next__(self) -> Batch:
+        if not self._tree.total > 0:
+            raise ValueError(
+                f"all priorities of the {len(self.samples)} samples are 0, so none can be drawn: "
+                "give one a priority (update), or pass epsilon > 0"
+            )
         rows = np.arange(self.batch_size)
         positions = rows + self.batch * self.batch_size
         # One of each part of the sum: so a batch has samples of all priorities.

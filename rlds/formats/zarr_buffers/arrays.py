@@ -34,6 +34,8 @@ IMAGE_CODECS: Mapping[str, str] = {
 # The decoders of numcodecs for these make as many bytes as there are, whatever the size of a chunk.
 _DEFLATE = ("zlib", "gzip")
 _CODECS = ("", "blosc", "zstd", "lz4", *_DEFLATE, *IMAGE_CODECS)
+# Of compressed chunks: what a codec writes besides the values, such as the profile of an image.
+_LARGEST_HEADER = 1 << 16
 _TEXT_FILTER = "vlen-utf8"
 _CACHED_BYTES = 1 << 26
 # How many chunks a row may have.
@@ -178,10 +180,17 @@ class ZarrArray:
         return self.error(what, position[0] * self._chunks[0] if position else None)
 
     def _read(self, position: tuple[int, ...]) -> bytes | None:
-        data = self._files.read(self._chunk_file(position))
+        data = self._files.read(self._chunk_file(position), self._most_bytes())
         if data is None and not self._fills:
             raise self._missing(position)
         return data
+
+    def _most_bytes(self) -> float:
+        """Returns the largest size of the file of a chunk: no codec doubles its input."""
+        if self.dtype == object:
+            return math.inf
+        size = math.prod(self._chunks) * self.dtype.itemsize
+        return 2 * size + _LARGEST_HEADER if self.codec else size
 
     def _chunk(self, position: tuple[int, ...]) -> np.ndarray:
         cached = self._cached
@@ -193,7 +202,10 @@ class ZarrArray:
             return np.broadcast_to(np.array(self._fill_value(), self._native), self._chunks)
         row = position[0] * self._chunks[0] if position else None
         with source_errors(self._files.path, field=self.name, row=row):
-            chunk = self._decoded(data)
+            try:
+                chunk = self._decoded(data)
+            except MemoryError as error:  # Of codecs that make room for what a chunk declares.
+                raise ValueError(f"{len(data):,} bytes declare too many") from error
         if chunk.nbytes <= _CACHED_BYTES and self._chunks[:1] != (1,):
             self._cached = position, chunk
         return chunk
@@ -211,9 +223,11 @@ class ZarrArray:
         """Returns a chunk; raises any error of a codec if it is damaged."""
         count, order = math.prod(self._chunks), self._order
         if self.dtype == object:
-            values = import_extra("numcodecs").VLenUTF8().decode(self._decompressed(data, None))
-            if len(values) != count:
-                raise ValueError(f"{len(values)} texts, expected {count}")
+            texts = memoryview(self._decompressed(data, None)).cast("B")
+            found = int.from_bytes(texts[:4], "little")
+            if found != count or len(texts) < 4 + 4 * count:  # Each begins with its length.
+                raise ValueError(f"{found} texts in {len(texts)} bytes, expected {count}")
+            values = import_extra("numcodecs").VLenUTF8().decode(texts)
             return np.asarray(values, object).reshape(self._chunks, order=order)  # type: ignore[call-overload]
         size = count * self.dtype.itemsize
         if size > trusted_bytes(len(data)):

@@ -12,6 +12,7 @@ from typing import Any
 
 from rlds.raw_files.archives import check_method
 from rlds.raw_files.untrusted import (
+    SourceError,
     check_declared,
     check_is_file,
     check_link,
@@ -28,6 +29,8 @@ _CONSOLIDATED = ".zmetadata"
 # The groups that buffers and exports have.
 _GROUPS = ("data", "meta", "rlds")
 _EPISODE_ENDS = f"meta/episode_ends/{ARRAY}"
+# How large the files of JSON may be, which say what the arrays are.
+_MOST_JSON = 1 << 26
 _MAX_DEPTH = 32
 
 
@@ -97,15 +100,22 @@ class ZarrFiles:
         check_link(self.path / name)
         return False
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, name: str, most: float = _MOST_JSON) -> bytes | None:
         """Returns the bytes of a file; None if there is none.
 
+        Args:
+          name: Its path in the folder or the archive.
+          most: How many bytes it can have.
+
         Raises:
-          SourceError: It is damaged, or a link to nothing.
+          SourceError: It is damaged, larger than that, or a link to nothing.
         """
         if self._is_folder:
             try:
                 check_is_file(self.path / name)
+                if (size := self._size(name)) > most:
+                    what = f"the file has {size:,} bytes, expected at most {most:,.0f}"
+                    raise SourceError(what, file=self.path, field=name)
                 return bytes((self.path / name).read_bytes())
             except (FileNotFoundError, NotADirectoryError):
                 check_link(self.path / name)
@@ -117,6 +127,9 @@ class ZarrFiles:
             check_method(info, self.path)
             check_declared(info.file_size, info.compress_size, file=self.path, field=name)
             return self._opened().read(info)
+
+    def _size(self, name: str) -> int:
+        return int((self.path / name).stat().length)
 
     def arrays(self) -> list[str]:
         """Returns the paths of all arrays, in order, also of those that lack `.zarray`."""

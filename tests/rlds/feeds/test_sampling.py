@@ -276,6 +276,11 @@ def test_priorities(table):
         PrioritizedFeed(samples, 64, seed=4).load_state_dict(state)
     with pytest.raises(ValueError, match="finite"):
         feed.update([0], [np.nan])
+    feed.update(np.arange(len(samples)), np.zeros(len(samples)))
+    with pytest.raises(ValueError, match=r"all priorities .* are 0.*pass epsilon > 0"):
+        next(feed)
+    feed.update([7], [1.0])
+    assert set(next(feed)["sample_number"]) == {7}
     with pytest.raises(IndexError, match="samples"):
         feed.update([len(samples)], [1.0])
 

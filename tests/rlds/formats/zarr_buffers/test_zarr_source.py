@@ -1,6 +1,7 @@
 """Replay buffers in Zarr, against plain loops over the arrays that the library zarr reads."""
 
 import json
+import os
 import pickle
 import shutil
 import zlib
@@ -319,6 +320,36 @@ def test_numbers_of_chunks_and_bytes_that_are_not_there(tmp_path):
     file.write_text(json.dumps(json.loads(file.read_text()) | {"shape": [2**62, 2**62]}))
     with pytest.raises(SourceError, match=r"'data/action'.* more than 1,048,576 chunks of shape"):
         rlds.sources.open(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [("meta/episode_ends/0", ""), ("data/keypoint/0.0.0", "zlib"), ("data/action/.zarray", "")],
+)
+def test_a_file_of_holes_is_not_read(tmp_path, name, codec):
+    path = raw_zarr.write_pusht(tmp_path / "a.zarr")
+    os.truncate(path / name, 1 << 40)  # Which no machine here could read.
+    with pytest.raises(SourceError, match="the file has 1,099,511,627,776 bytes, expected at most"):
+        rlds.sources.open(path)[0]
+
+
+@pytest.mark.parametrize("found", [3, 2**32 - 1])
+def test_texts_that_are_not_there(tmp_path, found):
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
+    for name, values in {
+        "data/action": np.ones(4),
+        "data/text": np.array(["a", "b", "c", "d"], object),
+        "meta/episode_ends": np.array([4]),
+    }.items():
+        dtype = str if values.dtype == object else values.dtype
+        shape = {"shape": values.shape, "chunks": values.shape}
+        root.create_array(name, dtype=dtype, compressors=None, **shape)[:] = values
+    chunk = tmp_path / "a.zarr/data/text/0"
+    content = chunk.read_bytes()
+    assert content[:4] == (4).to_bytes(4, "little")
+    chunk.write_bytes(found.to_bytes(4, "little") + content[4:])
+    with pytest.raises(SourceError, match=f"'data/text'.*{found} texts in .*expected 4"):
+        rlds.sources.open(tmp_path / "a.zarr")[0]
 
 
 @pytest.mark.slow
