@@ -3,13 +3,14 @@
     from rlds.feeds.compat.gr00t import ShardedSingleStepDataset
 
 Facts about GR00T are those of `NVIDIA/Isaac-GR00T`, 2026: for the same seed, a shard has the same
-steps. What is different: only the frames of a shard are decoded, statistics are computed and need
-no `stats.json`, and all versions of LeRobot are read. Of another format, say what `modality.json`
-would.
+steps. What is different: only the frames of a shard are decoded, statistics are computed if
+`stats.json` has none with quantiles, and all versions of LeRobot are read. Of another format, say
+what `modality.json` would. Subtasks as instructions ("sub_task") are not supported.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -30,6 +31,11 @@ _STATE, _ACTION, _VIDEO, _LANGUAGE = "state", "action", "video", "language"
 _ORIGINAL = "original_key"
 _DEFAULTS = {_STATE: "observation.state", _ACTION: "action"}
 _TASK, _ANNOTATION = "task", "annotation."
+_QUANTILES = {"q01", "q99"}
+
+_Base: Any = object
+with contextlib.suppress(ImportError):  # Where GR00T is installed, it is one of its datasets.
+    _Base = importlib.import_module("gr00t.data.interfaces").ShardedDataset
 
 
 @dataclasses.dataclass
@@ -51,7 +57,7 @@ class StepData:
     embodiment: Any = None
 
 
-class ShardedSingleStepDataset:
+class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
     """The steps of a dataset in shards, each with steps of many episodes.
 
     Args:
@@ -69,7 +75,11 @@ class ShardedSingleStepDataset:
       **options: Those of `LeRobotDatasetMetadata`, such as `split`.
 
     Attributes:
-      processor: What makes an item of a step; `set_processor` sets it.
+      processor: Makes an item of a step; `set_processor` sets it.
+      action_horizon: The steps from the first to the last action of an item.
+      episode_loader: The episodes by their numbers, as tables of pandas.
+      sharded_episodes: For each shard, episodes and steps of theirs.
+      shard_lengths: The numbers of steps of the shards.
 
     Raises:
       KeyError: There is no such part.
@@ -90,7 +100,9 @@ class ShardedSingleStepDataset:
         modality: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        del video_backend, video_backend_kwargs
+        self.video_backend, self.video_backend_kwargs = video_backend, video_backend_kwargs
+        self.shard_size, self.episode_sampling_rate = shard_size, episode_sampling_rate
+        self.seed, self.rng = seed, np.random.default_rng(seed)
         self.dataset_path, self.embodiment_tag = dataset_path, embodiment_tag
         self.modality_configs, self.allow_padding = modality_configs, allow_padding
         self.processor: Callable[[list[dict[str, Any]]], Any] | None = None
@@ -105,8 +117,9 @@ class ShardedSingleStepDataset:
             for key in config.modality_keys
         }
         deltas = modality_configs[_ACTION].delta_indices
-        self._horizon = max(deltas) - min(deltas) + 1
-        self.shard_dataset(shard_size, int(1 / episode_sampling_rate), seed)
+        self.action_horizon = max(deltas) - min(deltas) + 1
+        self.episode_loader = _EpisodeLoader(self)
+        self.shard_dataset()
 
     def _part(self, kind: str, key: str) -> tuple[str, slice]:
         """The field of a part, and its elements; no field for what a task says."""
@@ -128,14 +141,21 @@ class ShardedSingleStepDataset:
             raise KeyError(f"{self.dataset_path}: no feature {original!r}; there are {there}")
         return self._meta.paths[original], slice(said.get("start"), said.get("end"))
 
-    def shard_dataset(self, shard_size: int, num_pieces: int, seed: int) -> None:
+    def get_effective_episode_length(self, episode_index: int) -> int:
+        """Returns how many steps of an episode have all of their actions."""
+        return max(
+            0, self.episode_loader.get_episode_length(episode_index) + 1 - self.action_horizon
+        )
+
+    def shard_dataset(self) -> None:
         """Deals the steps to shards."""
-        rng = np.random.default_rng(seed)
-        lengths = np.maximum(np.array(self._meta.episodes["length"]) - self._horizon + 1, 0)
+        rng, num_pieces = self.rng, int(1 / self.episode_sampling_rate)
+        of_episodes = range(len(self.episode_loader))
+        lengths = np.array([self.get_effective_episode_length(n) for n in of_episodes], np.int64)
         order = rng.permutation(len(lengths))
         if not lengths.sum():
-            raise ValueError(f"{self.dataset_path}: no episode has {self._horizon} steps")
-        self.shard_lengths = np.zeros(-(-int(lengths.sum()) // shard_size), int)
+            raise ValueError(f"{self.dataset_path}: no episode has {self.action_horizon} steps")
+        self.shard_lengths = np.zeros(-(-int(lengths.sum()) // self.shard_size), int)
         self.sharded_episodes: list[list[tuple[int, np.ndarray]]] = [[] for _ in self.shard_lengths]
         for episode in order.tolist():
             steps = np.arange(lengths[episode])
@@ -164,25 +184,53 @@ class ShardedSingleStepDataset:
         found = self._read(episodes.astype(np.int64), steps.astype(np.int64))
         return [self._processed(found, row) for row in range(len(steps))]
 
-    def get_datapoint(self, episode_data: int, step_index: int) -> Any:
+    def get_datapoint(self, episode_data: Any, step_index: int) -> Any:
         """Returns the item of a step.
 
         Args:
-          episode_data: The number of the episode; nothing of it has to be loaded before.
+          episode_data: The episode as `episode_loader` has it, or its number, so that only what the
+            step needs is read.
           step_index: The step.
         """
-        return self._processed(self._read(np.array([episode_data]), np.array([step_index])), 0)
+        if isinstance(episode_data, int | np.integer):
+            found = self._read(np.array([episode_data]), np.array([step_index]))
+        else:
+            found = self._cut(episode_data, step_index)
+        return self._processed(found, 0)
 
-    def _read(self, episodes: np.ndarray, steps: np.ndarray) -> dict[tuple[str, str], Any]:
+    def _cut(self, episode: Any, step: int) -> dict[tuple[str, str], Any]:
+        """The values of all parts of a step of a table, as `_read` has them."""
+        found: dict[tuple[str, str], Any] = {}
+        for kind, key in self._parts:
+            places = step + np.array(self.modality_configs[kind].delta_indices)
+            inside = self._inside(kind, key, places, episode.index.max())
+            values = episode[f"{kind}.{key}"].loc[inside].tolist()
+            value = np.vstack(values).astype(np.float32) if kind in _DEFAULTS else values
+            found[kind, key] = [value[0] if kind == _LANGUAGE else value]
+        return found
+
+    def _inside(self, kind: str, key: str, places: np.ndarray, lasts: Any) -> np.ndarray:
+        """Steps of an episode, in place of those beyond it.
+
+        Raises:
+          IndexError: Some are, and there is no padding.
+        """
+        inside = places.clip(0, lasts)
+        if not self.allow_padding and (inside != places).any():
+            raise IndexError(f"{kind} {key}: steps before or after an episode: allow_padding")
+        return inside
+
+    def _read(
+        self, episodes: np.ndarray, steps: np.ndarray, deltas: Sequence[int] | None = None
+    ) -> dict[tuple[str, str], Any]:
         """The values of all parts, each with an axis for the steps and one for the distances."""
         lasts = np.array(self._meta.episodes["length"])[episodes][:, np.newaxis] - 1
         begins = np.array(self._meta.episodes["dataset_from_index"])[episodes]
         found: dict[tuple[str, str], Any] = {}
         for (kind, key), (path, elements) in self._parts.items():
-            places = steps[:, np.newaxis] + np.array(self.modality_configs[kind].delta_indices)
-            inside = places.clip(0, lasts)
-            if not self.allow_padding and (inside != places).any():
-                raise IndexError(f"{kind} {key}: steps before or after an episode: allow_padding")
+            distances = self.modality_configs[kind].delta_indices if deltas is None else deltas
+            places = steps[:, np.newaxis] + np.array(distances)
+            inside = self._inside(kind, key, places, lasts)
             if not path:
                 found[kind, key] = [self._text(e, n, key) for e, n in zip(episodes, begins + steps)]
                 continue
@@ -233,15 +281,19 @@ class ShardedSingleStepDataset:
     def get_dataset_statistics(self) -> dict[str, Any]:
         """Returns the statistics of the parts of the state and of the action."""
         wanted = {part: of for part, of in self._parts.items() if part[0] in _DEFAULTS}
+        stored = self._meta._stored_stats()
+        names = {path: name for name, path in self._meta.paths.items()}
+        known = {path: stored.get(names[path], {}) for path, _ in wanted.values()}
+        known = {path: values for path, values in known.items() if values.keys() >= _QUANTILES}
         computed = self._meta.table.compute_statistics(
-            sorted({path for path, _ in wanted.values()})
+            sorted({path for path, _ in wanted.values() if path not in known})
         )
         found: dict[str, Any] = {}
         for (kind, key), (path, elements) in wanted.items():
-            values = statistics_of(computed[path]).items()
-            plain = {name: np.ravel(value)[elements].tolist() for name, value in values}
+            values = known[path] if path in known else statistics_of(computed[path])
+            plain = {name: np.ravel(value)[elements].tolist() for name, value in values.items()}
             found.setdefault(kind, {})[key] = plain
-        for name in (f"relative_stats_{self._horizon}.json", "relative_stats.json"):
+        for name in (f"relative_stats_{self.action_horizon}.json", "relative_stats.json"):
             if (self._folder / name).exists():
                 found["relative_action"] = json.loads((self._folder / name).read_text())
                 break
@@ -256,6 +308,33 @@ class ShardedSingleStepDataset:
             "gr00t.utils.initial_actions"
         ).load_initial_actions(path)
         return actions
+
+
+class _EpisodeLoader:
+    """The episodes of a dataset, each as a table of pandas with a column for each part."""
+
+    def __init__(self, dataset: ShardedSingleStepDataset) -> None:
+        self._dataset = dataset
+        self.episode_lengths: list[int] = list(dataset._meta.episodes["length"])
+        self.get_dataset_statistics = dataset.get_dataset_statistics
+        self.get_initial_actions = dataset.get_initial_actions
+
+    def __len__(self) -> int:
+        return len(self.episode_lengths)
+
+    def get_episode_length(self, idx: int) -> int:
+        """Returns how many steps an episode has."""
+        return self.episode_lengths[idx]
+
+    def __getitem__(self, idx: int) -> Any:
+        number = range(len(self))[idx]
+        steps = np.arange(self.episode_lengths[number])
+        parts = self._dataset._read(np.full(len(steps), number), steps, deltas=[0])
+        columns = {
+            f"{kind}.{key}": list(column) if kind == _LANGUAGE else [row[0] for row in column]
+            for (kind, key), column in parts.items()
+        }
+        return importlib.import_module("pandas").DataFrame(columns)
 
 
 @functools.cache

@@ -1,5 +1,7 @@
 """What GR00T's scripts call, with feeds behind it."""
 
+import json
+import shutil
 import types
 
 import arm_datasets
@@ -82,6 +84,47 @@ def test_shards_of_any_format(directory, form):
             assert item.embodiment == "tag"
     again = dataset.get_datapoint(int(episode), step)
     np.testing.assert_array_equal(again.actions["arm"], item.actions["arm"])
+
+
+def test_what_else_gr00t_has(directory):
+    pytest.importorskip("pandas")
+    modality = modality_of(raw_lerobot.IMAGE, "observation.state")
+    dataset = dataset_of(directory / "arm_lerobot", "camera", modality)
+    assert (dataset.action_horizon, dataset.shard_size, dataset.seed) == (3, 6, 42)
+    loader = dataset.episode_loader
+    assert loader.episode_lengths == [7, 5, 6]
+    assert [dataset.get_effective_episode_length(n) for n in range(len(loader))] == [5, 3, 4]
+    first = [[(e, s.tolist()) for e, s in shard] for shard in dataset.sharded_episodes]
+    for number, shard in enumerate(first):
+        items = iter(dataset.get_shard(number))
+        for episode, steps in shard:
+            table = loader[episode]
+            for step in steps:
+                item, again = next(items), dataset.get_datapoint(table, step)
+                assert item.text == again.text
+                for parts, others in ((item.actions, again.actions), (item.states, again.states)):
+                    assert parts.keys() == others.keys()
+                    for key, value in parts.items():
+                        np.testing.assert_array_equal(value, others[key])
+                        assert value.dtype == others[key].dtype
+                np.testing.assert_array_equal(item.images["camera"], again.images["camera"])
+    assert "action.gripper" in table.columns
+    with pytest.raises(IndexError, match="allow_padding"):
+        dataset.get_datapoint(table, len(table) - 1)
+    dataset.shard_dataset()  # The generator goes on.
+    assert first != [[(e, s.tolist()) for e, s in shard] for shard in dataset.sharded_episodes]
+    assert loader.get_dataset_statistics() == dataset.get_dataset_statistics()
+
+
+def test_statistics_with_quantiles_are_those_of_the_file(directory, tmp_path):
+    path = shutil.copytree(directory / "arm_lerobot", tmp_path / "set")
+    stored = {"q01": [1, 2, 3], "q99": [4, 5, 6], "mean": [2, 2, 2]}
+    (path / "meta/stats.json").write_text(json.dumps({"action": stored}))
+    modality = modality_of(raw_lerobot.IMAGE, "observation.state")
+    found = dataset_of(path, "camera", modality).get_dataset_statistics()
+    assert found["action"]["arm"] == {"q01": [1, 2], "q99": [4, 5], "mean": [2, 2]}
+    states = np.concatenate([each["observation.state"] for each in raw_lerobot.episodes()])
+    np.testing.assert_allclose(found["state"]["gripper"]["mean"], states[:, 2:].mean(0), rtol=1e-5)
 
 
 def test_annotations_are_texts_of_tasks(tmp_path):
