@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from typing_extensions import override
 
 from envlogger.backends.backend_writer import BackendWriter
-from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
+from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter, disk_reserve
 from envlogger.backends.schedulers import Scheduler
 from envlogger.converters.video_fields import KEY as VIDEO_KEY
 from envlogger.reader import Reader
@@ -28,20 +30,26 @@ from rlds.formats.lerobot.rlds_rows import RldsRows
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.formats.logs.source import EnvLoggerSource
 from rlds.sources import reading
+from rlds.sources.episode_fields import COMPLETE
 from rlds.sources.episodes import Episodes
+from rlds.sources.source import SourceEpisode
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.daemon_threads import DaemonThreads
 from rlds_ecosystem.errors import StorageError, storage_errors
 from rlds_ecosystem.nests import at, leaves_at
 from rlds_ecosystem.replacing import FOLDER, RUNNING
-from rlds_ecosystem.whole_files import write_at_once
+from rlds_ecosystem.whole_files import can_lock, try_to_lock, write_at_once
 
 __all__ = ["LeRobotBackendWriter", "add_recording", "recordings_in", "undone_files"]
 
 _TABLES = (layout.TASKS, layout.STATS, layout.INFO)  # In the order in which they are written.
+_EPISODES = f"{layout.EPISODES_FOLDER}/*/*.parquet"
 _JOURNAL = "appending.json"
 _TASK = "task"
 # What the name of the log begins with, once its episode is in the dataset.
 _ADDED = "added-"
+# A log ends with its episode: it is small, and its chunks may be.
+_FLUSH_INTERVAL, _MAX_PENDING_BYTES = 0.5, 1 << 22
 # In the metadata of such a log: with which arguments it was recorded.
 _ARGUMENTS = "recording"
 
@@ -58,11 +66,14 @@ class LeRobotBackendWriter(BackendWriter):
             video={"images/top": envlogger.Video(fps=30)},
         )
 
-    The running episode is a log in the folder `.rlds` of the dataset. When it has ended, its rows,
-    packets and statistics are written under names of their own, and then the tables that count
-    them. So a discarded episode leaves nothing, and a killed process at most the running episode,
-    as a log, which `rlds recover` adds to the dataset. What LeRobot has no column for, such as
-    the final observation and the metadata of episodes, is not kept: record a log to keep all.
+    An episode is a log in the folder `.rlds` of the dataset, which is with the system when its last
+    step returns. When the next one begins, and when you call `flush` or `close`, a thread writes
+    its rows, packets and statistics under names of their own, and then the tables that count them.
+    So a discarded episode leaves nothing, and a kill costs at most the end of the running episode:
+    `rlds recover` adds the logs that are left to the dataset. The column `complete` of the table of
+    episodes is false where the last step is missing, for example as `step` has raised. What LeRobot
+    has no column for, such as the final observation and the metadata of episodes, is not kept:
+    record a log to keep all.
 
     Args:
       data_directory: The folder of the dataset, on this machine. If there is one, of the same
@@ -74,9 +85,11 @@ class LeRobotBackendWriter(BackendWriter):
       scheduler: Says which steps are recorded; None records all.
 
     Raises:
-      StorageError: The folder cannot be used; says why.
+      StorageError: The folder cannot be used, or another recorder uses it; says why.
       ValueError: The rate of the video is another.
     """
+
+    keeps_ended_episodes = True
 
     def __init__(
         self,
@@ -96,90 +109,226 @@ class LeRobotBackendWriter(BackendWriter):
         self._own = self._root / FOLDER
         with storage_errors(self._root):
             self._own.mkdir(parents=True, exist_ok=True)
-        self._undo()
-        for left in recordings_in(self._root):
-            warnings.warn(
-                f"{left} is an episode that was being recorded when a process ended: `rlds recover "
-                f"--in-place {self._root}` adds it to the dataset, or remove it",
-                stacklevel=2,
+            self._lock = try_to_lock(self._root)
+        if self._lock is None and can_lock(self._root):
+            raise StorageError(
+                f"another recorder or process is writing {self._root}: wait until it has ended, or "
+                "record to a folder of its own, and join the two with `rlds edit --merge`"
             )
-        self._before = self._read()
-        self._log: RiegeliBackendWriter | None = None
-        self._folder: Path | None = None  # Of the log of the last episode.
-        self._kept: dict[str, bytes | None] | None = None  # The tables without that episode.
-        self._episode_metadata: dict[str, Any] = {}
-        self._rows: RldsRows | None = None
+        try:
+            self._undo()
+            if left := recordings_in(self._root):
+                warnings.warn(
+                    f"{self._own} has {len(left)} logs of what was being recorded when a process "
+                    f"ended, such as {left[0].name}: `rlds recover --in-place {self._root}` adds "
+                    "them to the dataset, or remove them",
+                    stacklevel=2,
+                )
+            self._has_marks = True
+            self._before = self._read()
+            self.reserve = disk_reserve(self._own, _MAX_PENDING_BYTES)
+        except BaseException:
+            self._unlock()
+            raise
+        self._log: RiegeliBackendWriter | None = None  # Until the episode after it begins.
+        self._folder = self._own  # Of that log.
+        self._num_steps, self._has_ended = 0, False  # Of its last episode.
+        # Of the last one that was added: its log, and the tables without its episode.
+        self._done: Path | None = None
+        self._kept: dict[str, bytes | None] | None = None
+        self._may_change = False  # Whether that is the last episode.
+        self._accepts_all, self._was_reported = False, False
+        self._failure: BaseException | None = None
+        self._thread = DaemonThreads(1, "envlogger-lerobot")
+        self._adding: Future[None] = self._thread.submit(lambda: None)
         super().__init__(metadata=metadata, scheduler=scheduler)
 
     @override
     def _record_step(self, data: StepData, is_new_episode: bool) -> None:
+        if not self._accepts_all:
+            self._check()
         if is_new_episode:
-            self._end_episode()
-            self._forget_log()
-            self._episode_metadata = {}
-            self._folder = self._own / f"{RUNNING}{time.time_ns()}"
-            said = {"fps": self._fps, "task": self.task, "robot_type": self._robot_type or ""}
-            self._log = RiegeliBackendWriter(
-                self._folder,
+            self._begin_episode(data)
+        else:
+            assert self._log is not None
+            self._log.record_step(data, False)
+        self._num_steps = 1 if is_new_episode else self._num_steps + 1
+        self._has_ended = data.timestep.last()
+        if self._has_ended and self._log is not None:
+            self._log.push()
+
+    def _begin_episode(self, data: StepData) -> None:
+        """Writes a step to a new log, and only then has the one before added to the dataset."""
+        folder, said = self._own / f"{RUNNING}{time.time_ns()}", self._arguments()
+        try:
+            log = RiegeliBackendWriter(
+                folder,
                 metadata={**(self._metadata or {}), _ARGUMENTS: said},
-                max_pending_bytes=1 << 22,
+                flush_interval=_FLUSH_INTERVAL,
+                max_pending_bytes=_MAX_PENDING_BYTES,
                 sync=False,
+                reserve=self.reserve,
             )
-        assert self._log is not None
-        self._log.record_step(data, is_new_episode)
-        if data.timestep.last():
-            self._end_episode()
+            log.accept_all()
+            log.record_step(data, True)
+        except StorageError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            if self._log is None:
+                raise
+            self._failure = self._failure or error
+            self._log.record_step(data, True)  # It was accepted.
+            return
+        self._end_log()
+        if self._may_change:
+            self._forget_done()
+        self._log, self._folder, self._may_change = log, folder, False
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"fps": self._fps, "task": self.task, "robot_type": self._robot_type or ""}
 
     @override
     def _set_episode_metadata(self, data: Any) -> None:
-        self._episode_metadata = dict(data) if isinstance(data, Mapping) else {}
-        if self._kept is not None:  # The episode has ended.
-            self._take_back()
-            self.add_log()
+        task = {_TASK: str(data[_TASK])} if isinstance(data, Mapping) and _TASK in data else {}
+        if self._log is not None:
+            self._log.set_episode_metadata(task)
+            if self._has_ended:
+                self._log.push()
+        elif self._may_change:
+            self.add_log(self._take_back(), task.get(_TASK, self.task))
 
     @override
     def _discard_episode(self) -> None:
-        if self._kept is not None:
-            self._take_back()
-        elif self._log is not None:
+        if self._log is not None and self._failure is not None:
+            self._log.discard_episode()  # There may be others in its log.
+            return
+        if self._log is not None:
             self._log.close()
-            self._log = None
-        self._forget_log()
+            self._log, self._has_ended = None, False
+            shutil.rmtree(self._folder, ignore_errors=True)
+        elif self._may_change:
+            shutil.rmtree(self._take_back(), ignore_errors=True)
+            self._may_change = False
 
     @override
     def flush(self) -> None:
-        """Brings the steps of the running episode to the disk."""
+        """Adds all ended episodes to the dataset, and brings the running one to the disk.
+
+        Raises:
+          StorageError: Not all can be written.
+        """
         super().flush()
-        if self._log is not None:
+        if self._has_ended and self._log is not None:
+            self._end_log(may_change=True)
+        elif self._log is not None:
             self._log.flush()
+        self._adding.result()
+        self._check()
+
+    @property
+    @override
+    def trouble(self) -> BaseException | None:
+        return self._failure or (self._log.trouble if self._log is not None else None)
+
+    @override
+    def accept_all(self) -> None:
+        self._accepts_all = True
+
+    @override
+    def disown(self) -> None:
+        super().disown()
+        self._unlock()
 
     @override
     def close(self) -> None:
-        """Ends the running episode; further calls do nothing."""
+        """Ends the running episode, and adds all to the dataset; further calls do nothing.
+
+        Raises:
+          StorageError: Not all can be written, and no call has said so; says where it is.
+        """
         if self._closed:
             return
         self._closed = True
-        if self._is_of_parent:
-            return
-        self._end_episode()
-        self._forget_log()
-        if not any(self._own.iterdir()):
-            self._own.rmdir()
+        try:
+            self._end_log()
+            self._adding.result()
+            self._forget_done()
+            if not any(self._own.iterdir()):
+                self._own.rmdir()
+        except OSError as error:
+            self._failure = self._failure or error
+        finally:
+            if self.reserve is not None:
+                self.reserve.close()
+            self._unlock()
+        if self._failure is not None and not self._was_reported:
+            self._raise()
 
-    def _end_episode(self) -> None:
-        if self._log is None:
+    def _unlock(self) -> None:
+        descriptor, self._lock = self._lock, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _check(self) -> None:
+        if self.trouble is not None:
+            self.close()  # What was accepted is written, and what can be is added.
+            self._raise()
+
+    def _raise(self) -> NoReturn:
+        self._was_reported = True
+        left = len(recordings_in(self._root))
+        raise StorageError(
+            f"recording to {self._root} stops here: {self._failure}; {left} logs in {self._own} "
+            "have the last episodes. See to the cause, then `rlds recover --in-place "
+            f"{self._root}` adds them"
+        ) from self._failure
+
+    def _end_log(self, *, may_change: bool = False) -> None:
+        """Closes the log, and has its episode added in the thread.
+
+        Args:
+          may_change: Whether the episode may still be discarded, or get metadata.
+        """
+        log, self._log, folder = self._log, None, self._folder
+        if log is None:
             return
-        self._log.close()
-        self._log = None
-        if not self.add_log():
+        try:
+            log.close()
+        except StorageError as error:
+            self._failure = self._failure or error
+        if self._num_steps < 2 and self._failure is None:
+            shutil.rmtree(folder, ignore_errors=True)
             warnings.warn("an episode without a transition is not in the dataset", stacklevel=3)
+            return
+        if not (self._has_ended or self._has_marks):
+            warnings.warn(
+                f"{self._root}: episode {folder.name} has no last step, and the dataset, which "
+                f"this recorder did not begin, no column {COMPLETE!r} to say so",
+                stacklevel=3,
+            )
+        self._may_change = may_change
+        self._adding = self._thread.submit(self._add, folder, may_change)
 
-    def _forget_log(self) -> None:
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder = self._kept = None
+    def _add(self, folder: Path, may_change: bool) -> None:
+        """Adds the episodes of a log, unless something went wrong before."""
+        if self._failure is not None:
+            return
+        try:
+            self.add_log(folder)
+            if not may_change:
+                self._forget_done()
+        except BaseException as error:
+            self._failure = error
+
+    def _forget_done(self) -> None:
+        if self._done is not None:
+            shutil.rmtree(self._done, ignore_errors=True)
+        self._done = self._kept = None
 
     # --- The dataset
+
+    def expect(self, features: Mapping[str, Any]) -> None:
+        """Lets a new dataset take only episodes of these features."""
+        self._before = dataclasses.replace(self._before, info={"features": features})
 
     def _read(self) -> Before:
         """Returns what the dataset has."""
@@ -203,6 +352,8 @@ class LeRobotBackendWriter(BackendWriter):
                 f"{self._root / layout.TASKS} has the numbers {sorted(texts)[:10]}, expected 0, 1, "
                 "...: `rlds.sources.export` writes the dataset with such numbers"
             )
+        tables = sorted(self._root.glob(_EPISODES))
+        self._has_marks = not tables or COMPLETE in parquet.read_schema(tables[0]).names
         files = [*self._root.glob("*/*/file-*"), *self._root.glob("*/*/*/file-*")]
         places = [(int(file.parent.name[6:]), int(file.stem[5:])) for file in files]
         per_chunk = int(info.get("chunks_size", 1000))
@@ -216,24 +367,34 @@ class LeRobotBackendWriter(BackendWriter):
             info=info,
         )
 
-    def add_log(self, folder: Path | None = None) -> int:
-        """Adds the episode of a log; returns how many rows it has.
+    def add_log(self, folder: Path, task: str | None = None) -> tuple[int, int]:
+        """Adds the episodes of a log, which gets another name then.
 
         Args:
-          folder: The log, by default that of the last episode. It gets another name.
+          folder: The log; of a recorder that has no trouble, it has one episode.
+          task: The text of their task, in place of that in the log.
+
+        Returns:
+          How many episodes and rows there are more.
         """
-        self._folder = folder or self._folder
-        assert self._folder is not None
         source = EnvLoggerSource(
-            os.fspath(self._folder),
-            metadata={},
-            episode_metadata_defaults={_TASK: str(self._episode_metadata.get(_TASK, self.task))},
+            os.fspath(folder), metadata={}, episode_metadata_defaults={_TASK: self.task}
         )
-        episodes = Episodes(source, "train")
-        episode = episodes.episode(0)
-        num_rows = episode.num_steps - episode.final_observation_known
-        if num_rows < 1:
-            return 0
+        episodes, lengths = Episodes(source, "train"), []
+        for episode in map(episodes.episode, range(len(episodes))):
+            num_rows = int(episode.num_steps - episode.final_observation_known)
+            if num_rows < 1:
+                continue
+            if task is not None:
+                told = {**episode.metadata, _TASK: task}
+                episode = dataclasses.replace(episode, metadata=told)
+            self._add_episode(folder, episodes, episode)
+            lengths.append(num_rows)
+        self._done = folder.rename(_with_kind(folder, _ADDED))
+        (self._own / _JOURNAL).unlink(missing_ok=True)
+        return len(lengths), sum(lengths)
+
+    def _add_episode(self, folder: Path, episodes: Episodes, episode: SourceEpisode) -> None:
         rows = RldsRows(
             episodes,
             "v3.0",
@@ -244,51 +405,45 @@ class LeRobotBackendWriter(BackendWriter):
         )
         draft = self._own / "episode"
         shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir()
-        with storage_errors(self._root):
+        try:
+            draft.mkdir()
             after = rows.write_one(draft, episode, self._before)
-            self._check(after.info)
+            self._check_features(after.info)
+            if self._has_marks:
+                _mark(draft, episode.complete)
             files = [file.relative_to(draft) for file in sorted(draft.rglob("*")) if file.is_file()]
             names = [os.fspath(name) for name in files if os.fspath(name) not in _TABLES]
-            kept = {name: _content(self._root / name) for name in _TABLES}
-            self._begin(after.num_episodes, names)
+            self._kept = {name: _content(self._root / name) for name in _TABLES}
+            self._begin(folder, after.num_episodes, names)
             # What counts comes last: until then, the dataset is the one before.
             for name in (*sorted(names, reverse=True), *_TABLES):
                 (self._root / name).parent.mkdir(parents=True, exist_ok=True)
                 os.replace(draft / name, self._root / name)
-            self._rename_log(RUNNING, _ADDED)
-            os.unlink(self._own / _JOURNAL)
-        shutil.rmtree(draft)
-        self._kept, self._added = kept, names
-        self._last, self._before = self._before, after
-        return int(num_rows)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        self._added, self._last, self._before = names, self._before, after
 
-    def _begin(self, number: int, names: Sequence[str]) -> None:
+    def _begin(self, folder: Path, number: int, names: Sequence[str]) -> None:
         """Notes which files come or go with an episode: it is there if the tables count so many."""
-        assert self._folder is not None
-        log = self._folder.name.replace(_ADDED, RUNNING)
+        log = _with_kind(folder, RUNNING).name
         write_at_once(self._own / _JOURNAL, json.dumps([number, log, *names]).encode())
 
-    def _rename_log(self, old: str, new: str) -> None:
-        assert self._folder is not None
-        self._folder = self._folder.rename(
-            self._folder.with_name(self._folder.name.replace(old, new))
-        )
-
-    def _take_back(self) -> None:
-        """Takes the last episode out of the dataset again."""
+    def _take_back(self) -> Path:
+        """Takes the last episode out of the dataset again; returns its log."""
         assert self._kept is not None
-        self._begin(self._before.num_episodes, self._added)
+        assert self._done is not None
+        self._begin(self._done, self._before.num_episodes, self._added)
         for name, content in reversed(self._kept.items()):
             if content is None:
                 (self._root / name).unlink()
             else:
                 write_at_once(self._root / name, content)
-        self._rename_log(_ADDED, RUNNING)
+        log = self._done.rename(_with_kind(self._done, RUNNING))
         for name in self._added:
             _remove(self._root, name)
         os.unlink(self._own / _JOURNAL)
-        self._kept, self._before = None, self._last
+        self._kept, self._done, self._before = None, None, self._last
+        return log
 
     def _undo(self) -> None:
         """Finishes what a killed process began: adds an episode, or takes it out."""
@@ -304,7 +459,7 @@ class LeRobotBackendWriter(BackendWriter):
         for done in self._own.glob(f"{_ADDED}*"):
             shutil.rmtree(done)
 
-    def _check(self, info: Mapping[str, Any]) -> None:
+    def _check_features(self, info: Mapping[str, Any]) -> None:
         """Checks that an episode has the features of those before."""
         known = self._before.info.get("features") or info["features"]
         for name in {**known, **info["features"]}:
@@ -364,30 +519,39 @@ def undone_files(root: Path) -> list[str]:
     return [] if is_counted else names
 
 
-def add_recording(root: Path, log: Path, copy: Path, fps: float | None) -> tuple[int, str]:
-    """Adds the episode of a log that a killed process left.
+def add_recording(
+    root: Path,
+    log: Path,
+    copy: Path,
+    fps: float | None,
+    features: Mapping[str, Any] | None = None,
+) -> tuple[tuple[int, int], str]:
+    """Adds the episodes of a log that a killed process left.
 
     Args:
       root: The dataset that it is added to.
       log: The log, which stays as it is.
       copy: A folder for a copy of it.
       fps: How many steps a second has; if None, as its recorder was told.
+      features: Those that it has to have, if the dataset is new.
 
     Returns:
-      How many rows it has, and why none if so.
+      How many episodes and rows it has, and why none if so.
     """
     if not any(log.rglob("*.riegeli")) or not recover(log, copy).num_steps:
-        return 0, "it has no step"
+        return (0, 0), "it has no step"
     with Reader(copy) as reader:
         said = reader.metadata().get(_ARGUMENTS, {})
     if fps is None and "fps" not in said:
-        return 0, "it does not say how many steps a second has"
+        return (0, 0), "it does not say how many steps a second has"
     writer = LeRobotBackendWriter(
         root, fps or said["fps"], said.get("task", ""), said.get("robot_type") or None
     )
-    number = writer.add_log(copy)
-    writer.close()
-    return number, "" if number else "it has no transition"
+    with writer:
+        if features is not None:
+            writer.expect(features)
+        counts = writer.add_log(copy)
+    return counts, "" if counts[0] else "it has no transition"
 
 
 def _journal(root: Path) -> tuple[bool, str, list[str]]:
@@ -400,6 +564,19 @@ def _journal(root: Path) -> tuple[bool, str, list[str]]:
         raise StorageError(f"{root / FOLDER / _JOURNAL} names files elsewhere: {log}, {names}")
     info = _content(root / layout.INFO)
     return info is not None and json.loads(info)["total_episodes"] == number, log, names
+
+
+def _with_kind(folder: Path, kind: str) -> Path:
+    """Returns what the folder of a log is called while it is recorded, or once it is added."""
+    return folder.with_name(kind + folder.name.removeprefix(RUNNING).removeprefix(_ADDED))
+
+
+def _mark(draft: Path, is_complete: bool) -> None:
+    """Adds to the table of an episode whether it has a last step."""
+    arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
+    [file] = draft.glob(_EPISODES)
+    table = parquet.read_table(file)
+    parquet.write_table(table.append_column(COMPLETE, arrow.array([is_complete])), file)
 
 
 def _content(path: Path) -> bytes | None:

@@ -135,6 +135,8 @@ def recover(
     with tempfile.TemporaryDirectory(prefix="rlds-recover-") as scratch:
         with source_errors(root):
             remains = _Remains(root, Path(scratch))
+        if dry_run:
+            remains.add_recordings(Path(scratch) / "shown", is_new=True)
         found = remains.report(path if to is None else to)
         if dry_run or (in_place and not found.is_changed):
             return found
@@ -517,11 +519,21 @@ class _Remains:
         """Writes a dataset of the episodes that are whole."""
         if self._info is not None and self.episodes:
             self._write(path, self._info)
+        self.add_recordings(path)
+
+    def add_recordings(self, path: Path, *, is_new: bool = False) -> None:
+        """Adds the logs of a recorder to a dataset.
+
+        Args:
+          path: The dataset.
+          is_new: Whether it is another one, which shows what would be added.
+        """
         for log in self.recordings:
             fps = self._info.fps if self._info is not None else None
-            number, why = add_recording(path, log, self._scratch / log.name, fps)
-            self._added[0] += number > 0
-            self._added[1] += number
+            features = self._info.raw.get("features") if is_new and self._info else None
+            copy = self._scratch / log.name
+            counts, why = add_recording(path, log, copy, fps, features)
+            self._added = [sum(pair) for pair in zip(self._added, counts)]
             if why:
                 self._lost.append(f"{log.name}: {why}")
 

@@ -19,7 +19,7 @@ _CAMERAS = ("top", "wrist")
 _VIDEO = envlogger.Video(fps=50, gop=5)
 NUM_EPISODES = 120  # There are no more numbers.
 _SECONDS = 0.005
-# Streams are in the file after a twentieth of a second, once they are encoded.
+# Steps of a log are in the file after its flush interval, streams after a twentieth of a second.
 _LATE = 5
 
 
@@ -48,7 +48,7 @@ class Robot(dm_env.Environment):
         return make(1.0, self._observation())
 
 
-def record(path, **arguments):
+def record(path, late, **arguments):
     video = {f"images/{name}": _VIDEO for name in _CAMERAS}
     with envlogger.EnvLogger(Robot(), data_directory=path, video=video, **arguments) as env:
         for episode in range(NUM_EPISODES):
@@ -56,9 +56,8 @@ def record(path, **arguments):
             while not timestep.last():
                 time.sleep(_SECONDS)
                 timestep = env.step(-timestep.observation["state"])
-            if episode % 3 == 2:
-                env.flush()
-                print(episode, flush=True)
+            if episode >= late:
+                print(episode - late, flush=True)
 
 
 def record_streams(path):
@@ -80,9 +79,9 @@ def main(kind, path):
     if kind == "streams":
         record_streams(path)
     elif kind == "lerobot":
-        record(path, backend=LeRobotBackendWriter, fps=50)
+        record(path, 0, backend=LeRobotBackendWriter, fps=50)
     else:
-        record(path, flush_interval=0.1)
+        record(path, _LATE, flush_interval=0.1)
     time.sleep(60)
 
 

@@ -24,6 +24,7 @@ from rlds.formats.lerobot.layout import (
 from rlds.formats.lerobot.parquet_rows import ParquetRows, as_numpy
 from rlds.formats.lerobot.small_files import encoded_schema, read_lines, walk
 from rlds.raw_files.untrusted import source_errors
+from rlds.sources.episode_fields import COMPLETE
 from rlds.sources.source import SourceError
 from rlds_ecosystem import stores
 
@@ -70,6 +71,7 @@ class EpisodeRow:
       begin: The first of them in the file.
       is_whole_file: Whether the file has no other rows (2.x).
       videos: Where its frames are, by the names of video features.
+      is_complete: False if a recorder has noted that its last step is missing.
     """
 
     index: int
@@ -78,6 +80,7 @@ class EpisodeRow:
     begin: int
     is_whole_file: bool
     videos: Mapping[str, VideoSpan]
+    is_complete: bool = True
 
     @property
     def key(self) -> str:
@@ -161,7 +164,9 @@ class EpisodeTable:
             videos[name] = VideoSpan(file, start or 0.0, end, is_whole_file, after)
         file = self._info.data_file(index, *(said.get(name, 0) for name in _DATA_FILE))
         is_whole_file = not self._info.is_v3
-        return EpisodeRow(index, length, file, said.get(_BEGIN, 0), is_whole_file, videos)
+        is_complete = bool(said.get(COMPLETE, True))
+        begin = said.get(_BEGIN, 0)
+        return EpisodeRow(index, length, file, begin, is_whole_file, videos, is_complete)
 
     def whole(self, place: int) -> dict[str, Any]:
         """Returns all that the tables say of an episode, under the names of version 3.0."""
@@ -233,12 +238,14 @@ class EpisodeTable:
         parts = []
         for file in sorted(walk(folder, ".parquet"), key=os.fspath):
             try:
-                rows = ParquetRows(file, wanted)
+                rows = ParquetRows(file)
+                rows.columns = [*wanted, *({COMPLETE} & {*rows.schema.names})]
                 for name in wanted:
                     if name not in rows.schema.names:
                         raise SourceError("no such column", file=rows.path, field=name)
                 table = rows.read(0, rows.num_rows)
                 part = {name: _numbers(table, name, rows.path) for name in wanted}
+                part[COMPLETE] = _flags(table, COMPLETE)
             except SourceError as error:
                 self._unreadable.append(error)
                 continue
@@ -347,6 +354,12 @@ def _line_at(file: stores.PathLike, offset: int) -> dict[str, Any]:
         opened.seek(offset)
         found: dict[str, Any] = json.loads(opened.readline())
         return found
+
+
+def _flags(table: Any, name: str) -> np.ndarray:
+    """A column of flags, true where nothing is said."""
+    values = table[name].to_pylist() if name in table.column_names else []
+    return np.array([value is not False for value in values] or [True] * table.num_rows, bool)
 
 
 def _numbers(table: Any, name: str, file: str) -> np.ndarray:

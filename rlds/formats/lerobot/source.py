@@ -493,6 +493,7 @@ class LeRobotSource(RandomAccessSource):
                 origin=Origin(row.file, row.begin, row.begin + row.length),
                 truncated=not self._is_terminal(row),
                 final_observation_known=False,
+                complete=row.is_complete,
                 metadata=nest(self._about(place, row, self.episode_paths(fields))),
                 counts={"rows": row.length},
             )

@@ -122,6 +122,105 @@ def test_it_is_whole_after_each_episode(tmp_path):
         recorder(tmp_path / "other")
 
 
+_ENDED = """
+import os, sys
+import numpy as np
+sys.path.insert(0, {folder!r})
+from test_lerobot import play, recorder
+env = recorder({path!r})
+for number in range(3):
+    play(env, number)
+    env._backend.set_episode_metadata({{"task": f"task {{number}}"}})
+print("ended", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_one_recorder_at_a_time_and_ended_episodes_survive_a_kill(tmp_path):
+    path = tmp_path / "robot"
+    names = {"folder": os.path.dirname(__file__), "path": os.fspath(path)}
+    script = _ENDED.format(**names)
+    support = {**os.environ, "PYTHONPATH": os.path.dirname(camera_arm.__file__)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script], env=support, **pipes) as process:
+        assert process.stdout.readline() == b"ended\n"
+        with pytest.raises(StorageError, match=r"another recorder .* is writing .*robot: wait"):
+            recorder(path)
+        process.kill()
+    assert recover(path, tmp_path / "mended").num_episodes == 3
+    check(tmp_path / "mended", [0, 1, 2], [f"task {number}" for number in range(3)])
+    with recorder(tmp_path / "other"):
+        with pytest.raises(StorageError, match="another recorder"):
+            recorder(tmp_path / "other", video=None)
+    recorder(tmp_path / "other").close()
+
+
+class Broken(Arm):
+    """Its third episode ends with an error, and the fifth with a wrong frame."""
+
+    episode = -1
+
+    def reset(self):
+        self.episode += 1
+        return super().reset()
+
+    def step(self, action):
+        timestep = super().step(action)
+        if self.episode == 2 and self._row == 10:
+            raise ValueError("the camera is gone")
+        if self.episode == 4 and self._row == 10:
+            timestep.observation["top"] = timestep.observation["top"][1:]
+        return timestep
+
+
+def test_an_episode_without_an_end_is_incomplete(tmp_path):
+    path, errors = tmp_path / "robot", 0
+
+    def record(env, count):
+        nonlocal errors
+        for _ in range(count):
+            try:
+                play(env, 1)
+            except ValueError:
+                errors += 1
+
+    given = {"backend": LeRobotBackendWriter, "fps": 30, "task": "pick", "video": VIDEO}
+    with envlogger.EnvLogger(Broken(), data_directory=path, **given) as env:
+        record(env, 6)
+    assert errors == 2
+    found = rlds.sources.open(path)
+    assert [episode.complete for episode in found] == [True, True, False, True, False, True]
+    assert [len(found[number].steps["action"]) for number in range(6)] == [39, 39, 9, 39, 9, 39]
+    # LeRobot's own datasets have no such column.
+    for file in path.glob("meta/episodes/*/*"):
+        pq.write_table(pq.read_table(file).drop_columns("complete"), file)
+    with (
+        pytest.warns(UserWarning, match="has no last step, and the dataset, .* no column"),
+        envlogger.EnvLogger(Broken(), data_directory=path, **given) as env,
+    ):
+        record(env, 4)
+    assert [episode.complete for episode in rlds.sources.open(path)] == [True] * 10
+
+
+def test_logs_that_cannot_be_added_are_kept(tmp_path):
+    path = tmp_path / "robot"
+    with recorder(path) as env:
+        play(env, 1)
+    env = recorder(path)
+    play(env, 2)
+    (path / "meta/info.json").unlink()
+    (path / "meta/info.json").mkdir()
+    (path / "meta/info.json/file").touch()
+    lost = r"stops here: .*; 1 logs in .* have the last episodes. See to .* `rlds recover"
+    with pytest.raises(StorageError, match=lost):
+        env.flush()
+    with pytest.raises(StorageError, match=lost):  # So does every later call.
+        play(env, 3)
+    env.close()
+    [log] = (path / ".rlds").glob("recording-*")
+    assert [episode.num_steps for episode in rlds.sources.open(log)] == [40]
+
+
 _READ = """
 import json, sys
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
