@@ -26,8 +26,9 @@ export function useRate(base, { fps, times }) {
 
 /** @param {number} seconds */
 export function clockOf(seconds) {
-  const whole = Math.floor(seconds);
-  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}.${Math.floor((seconds - whole) * 10)}`;
+  const tenths = Math.floor(seconds * 10 + 1e-6); // Sums of parts of seconds are a bit less than they should be.
+  const whole = Math.floor(tenths / 10);
+  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}.${tenths % 10}`;
 }
 
 /**

@@ -268,6 +268,12 @@ def test_a_verdict_is_changed_and_the_filtered_list_walked(served, visit):
     page.keyboard.press("Shift+Slash")
     page.get_by_role("dialog").get_by_text("verdict: Cancelled").wait_for()
     page.keyboard.press("Escape")
+    # The list beside it says so; so does each person who has judged it.
+    listed = page.locator(".episode-list a[aria-current] .chip")
+    expect(listed).to_have_text("Cancelled")
+    shown = page.locator(".tag-list li")
+    expect(shown).to_have_text([re.compile("success: no"), re.compile("verdict: Cancelled")])
+    expect(page.get_by_text("People differ.")).to_have_count(0)
     page.keyboard.press("n")
     expect(page.locator(".transport-step")).to_contain_text("/ 3")
     page.keyboard.press("n")
@@ -278,6 +284,25 @@ def test_a_verdict_is_changed_and_the_filtered_list_walked(served, visit):
     page.get_by_label("To do").select_option("Not reviewed")
     expect(page.locator("tbody tr")).to_have_count(2)
     visitor.look("episodes-to-do")
+    store = served.creator.store
+    (judged,) = served.good("GET", "/api/episodes?state=cancelled")["episodes"]
+    bob = store.add_person("bob", Role.ANNOTATOR).id
+    store.judge_episode(judged["id"], EpisodeState.REJECTED, by=bob)
+    page.get_by_label("To do").select_option("Verdicts differ")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_role("link", name="Replay").click()
+    expect(shown).to_have_text(
+        [
+            re.compile("success: no"),
+            re.compile("verdict: Rejectedbob, .*[0-9]whole"),
+            re.compile("verdict: Cancelledyou, .*, overruledwhole"),
+        ]
+    )
+    page.get_by_text("People differ. The last word decides.").wait_for()
+    visitor.look("replay-verdicts-differ", is_whole=False)
+    page.get_by_role("group", name="verdict").get_by_role("button", name="Cancelled").click()
+    expect(shown.nth(2)).to_contain_text("bob")
+    expect(listed).to_have_text("Cancelled")
     assert visitor.troubles == []
 
 

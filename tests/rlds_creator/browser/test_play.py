@@ -392,8 +392,12 @@ def test_a_game_is_in_one_tab_at_a_time(served, visit):
     second.goto(game.page.url)
     second.wait_for_selector(".stage canvas[data-step='1']")
     game.page.wait_for_selector("text=You play in another tab")
+    # The game waits for a key in the tab that takes it, as it does when the page is loaded anew.
+    second.wait_for_selector(".play[data-state='paused']")
     game.page.click("text=Play here")
     second.wait_for_selector("text=You play in another tab")
+    game.await_state("paused")
+    game.page.keyboard.press("KeyQ")
     game.await_state("running")
     game.tap("ArrowUp")
     assert game.step == 2
@@ -505,6 +509,7 @@ def test_two_episodes_are_compared(served, visit):
     page.locator("h1").first.focus()
     for _ in range(4):
         page.keyboard.press("ArrowRight")
+    page.wait_for_selector(".side:nth-child(1) canvas[data-step='4']")
     page.wait_for_selector(".side:nth-child(2) canvas[data-step='1']")
     assert sides() == [4, 1]
     visitor.look("compare", is_whole=False)

@@ -1,5 +1,7 @@
 """`rlds view` in Chromium: datasets, their episodes, and what is in their steps."""
 
+import re
+
 import dm_env
 import numpy as np
 import pytest
@@ -207,9 +209,10 @@ def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
         page.click("text=Episode 1")
         page.wait_for_selector(".picture canvas[data-step='0']")
         made_layer(page, "Grip quality!", "choice", "The whole episode", ["good", "bad"], "gx")
+        page.get_by_text("In files and conditions: grip_quality").wait_for()
         visitor.look(f"labels-layer-{scheme}", is_whole=False)
         page.get_by_role("button", name="Make layer").click()
-        page.get_by_role("group", name="grip_quality").wait_for()
+        page.get_by_role("group", name="Grip quality!").wait_for()
         for name, kind, of, choices in (
             ("phase", "choice", "Steps and ranges", ["reach", "lift"]),
             ("slip", "flag", "Steps and ranges", ()),
@@ -219,6 +222,13 @@ def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
             made_layer(page, name, kind, of, choices)
             page.keyboard.press("Enter")
             expect(page.get_by_role("dialog")).to_have_count(0)
+        page.get_by_role("button", name="Layer").click()
+        page.get_by_role("textbox", name="Name").fill("grip, quality")
+        page.get_by_text("There is a layer “grip_quality”.").wait_for()
+        expect(page.get_by_role("button", name="Make layer")).to_be_disabled()
+        page.get_by_role("textbox", name="Name").fill("品質")
+        page.get_by_role("button", name="Make layer").click()
+        page.get_by_role("group", name="品質").wait_for()
         page.locator("h1").focus()
         page.keyboard.press("g")  # It asks once who that is.
         page.get_by_label("Your name").fill("Ann")
@@ -267,7 +277,7 @@ def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
         )
         assert band
         page.keyboard.press("x")
-        page.wait_for_selector(".tag-last:has-text('grip_quality: bad')")
+        page.wait_for_selector(".tag-last:has-text('Grip quality!: bad')")
         visitor.look(f"labels-{scheme}", is_whole=False)
         page.keyboard.press("Control+z")
         page.wait_for_selector(".tag-last:has-text('Undone')")
@@ -280,7 +290,7 @@ def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
         ]
         assert page.locator(".toast").count() == 0
         page.keyboard.press("Shift+Slash")
-        page.get_by_role("dialog").get_by_text("grip_quality: good").wait_for()
+        page.get_by_role("dialog").get_by_text("Grip quality!: good").wait_for()
         visitor.look(f"labels-keys-{scheme}", is_whole=False)
         page.keyboard.press("Escape")
 
@@ -292,7 +302,7 @@ def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
         page.wait_for_url("**/train/2?**")
         page.wait_for_selector(".episode-list a[aria-current]:has-text('Episode 2')")
         page.get_by_role("heading", name="reach, train 2").wait_for()
-        page.get_by_role("group", name="grip_quality").wait_for()
+        page.get_by_role("group", name="Grip quality!").wait_for()
         page.keyboard.press("g")
         page.wait_for_selector(".tag-list li")
         labels.add("grip_quality", 2, "bad", by="bob")
@@ -303,4 +313,97 @@ def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
         # What others say is shown, and theirs.
         expect(page.locator(".tag-list li")).to_have_count(2)
         expect(page.locator(".tag-remove")).to_have_count(1)
+        assert visitor.troubles == []
+
+
+def test_a_rate_that_nothing_states_is_said_to_be_assumed_and_can_be_set(viewed, visit):
+    visitor = visit(viewed)
+    page = visitor.open("/")
+    page.click("text=reach")
+    page.click("text=Episode 1")
+    rate, time = page.get_by_label("Steps per second"), page.locator(".transport-time")
+    expect(rate).to_have_value("15")
+    expect(page.locator(".rate")).to_contain_text("steps/s assumed")
+    expect(time).to_have_text("0:00.0 / 0:00.7")
+    visitor.look("view-rate", is_whole=False)
+    with page.expect_download() as found:
+        page.locator("h1").focus()
+        page.keyboard.press("KeyV")
+    assert found.value.suggested_filename.endswith(".mp4")
+    page.get_by_text("the video has 15 steps/s").wait_for()
+    rate.fill("-3")
+    page.keyboard.press("Enter")
+    expect(rate).to_have_value("15")
+    rate.fill("2.5")
+    page.keyboard.press("Enter")
+    expect(page.locator(".rate")).to_contain_text("steps/s set by you")
+    expect(time).to_have_text("0:00.0 / 0:04.4")
+    with page.expect_request("**/video?**") as asked:
+        page.locator("h1").focus()
+        page.keyboard.press("KeyV")
+    assert asked.value.url.endswith("&rate=2.5")
+    # This browser keeps it, for this dataset.
+    page.reload()
+    expect(time).to_have_text("0:00.0 / 0:04.4")
+    page.keyboard.press("KeyN")
+    page.wait_for_url("**/train/2**")
+    expect(time).to_have_text("0:00.0 / 0:04.4")
+    page.goto(f"{viewed.address}/")
+    page.click("text=push")
+    page.click("text=Episode 1")
+    expect(time).to_have_text("0:00.0 / 0:00.7")
+    assert visitor.troubles == []
+
+
+def test_keys_that_come_before_the_labels_are_for_the_step_that_was_shown(tmp_path, visit):
+    rng = np.random.default_rng(0)
+    with envlogger.EnvLogger(_Eyes(), data_directory=str(tmp_path / "reach")) as env:
+        for _ in range(3):
+            timestep = env.reset()
+            while not timestep.last():
+                timestep = env.step(rng.random(2).astype(np.float32))
+    labels = rlds.labels.open(tmp_path / "reach")
+    labels.declare(rlds.labels.Layer(name="slip", type="flag", keys=("KeyS",)))
+    labels.declare(rlds.labels.Layer(name="note", type="text", keys=("KeyT",)))
+    with serving(view_app(Shelf([tmp_path / "reach"]), by="ann")) as there:
+        visitor = visit(there)
+        page = visitor.open("/")
+        page.click("text=reach")
+        held, is_open = [], []
+
+        def wait(route):
+            if is_open or route.request.method != "GET":
+                route.continue_()
+            else:
+                held.append(route)
+
+        page.route("**/view/labels**", wait)
+        page.click("text=Episode 0")
+        page.wait_for_selector(".picture canvas[data-step='0']")
+        for key in (*["ArrowRight"] * 3, "i", "ArrowRight", "ArrowRight", "o", "s"):
+            page.keyboard.press(key)
+        for key in ("ArrowRight", "s", "Home", "n"):
+            page.keyboard.press(key)
+        # All are for the episode in which they were pressed, also if another one is shown by then.
+        page.wait_for_url("**/train/1**")
+        page.wait_for_selector(".picture canvas[data-step='0']")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("t")
+        page.keyboard.press("End")
+        assert not list(labels)
+        is_open.append(True)
+        for route in held:
+            route.continue_()
+        page.get_by_role("textbox", name="note").fill("here")
+        page.keyboard.press("Enter")
+        page.locator(".tag-list li").wait_for()
+        page.wait_for_function("document.querySelector('.replay').dataset.step === '11'")
+        expect(page.locator(".tag-list .tag-place")).to_have_text("step 1")
+        page.keyboard.press("b")
+        expect(page.locator(".tag-list .tag-place")).to_have_text(
+            [re.compile("steps 3.5"), "step 6"]
+        )
+        found = [(row.layer, row.value, row.begin, row.end) for row in labels.of(0)]
+        assert found == [("slip", True, 3, 6), ("slip", True, 6, 7)]
+        assert [(row.value, row.begin) for row in labels.of(1)] == [("here", 1)]
         assert visitor.troubles == []
