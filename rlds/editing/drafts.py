@@ -209,6 +209,8 @@ class Draft:
                     "learned from the one would be tested with the other. Leave out the later "
                     "ones (duplicates='drop', --duplicates drop), or keep them ('keep')"
                 )
+            elif self.duplicates == "error":
+                what += "; they stay: drop the later ones with --duplicates drop"
             self.notes.append(what)
 
     def example(self) -> SourceEpisode:

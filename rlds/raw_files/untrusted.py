@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -127,6 +128,9 @@ _DAMAGE = (
 )
 # Of what a library says, as it may repeat what is in the file.
 _MAX_WORDS = 500
+# A call in the code of a source without an argument that it needs. (Not of a class: those are made
+# of what a file names.)
+_WRONG_CALL = re.compile(r"(?!.*__\(\))[\w.<>]+\(\) missing \d+ required ")
 
 
 def is_damage(error: Exception) -> bool:
@@ -136,7 +140,9 @@ def is_damage(error: Exception) -> bool:
         return isinstance(cause, OSError) and cause.errno in (*_DAMAGE, errno.ENOENT)
     if isinstance(error, OSError):
         return error.errno in _DAMAGE
-    return not isinstance(error, MemoryError | ImportError | Warning)
+    if isinstance(error, TypeError) and _WRONG_CALL.match(str(error)):
+        return False
+    return not isinstance(error, MemoryError | ImportError | Warning | NameError)
 
 
 def as_source_error(
@@ -159,7 +165,7 @@ def as_source_error(
     Returns:
       A `SourceError`: the error itself if it is one. None if the error is not about the data: what
       the operating system refuses, a file that is not there (unless an episode needs it), a library
-      that is not installed, memory that is exhausted, staged data.
+      that is not installed, memory that is exhausted, staged data, a mistake in the source itself.
     """
     if isinstance(error, SourceError):
         error.locate(episode=episode, row=row, field=field)

@@ -493,7 +493,11 @@ def check_duplicates(robot, tmp_path):
     export(Robot(lengths=LENGTHS[:2]), "webdataset", tmp_path / "same")
     merge = Merge([tmp_path / "same"])
     plan = str(editing.prepare_edit(robot, [merge, Delete(episodes=[0])]))
-    assert "episodes that are in two datasets, in train and in train: 1" in plan
+    told = "episodes that are in two datasets, in train and in train: 1; they stay: drop the later"
+    assert told in plan
+    plan = str(editing.prepare_edit(robot, [Merge([tmp_path / "same"], duplicates="keep")]))
+    assert "in train: 2" in plan
+    assert "they stay" not in plan
     for name, split in (("first", "test"), ("second", "train")):
         rlds.edit(robot, Split({split: None}), to=tmp_path / name, to_format="tfds")
     leak = Merge([tmp_path / "second"])

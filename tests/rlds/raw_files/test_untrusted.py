@@ -70,3 +70,23 @@ def test_what_is_no_file_is_not_opened(tmp_path):
     for name in ("n" * 300, "a\0b"):
         with pytest.raises(SourceError, match="cannot be read"):
             check_is_file(tmp_path / name)
+
+
+def test_a_mistake_in_a_source_is_no_damage():
+    def read(*, reward):
+        del reward
+
+    class Header:
+        def __init__(self, size):
+            del size
+
+    for mistake, error in [(lambda: undefined, NameError), (lambda: read(), TypeError)]:  # noqa: F821
+        with pytest.raises(error) as raised:
+            with source_errors("a.csv", episode=3):
+                mistake()
+        assert type(raised.value) is error
+    # What a file names makes an object, and may lack an argument of it.
+    for damage in (lambda: Header(**{}), lambda: {}["size"], lambda: None + 1):
+        with pytest.raises(SourceError, match="cannot be read"):
+            with source_errors("a.csv", episode=3):
+                damage()
