@@ -307,6 +307,7 @@ def inspect(
     split: str | None = None,
     where: str | None = None,
     format: str | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Inspection | RecordFile:
     """Finds out what a path is, and what is in it. No episode is read.
 
@@ -316,6 +317,7 @@ def inspect(
       where: Which episodes to count, as a condition in SQL; see `rlds.sources.open`. They are read
         for it, unless there is a table of them already.
       format: The name of its format, if it cannot be recognized.
+      options: Options of the format; see `rlds.sources.open`.
 
     Returns:
       What is there. A single file of records is a `RecordFile`.
@@ -337,7 +339,7 @@ def inspect(
     >>> print(inspect(directory).splits[0].episodes)
     1
     """
-    found = _inspect(os.fspath(path), format)
+    found = _inspect(os.fspath(path), format, options or {})
     if split is None and where is None:
         return found
     splits = found.splits if isinstance(found, Inspection) else ()
@@ -345,18 +347,26 @@ def inspect(
     if not chosen or isinstance(found, RecordFile):
         raise KeyError(f"no split {split!r}, only {[each.name for each in splits]} in {found.path}")
     if where is not None:
-        chosen = tuple(_chosen(path, each.name, where, found.format) for each in chosen)
+        chosen = tuple(_chosen(path, each.name, where, found.format, options) for each in chosen)
     return dataclasses.replace(found, splits=chosen, where=where)
 
 
-def _chosen(path: str | os.PathLike[str], name: str, where: str, format: str) -> InspectedSplit:
+def _chosen(
+    path: str | os.PathLike[str],
+    name: str,
+    where: str,
+    format: str,
+    options: Mapping[str, Any] | None,
+) -> InspectedSplit:
     """What is known of the episodes of a split for which a condition holds."""
-    episodes = _open(path, name, format, None).where(where)
+    episodes = _open(path, name, format, None, options).where(where)
     lengths = episodes.table().arrow(["steps"])["steps"].to_numpy()
     return InspectedSplit(name, len(episodes), int(sum(lengths)), lengths=_spread(lengths))
 
 
-def _inspect(path: str, format: str | None) -> Inspection | RecordFile:
+def _inspect(path: str, format: str | None, options: Mapping[str, Any]) -> Inspection | RecordFile:
+    if options:
+        return _from_source(path, format, options)
     if "://" not in path and format in (None, "tfds") and not _is_of_datasets(path):
         try:
             return _from_summary(path, tfds_files.summarize(path))
@@ -365,7 +375,7 @@ def _inspect(path: str, format: str | None) -> Inspection | RecordFile:
     if format is None and path.endswith(tuple(_RECORD_FILES)) and os.path.isfile(path):
         return _record_file(path)
     try:
-        return _from_source(path, format)
+        return _from_source(path, format, {})
     except ValueError as error:
         below = 0 if format or not os.path.isdir(path) else sum(1 for _ in find_datasets(path, 3))
         if below < 2:
@@ -386,6 +396,7 @@ def inspect_episode(
     split: str | None = None,
     where: str | None = None,
     format: str | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> EpisodeView:
     """Shows an episode: its metadata, and its first and last steps.
 
@@ -395,13 +406,14 @@ def inspect_episode(
       split: Its split; needed if there are several.
       where: Among which episodes, as a condition in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
+      options: Options of the format; see `rlds.sources.open`.
 
     Raises:
       IndexError: There is no such episode.
       KeyError: There is no such split.
       SourceError: The episode is damaged; says where.
     """
-    episodes = _open(path, split, format, where)
+    episodes = _open(path, split, format, where, options)
     found = episodes.episode(episode)
     number = found.num_steps
     half = _SHOWN_STEPS // 2
@@ -429,6 +441,7 @@ def inspect_step(
     split: str | None = None,
     where: str | None = None,
     format: str | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> StepView:
     """Shows the values of a step; images are decoded.
 
@@ -439,6 +452,7 @@ def inspect_step(
       split: The split of the episode; needed if there are several.
       where: Among which episodes, as a condition in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
+      options: Options of the format; see `rlds.sources.open`.
 
     Raises:
       IndexError: There is no such episode, or no such step.
@@ -450,7 +464,7 @@ def inspect_step(
     from rlds.sources.video_frames import with_frames
     from rlds.video import VIDEO
 
-    episodes = _open(path, split, format, where)
+    episodes = _open(path, split, format, where, options)
     if VIDEO in episodes.spec and importlib.util.find_spec("av"):
         episodes = with_frames(episodes)
     found = episodes.episode(episode)
@@ -472,11 +486,15 @@ def _number_of(episodes: Episodes, index: int) -> int:
 
 
 def _open(
-    path: str | os.PathLike[str], split: str | None, format: str | None, where: str | None
+    path: str | os.PathLike[str],
+    split: str | None,
+    format: str | None,
+    where: str | None,
+    options: Mapping[str, Any] | None,
 ) -> Episodes:
     from rlds import sources
 
-    return sources.open(path, split, format=format, where=where)
+    return sources.open(path, split, format=format, where=where, **(options or {}))
 
 
 # --- What the fields of a robot dataset mean.
@@ -646,12 +664,12 @@ def _record_file(path: str) -> RecordFile:
     return RecordFile(path, _RECORD_FILES[suffix], records, os.path.getsize(path))
 
 
-def _from_source(path: str, format: str | None) -> Inspection:
+def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> Inspection:
     from rlds import sources
     from rlds_ecosystem import stores
 
     format = format or marked_format(path) or sources.format_of(path)
-    source = sources.formats()[format].source(path)
+    source = sources.formats()[format].source(path, **options)
     files = [stores.as_path(file) for file in source.inputs()]
     splits, fields = [], {}
     for name in source.splits:

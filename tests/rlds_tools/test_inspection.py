@@ -104,3 +104,18 @@ def test_what_a_robot_recorded(tmp_path):
     assert "2 tasks: pick the cup; place it on the täble" in text
     step = rlds_tools.inspect_step(path, 1, 2)
     assert step.fields["observation/images/top"].ndim == 3
+
+
+def test_options_of_the_format(tmp_path, capsys):
+    arrays = {"state": np.zeros((5, 2)), "act": np.arange(4.0)}
+    np.savez(tmp_path / "a.npz", **arrays)
+    words = ["inspect", str(tmp_path), "--format", "npz", "-O", "observation=state"]
+    assert run(words) == 1
+    assert "-O action=NAME" in capsys.readouterr().err
+    words += ["-O", "action=act"]
+    assert run(words) == 0
+    assert "observation" in capsys.readouterr().out
+    assert run([*words, "--where", "steps = 5"]) == 0
+    assert run([*words, "--episode", "0", "--step", "3"]) == 0
+    assert "action" in capsys.readouterr().out
+    assert run([*words, "-O", "colour=red"]) == 2
