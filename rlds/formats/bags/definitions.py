@@ -35,6 +35,8 @@ _CODES = {
 }
 # How many values a message of a type has at least, without any bytes that count them.
 _MAX_VALUES = 100_000
+# How many lines or statements a definition has at most; rosbags parses 10,000 in a second.
+_MAX_LINES = 20_000
 
 
 class UnknownTypeError(ValueError):
@@ -97,6 +99,10 @@ def _definitions(channel: Channel, types: Mapping[str, str]) -> Mapping[str, Any
     """Returns the fields of types by their names: what the file says, else what is well known."""
     parsers = import_extra("rosbags.typesys")
     text = channel.schema.decode(errors="replace").replace("\r\n", "\n")
+    if (lines := max(text.count("\n"), text.count(";"))) > _MAX_LINES:
+        raise UnknownTypeError(
+            f"its definition has {lines:,} lines, at most {_MAX_LINES:,} are read"
+        )
     name = plain_type(channel.type)
     found: dict[str, Any] = {}
     if not text:

@@ -15,6 +15,8 @@ __all__ = ["ParquetRows", "as_numpy"]
 
 _BATCH_BYTES = 8 << 20
 _MAX_BATCH = 8192
+# How many bytes a file may decompress to, besides a hundred times its size: texts are short.
+_SMALL = 64 << 20
 # Without a buffer, all of a column in a row group is read at once.
 _BUFFER_BYTES = 1 << 20
 
@@ -50,8 +52,10 @@ class ParquetRows:
             self._file = parquet.ParquetFile(opened, buffer_size=_BUFFER_BYTES)
             self.schema = self._file.schema_arrow
             self._metadata = self._file.metadata
-        groups = range(self._metadata.num_row_groups)
-        sizes = [self._metadata.row_group(group).num_rows for group in groups]
+        groups = [*map(self._metadata.row_group, range(self._metadata.num_row_groups))]
+        if (declared := sum(group.total_byte_size for group in groups)) > _SMALL + 100 * size:
+            raise SourceError(f"{size:,} bytes stand for {declared:,}", file=self.path)
+        sizes = [group.num_rows for group in groups]
         if min(sizes, default=0) < 0:
             raise SourceError("a row group of less than no rows", file=self.path)
         self._begins = np.cumsum([0, *sizes])

@@ -641,6 +641,7 @@ def test_types_that_cost_too_much():
         (many, "cdr", "more than 100,000 values"),
         (itself, "cdr", "contains itself"),
         (nothing, "ros1", "without content"),
+        ("float64 x\n" * 100_000, "cdr", "100,000 lines, at most 20,000"),
     ):
         channel = Channel("/x", "p/A", encoding, text.encode(), "ros1msg")
         with pytest.raises(ValueError, match=words):

@@ -755,6 +755,17 @@ def test_numbers_that_are_none(tmp_path):
     assert np.isnan(action).nonzero() == ([2], [1])
 
 
+def test_texts_that_are_larger_than_their_file(tmp_path):
+    path = raw.write_v3(tmp_path / "dataset")
+    file = path / "meta/tasks.parquet"
+    table = pq.read_table(file)
+    texts = ["a" * (1 << 27), *table["task"].to_pylist()[1:]]
+    tasks = table.set_column(table.schema.get_field_index("task"), "task", pa.array(texts))
+    pq.write_table(tasks, file, compression="zstd")
+    with pytest.raises(SourceError, match=r"tasks.parquet: .* bytes stand for 134,"):
+        rlds.sources.open(path)
+
+
 def test_videos_that_are_damaged(tmp_path):
     raw.write_v3(tmp_path, codecs={raw.TOP: "h264"}, files=((0,), (1,), (2,)))
     folder = tmp_path / f"videos/{raw.TOP}/chunk-000"
