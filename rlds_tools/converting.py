@@ -245,8 +245,8 @@ def convert(
       num_shards: How many files each split has.
       beam_runner: Has Apache Beam do the work, with this runner.
       beam_options: Options for it.
-      **storage: `shuffle`, `skip_damaged`, `verify`, `float64` and `tensor_encoding` of
-        `tfds_builders.convert`.
+      **storage: `shuffle`, `skip_damaged`, `verify`, `float64`, `tensor_encoding` and `png_level`
+        of `tfds_builders.convert`.
 
     Raises:
       FileExistsError: There is such a dataset; it is left as it is.
@@ -297,6 +297,9 @@ def _maker(
     format = format or sources.format_of(source)
     if format not in sources.formats():
         raise ValueError(f"no format {format!r}; {what_there_is(format, sources.formats())}")
+
+    if common.get("float64") == "float32" and "float64" in sources.formats()[format].options:
+        options = {"float64": "float32", **options}  # Some logs cannot be read without it.
 
     def make(download_config: Any) -> tfds.core.DatasetBuilder:
         import tfds_builders

@@ -64,6 +64,7 @@ def convert(
     progress: bool | None = None,
     float64: str | None = None,
     tensor_encoding: str | tfds.features.Encoding | None = None,
+    png_level: int | None = None,
     download_config: tfds.download.DownloadConfig | None = None,
 ) -> tfds.core.DatasetBuilder:
     """Converts a source to an RLDS dataset, and returns a builder that reads it.
@@ -88,6 +89,8 @@ def convert(
         "float32" rounds it to plain numbers, as the loaders of dlimp, Octo and OpenVLA need it.
       tensor_encoding: How the arrays of steps are stored, whatever the features of the source say:
         "none" as plain numbers, which these loaders need too, or "zlib".
+      png_level: The effort that goes into PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
+        which is fast, or 6 for images that become small. All levels keep the pixels.
       download_config: The number or size of shards. With `beam_runner` or `beam_options`, Apache
         Beam does the work; see `tfds_builders.conversion.beam`.
 
@@ -113,6 +116,7 @@ def convert(
         progress=progress,
         float64=float64,
         tensor_encoding=tensor_encoding,
+        png_level=png_level,
     )
     return prepared(builder, download_config)
 
@@ -166,6 +170,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
       progress: See `convert`.
       float64: See `convert`.
       tensor_encoding: See `convert`.
+      png_level: See `convert`.
       data_dir: See `convert`.
       file_format: See `convert`.
       config: The name of a config of the class, or a config.
@@ -198,6 +203,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         progress: bool | None = None,
         float64: str | None = None,
         tensor_encoding: str | tfds.features.Encoding | None = None,
+        png_level: int | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         file_format: str | None = None,
         config: Any = None,
@@ -211,7 +217,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             check_name(name)
             self.name = name
         self._options = options
-        self._storage = TensorStorage(float64, tensor_encoding)
+        self._storage = TensorStorage(float64, tensor_encoding, png_level=png_level)
         self._given_path = None if path is None else stores.as_path(path).expanduser()
         self._shuffle = self.SHUFFLE if shuffle is None else shuffle
         self._skip_damaged, self._verify = skip_damaged, verify
@@ -235,6 +241,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             "progress": progress,
             "float64": self._storage.float64,
             "tensor_encoding": self._storage.tensor_encoding,
+            "png_level": png_level,
             "file_format": file_format,
             "name": name,
             **options,

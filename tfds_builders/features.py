@@ -85,7 +85,7 @@ def features_of(source: Source, storage: TensorStorage = EXACT) -> tfds.features
 
     Args:
       source: The source.
-      storage: How the numbers of its steps are stored.
+      storage: How its steps are stored.
 
     Raises:
       SourceError: The source has a field of a name that the dataset itself uses, or one that TFDS
@@ -93,11 +93,11 @@ def features_of(source: Source, storage: TensorStorage = EXACT) -> tfds.features
       ValueError: The episodes are copied, but are to be stored in another way.
     """
     if isinstance(source, StoredSource):
-        if storage.rounds or storage.tensor_encoding is not None:
+        if storage.rounds or (storage.tensor_encoding, storage.png_level) != (None, None):
             raise ValueError(
-                f"{type(source).__name__}: the episodes are copied as they are stored, so float64 "
-                "and tensor_encoding cannot change them. Read them with rlds.tfds.load, and write "
-                "them with rlds.tfds.EpisodeWriter, which has both arguments."
+                f"{type(source).__name__}: the episodes are copied as they are stored, so float64, "
+                "tensor_encoding and png_level cannot change them. Read them with rlds.tfds.load, "
+                "and write them with rlds.tfds.EpisodeWriter, which has these arguments."
             )
         with source_errors(source.directory):
             _check_classes(source.directory / "features.json")

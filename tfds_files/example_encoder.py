@@ -22,7 +22,7 @@ from rlds_ecosystem.columns import fits
 from tfds_files import features as nodes
 from tfds_files.columns import RaggedColumn
 from tfds_files.features import Dataset, Feature, Features, Image, Tensor
-from tfds_files.png import encode_png
+from tfds_files.png import check_level, encode_png
 from tfds_files.wire import delimited, encode_varint, encode_varints
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Fields",
     "Lists",
     "Path",
+    "become_png",
     "bytes_lists",
     "cut_rows",
     "each_row",
@@ -106,6 +107,7 @@ class ExampleEncoder:
         and where those of each example begin and end: one row for each, if the path leads to no
         elements of a sequence. It gives fields under their full names. By default images become PNG
         files, where that is what the feature says, and all else is refused.
+      png_level: The effort that goes into these files, see `tfds_files.png.encode_png`.
 
     Attributes:
       features: What an example looks like.
@@ -119,9 +121,17 @@ class ExampleEncoder:
     array([0.5, 1.5], dtype=float32)
     """
 
-    def __init__(self, features: Features, fallback: _Fallback | None = None) -> None:
+    def __init__(
+        self,
+        features: Features,
+        fallback: _Fallback | None = None,
+        *,
+        png_level: int | None = None,
+    ) -> None:
+        check_level(png_level)
         self.features = features
-        self._fallback = fallback or functools.partial(_encode_images, features)
+        self._fallback = fallback or self._encode_images
+        self._png_level = png_level
 
     def encode(self, example: Mapping[str, Any]) -> bytes:
         """Returns the bytes of an example, the same in every process.
@@ -231,6 +241,21 @@ class ExampleEncoder:
             for level, of_level in enumerate(row_lengths):
                 yield f"{name}/ragged_row_lengths_{level}", of_level
             yield (f"{name}/ragged_flat_values" if row_lengths else name), lists
+
+    def _encode_images(self, path: Path, rows: Any, splits: np.ndarray) -> Fields:
+        """Yields the field of images, as PNG files.
+
+        Raises:
+          ValueError: They are no images that are stored so.
+        """
+        feature = feature_at(self.features, path)
+        if not become_png(feature, rows):
+            raise _refusal(feature, path, rows)
+        images = list(rows)
+        if feature.dtype == np.float32:  # Stored as four channels of bytes.
+            images = [np.ascontiguousarray(image).view(np.uint8) for image in images]
+        files = (encode_png(image, self._png_level) for image in images)
+        yield _name(path), bytes_lists(files, splits)
 
 
 def _join(fields: Fields) -> list[bytes]:
@@ -391,25 +416,19 @@ def cut_rows(rows: Any, splits: np.ndarray) -> list[Any]:
     return [rows[begin:end] for begin, end in itertools.pairwise(splits.tolist())]
 
 
-def _encode_images(features: Features, path: Path, rows: Any, splits: np.ndarray) -> Fields:
-    """Yields the field of images, as PNG files.
-
-    Raises:
-      ValueError: They are no images that are stored so.
-    """
-    feature = feature_at(features, path)
-    images = list(rows) if isinstance(rows, np.ndarray | list) else []
-    is_png = isinstance(feature, Image) and feature.encoding_format in ("", "png")
-    if not is_png or not all(
-        isinstance(image, np.ndarray)
-        and image.dtype == feature.dtype
-        and fits(image.shape, feature.shape)
-        for image in images
-    ):
-        raise _refusal(feature, path, rows)
-    if feature.dtype == np.float32:  # Stored as four channels of bytes.
-        images = [np.ascontiguousarray(image).view(np.uint8) for image in images]
-    yield _name(path), bytes_lists(map(encode_png, images), splits)
+def become_png(feature: Feature, rows: Any) -> bool:
+    """Returns whether rows are images as their feature says, to be stored as PNG files."""
+    return (
+        isinstance(feature, Image)
+        and feature.encoding_format in ("", "png")
+        and isinstance(rows, np.ndarray | list)
+        and all(
+            isinstance(image, np.ndarray)
+            and image.dtype == feature.dtype
+            and fits(image.shape, feature.shape)
+            for image in rows
+        )
+    )
 
 
 def _refusal(feature: Feature, path: Path, rows: Any) -> ValueError:

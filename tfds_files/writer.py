@@ -44,6 +44,7 @@ class DatasetWriter:
       others: What else `dataset_info.json` is to say, by the names there, such as `configName`.
       max_examples_per_shard: How many examples a shard takes.
       max_bytes_per_shard: How many bytes a shard takes; it has one example at least.
+      png_level: The effort that goes into PNG files, see `tfds_files.png.encode_png`.
 
     Raises:
       ValueError: An argument is wrong; or TFDS could not read what it stores of such features.
@@ -75,6 +76,7 @@ class DatasetWriter:
         others: Mapping[str, Any] | None = None,
         max_examples_per_shard: int = 1000,
         max_bytes_per_shard: int | None = None,
+        png_level: int | None = None,
     ) -> None:
         _check_word("name", name, _NAME)
         _check_word("version", version, _VERSION)
@@ -93,7 +95,7 @@ class DatasetWriter:
         self._info = {**(others or {}), **{key: value for key, value in info.items() if value}}
         self._features = features.to_json()
         self._metadata = dict(metadata) if metadata else None
-        self._encoder = ExampleEncoder(features)
+        self._encoder = ExampleEncoder(features, png_level=png_level)
         self._splits: set[str] = set()
         self._is_closed = False
         path = stores.as_path(directory)

@@ -105,6 +105,8 @@ class TFDSBackendWriter(BackendWriter):
         TFDS would have rounded it.
       tensor_encoding: How the arrays of steps are stored, whatever the features say: "none" as
         plain numbers, which these loaders need too, or "zlib".
+      png_level: The effort that goes into PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
+        which is fast, or 6 for images that become small. All levels keep the pixels.
 
     Raises:
       StorageError: The directory cannot be made or written to, or has a dataset that this one
@@ -135,13 +137,14 @@ class TFDSBackendWriter(BackendWriter):
         episode_metadata_defaults: Mapping[str, Any] | None = None,
         float64: str | None = None,
         tensor_encoding: str | tfds.features.Encoding | None = None,
+        png_level: int | None = None,
     ) -> None:
         if max_episodes_per_file <= 0:
             raise ValueError(f"max_episodes_per_file must be positive, got {max_episodes_per_file}")
         if flush_interval is not None and flush_interval <= 0:
             raise ValueError(f"flush_interval must be positive, got {flush_interval}")
         directory = directory_to_write(data_directory)
-        self._storage = TensorStorage(float64, tensor_encoding)
+        self._storage = TensorStorage(float64, tensor_encoding, png_level=png_level)
         ds_config = lossless_config(ds_config, self._storage, stacklevel=2)
         ds_metadata = to_json(metadata, "metadata") if store_ds_metadata else None
         info = new_info(ds_config, directory, version=version, metadata=ds_metadata)
@@ -160,7 +163,7 @@ class TFDSBackendWriter(BackendWriter):
         self._specs = {
             f"{name}_spec": _specs_of(step_features, name) for name in _ARRIVE_WITH_NEXT_STEP
         }
-        self._encoder = ExampleEncoder(self._features)
+        self._encoder = ExampleEncoder(self._features, png_level=png_level)
         self._steps: list[StepData] = []
         self._episode_metadata: dict[str, Any] = {}
         self._num_episodes = 0

@@ -48,6 +48,7 @@ def materialise(
     fields: Iterable[str] | None = None,
     name: str | None = None,
     images: Literal["stored", "png", "raw"] = "stored",
+    png_level: int | None = None,
     image_size: tuple[int, int] | None = None,
     jpeg: Literal["accurate", "tf"] = "accurate",
     max_episodes_per_shard: int = 1000,
@@ -73,6 +74,8 @@ def materialise(
         feeds copy instead of decoding files: that takes several times the space, and a small part
         of the time. "png" stores uint8 arrays of shape `(height, width, 1 | 3 | 4)` as PNG files,
         which are smaller, and slower to write and to read; not for datasets of TFDS.
+      png_level: The effort that goes into PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
+        which is fast, or 6 for images that become small. All levels keep the pixels.
       image_size: With "raw", the height and width that uint8 images get, see
         `rlds.feeds.resizing.resize`; those that they have by default.
       jpeg: With "raw", which pixels JPEG files have, see `rlds.feeds.open`.
@@ -125,6 +128,7 @@ def materialise(
             citation=first.source.citation,
             metadata={**first.metadata, **said_of_fields(first.source, as_texts=False)},
             max_examples_per_shard=max_episodes_per_shard,
+            png_level=png_level,
         ) as writer:
             for episodes in all_episodes:
                 task = bars.add_task(f"episodes of {episodes.split}", total=None)

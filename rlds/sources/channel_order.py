@@ -80,5 +80,5 @@ class RgbSource(ChangedImages):
         images = as_values(column, field)
         if not field.encoding:
             return as_rgb(images, field)
-        files = [encode_png(as_rgb(image, field), level=1) for image in images]
+        files = [encode_png(as_rgb(image, field)) for image in images]
         return np.array([*files, None], object)[:-1]

@@ -99,7 +99,7 @@ class EncodedFrames(ChangedImages):
 
     def _file(self, image: np.ndarray) -> bytes:
         if self._encoding == "png":
-            return encode_png(image, level=1)
+            return encode_png(image)
         made = io.BytesIO()
         pixels = image[..., 0] if image.shape[-1] == 1 else image
         import_extra("PIL.Image").fromarray(pixels).save(made, "JPEG", quality=self._quality)

@@ -62,6 +62,8 @@ class EpisodeWriter:
         plain numbers, which these loaders need too, or "zlib".
       layout: "direct" stores the numbers of steps so that `rlds.feeds` reads any step alone,
         whatever the features say: uncompressed, and with as many bytes for each value of a field.
+      png_level: The effort that goes into PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
+        which is fast, or 6 for images that become small. All levels keep the pixels.
 
     Raises:
       StorageError: The directory cannot be written to, or has a dataset that this one does not fit;
@@ -93,8 +95,9 @@ class EpisodeWriter:
         float64: str | None = None,
         tensor_encoding: str | tfds.features.Encoding | None = None,
         layout: str | None = None,
+        png_level: int | None = None,
     ) -> None:
-        storage = TensorStorage(float64, tensor_encoding, layout)
+        storage = TensorStorage(float64, tensor_encoding, layout, png_level)
         if max_episodes_per_file <= 0:
             raise ValueError(f"max_episodes_per_file must be positive, got {max_episodes_per_file}")
         self._splits = _names_of_splits(split_name)
@@ -122,14 +125,14 @@ class EpisodeWriter:
         info = make_info(ds_config, directory)
         is_as_given = (
             not overwrite  # Another program may have begun the dataset.
-            and storage == TensorStorage()
+            and storage == TensorStorage(png_level=png_level)
             and growing_dataset(info).has_same_features()
         )
         if not is_as_given:
             ds_config = lossless_config(ds_config, storage, stacklevel=2)
             info = make_info(ds_config, directory)
         check_readable(info.features, "ds_config, ")
-        self._encoder = ExampleEncoder(info.features)
+        self._encoder = ExampleEncoder(info.features, png_level=png_level)
         self._target = self._dataset = growing_dataset(info)
         self._replacement: Replacement | None = None
         if overwrite and self._target.has_to_be_replaced(self._splits):

@@ -6,7 +6,6 @@ be compressed, values that are not exactly what the feature says) is left to TFD
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -21,6 +20,7 @@ from tfds_files.example_encoder import (
     Fields,
     Lists,
     Path,
+    become_png,
     bytes_lists,
     cut_rows,
     each_row,
@@ -34,15 +34,13 @@ _KNOWN = (
     *(tfds.features.Image, tfds.features.LabeledImage),
 )
 
-# How many bytes of images are encoded by one call.
-_MAX_BLOCK = 1 << 20
-
 
 class ExampleEncoder(tfds_files.ExampleEncoder):
     """Makes the bytes of examples, see `tfds_files.ExampleEncoder`.
 
     Args:
       features: What an example looks like, usually an episode.
+      png_level: The effort that goes into PNG files, see `tfds_files.png.encode_png`.
 
     Attributes:
       features: The same as `tfds_files` has it, with a mere `Feature` for what only TFDS encodes.
@@ -56,10 +54,18 @@ class ExampleEncoder(tfds_files.ExampleEncoder):
     True
     """
 
-    def __init__(self, features: tfds.features.FeaturesDict) -> None:
+    def __init__(
+        self, features: tfds.features.FeaturesDict, *, png_level: int | None = None
+    ) -> None:
         known = _known(features)
         assert isinstance(known, tfds_files.Features)
-        super().__init__(known, functools.partial(_encode_by_tfds, features))
+        super().__init__(known, self._encode_others_than_columns, png_level=png_level)
+        self._of_tfds = features
+
+    def _encode_others_than_columns(self, path: Path, rows: Any, splits: np.ndarray) -> Fields:
+        if become_png(feature_at(self.features, path), rows):
+            return self._encode_images(path, rows, splits)
+        return _encode_by_tfds(self._of_tfds, path, rows, splits)
 
 
 def _known(feature: Any) -> tfds_files.Feature:
@@ -87,8 +93,8 @@ def _encode_by_tfds(
     feature, key = feature_at(features, path), "/".join(name for name in path if name is not None)
     if None not in path:
         values = each_row(rows)
-    elif isinstance(feature, tfds.features.Image) and _are_images(feature, rows):
-        yield key, bytes_lists(_encode_images(feature, rows), splits)
+    elif isinstance(feature, tfds.features.Image) and _become_jpeg(feature, rows):
+        yield key, bytes_lists((tf.io.encode_jpeg(row).numpy() for row in rows), splits)
         return
     else:
         feature, values = tfds.features.Dataset(feature), cut_rows(rows, splits)
@@ -97,24 +103,13 @@ def _encode_by_tfds(
         yield name, Lists([fields.get(name) for fields in made])
 
 
-def _are_images(feature: Any, rows: Any) -> bool:
+def _become_jpeg(feature: Any, rows: Any) -> bool:
     return (
-        isinstance(rows, np.ndarray)
+        feature.encoding_format == "jpeg"
+        and isinstance(rows, np.ndarray)
         and rows.dtype == feature.np_dtype
         and fits(rows.shape[1:], feature.shape)
     )
-
-
-def _encode_images(feature: Any, rows: np.ndarray) -> Iterator[bytes]:
-    if rows.dtype == np.float32:  # Stored as four channels of bytes.
-        rows = np.ascontiguousarray(rows).view(np.uint8)
-    if feature.encoding_format == "jpeg":
-        yield from (tf.io.encode_jpeg(row).numpy() for row in rows)
-        return
-    # One call for many small images takes less time; TensorFlow copies what it is given.
-    block = max(1, _MAX_BLOCK * len(rows) // max(1, rows.nbytes))
-    for begin in range(0, len(rows), block):
-        yield from tf.io.encode_png(rows[begin : begin + block]).numpy()
 
 
 def _features_by_tfds(feature: Any, value: Any, key: str) -> Iterator[tuple[str, bytes]]:

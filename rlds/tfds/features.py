@@ -20,6 +20,7 @@ import tree
 
 from rlds_ecosystem.fields import Field, Opaque
 from tfds_files.example_scan import direct_encoding
+from tfds_files.png import check_level
 
 __all__ = [
     "EXACT",
@@ -43,7 +44,7 @@ _LAYOUT_CHOICES = ("direct",)
 
 @dataclasses.dataclass(frozen=True)
 class TensorStorage:
-    """How a dataset stores the numbers of steps: what all writers of datasets let you choose.
+    """How a dataset stores steps: what all writers of datasets let you choose.
 
     The loaders of dlimp, Octo and OpenVLA take the steps as they are stored. They need
     `float64="float32"` and plain arrays (`tensor_encoding="none"` if the features ask for zlib).
@@ -58,6 +59,7 @@ class TensorStorage:
       layout: "direct" stores each value in as many bytes as all others of its field, where that is
         possible, so that any step can be read alone: plain float32 and bools, and the bytes of
         other numbers. None leaves that to the features.
+      png_level: The effort that goes into PNG files, see `tfds_files.png.encode_png`.
 
     Raises:
       ValueError: There is no such choice, or two contradict each other.
@@ -70,8 +72,10 @@ class TensorStorage:
     float64: str | None = None
     tensor_encoding: Any = None
     layout: str | None = None
+    png_level: int | None = None
 
     def __post_init__(self) -> None:
+        check_level(self.png_level)
         if self.float64 not in (None, *_FLOAT64_CHOICES):
             raise ValueError(f"float64: got {self.float64!r}, expected one of {_FLOAT64_CHOICES}")
         encoding = getattr(self.tensor_encoding, "value", self.tensor_encoding)

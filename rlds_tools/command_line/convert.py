@@ -29,7 +29,7 @@ _SETTINGS = {"ignore_unknown_options": True}
 
 
 @click.command(context_settings=_SETTINGS, epilog=EXAMPLES)
-@click.argument("words", nargs=-1, metavar="[SRC] DST [BEAM_OPTIONS]")
+@click.argument("words", nargs=-1, metavar="SRC DST [BEAM_OPTIONS]")
 @click.option(
     "--to",
     default="tfrecord",
@@ -80,6 +80,11 @@ _SETTINGS = {"ignore_unknown_options": True}
     type=click.Choice(["none", "zlib"]),
     help="Arrays of steps: plain, or compressed; default: as the source says.",
 )
+@click.option(
+    "--png-level",
+    type=click.IntRange(0, 9),
+    help="The effort that goes into PNG files; default: 1, or 6 for images that become small.",
+)
 @click.option("--num-shards", type=int, help="How many files a split has.")
 @click.option(
     "--shuffle/--no-shuffle",
@@ -119,6 +124,8 @@ def command(
     --direct_num_workers=4 go to Beam, if there is a --runner.
     """
     places, beam_options = _split_words(words, options["runner"])
+    if len(places) == 1 and dataset is None:
+        raise click.UsageError(f"missing DST: where to write what {places[0]} is converted to.")
     if len(places) != 2 and not (dataset is not None and len(places) == 1):
         raise click.UsageError(f"expected SRC and DST, got {len(places)} places")
     source, directory = [None, *places][-2:]
@@ -164,7 +171,8 @@ def command(
     if options["name"] is not None:
         _check_name(options["name"])
     called = invocation()
-    storage = {name: options[name] for name in ("float64", "tensor_encoding", "skip_damaged")}
+    names = ("float64", "tensor_encoding", "png_level", "skip_damaged")
+    storage = {name: options[name] for name in names}
     if options["shuffle"] is not None:  # The default of a builder is its own.
         storage["shuffle"] = options["shuffle"]
     return converting.convert(
@@ -209,7 +217,7 @@ def _check_name(name: str) -> None:
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of datasets of TFDS that were given."""
-    names = ("name", "float64", "tensor_encoding", "num_shards", "runner")
+    names = ("name", "float64", "tensor_encoding", "png_level", "num_shards", "runner")
     given = {f"--{name.replace('_', '-')}": options[name] for name in names}
     return {**given, "--shuffle": options["shuffle"] is not None}
 

@@ -30,7 +30,7 @@ class EpisodeEncoder:
     Args:
       features: The features of the dataset.
       finite_fields: The fields of steps that must be neither NaN nor infinite.
-      storage: How the numbers of steps are stored; the features say the same.
+      storage: How steps are stored; the features say the same of numbers.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class EpisodeEncoder:
         self._steps = fields_of_features(features[rlds.STEPS].feature)
         self._others = fields_of_features(features)
         del self._others[rlds.STEPS]
-        self._encoder = ExampleEncoder(features)
+        self._encoder = ExampleEncoder(features, png_level=storage.png_level)
         shapes = {
             path: field.shape
             for path, field in leaves_at(self._steps, None)

@@ -424,7 +424,7 @@ def _image_file(image: Any) -> bytes:
     """The file of an image: depths are TIFF files, as LeRobot writes them."""
     if isinstance(image, bytes):
         return image
-    return encode_png(image, level=1) if image.dtype == np.uint8 else encode_tiff(image)
+    return encode_png(image) if image.dtype == np.uint8 else encode_tiff(image)
 
 
 def _write_file(folder: Path, name: str, data: bytes) -> None:

@@ -321,7 +321,7 @@ def _text(value: Any) -> str:
 
 def _images(values: np.ndarray, names: Sequence[str]) -> Any:
     """A column of images, as files."""
-    files = [value if isinstance(value, bytes) else encode_png(value, level=1) for value in values]
+    files = [value if isinstance(value, bytes) else encode_png(value) for value in values]
     suffixes = [".jpg" if data.startswith(b"\xff\xd8") else ".png" for data in files]
     return image_array(files, [f"{name}{suffix}" for name, suffix in zip(names, suffixes)])
 

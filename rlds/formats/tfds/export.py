@@ -66,6 +66,8 @@ class TfdsExport(Export):
       name: The name of the dataset; by default, that which it had, or `dataset`.
       version: Its version; by default, that which it had, or 1.0.0.
       file_format: The format of its files; by default, that which they had, or "tfrecord".
+      png_level: The effort that goes into PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
+        which is fast, or 6 for images that become small. All levels keep the pixels.
     """
 
     format = "tfds"
@@ -79,6 +81,7 @@ class TfdsExport(Export):
         name: str | None = None,
         version: str | None = None,
         file_format: Literal["tfrecord", "array_record"] | None = None,
+        png_level: int | None = None,
     ) -> None:
         super().__init__(episodes)
         self._stored = _stored_source(episodes)
@@ -93,6 +96,7 @@ class TfdsExport(Export):
             "name": name or str(said.get("name", "")) or "dataset",
             "version": version or str(said.get("version", "")) or "1.0.0",
             "file_format": file_format or known,
+            "png_level": png_level,
             "others": {name: said[name] for name in _KEPT if name in said},
         }
 

@@ -24,7 +24,7 @@ from rlds.sources.source import SourceEpisode, is_derived
 from rlds.video import CLIP, VIDEO
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at
-from tfds_files.png import encode_png
+from tfds_files.png import check_level, encode_png
 
 __all__ = ["WebdatasetExport"]
 
@@ -44,12 +44,18 @@ class WebdatasetExport(Export):
     Args:
       episodes: The episodes.
       shard_bytes: A shard gets no other episode when it has so many bytes.
+      png_level: The effort that goes into PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
+        which is fast, or 6 for images that become small. All levels keep the pixels.
     """
 
     format = "webdataset"
 
-    def __init__(self, episodes: Episodes, *, shard_bytes: int = 1 << 30) -> None:
+    def __init__(
+        self, episodes: Episodes, *, shard_bytes: int = 1 << 30, png_level: int | None = None
+    ) -> None:
         super().__init__(episodes)
+        check_level(png_level)
+        self._png_level = png_level
         if shard_bytes < 1:
             raise ValueError(f"shard_bytes: got {shard_bytes}, expected a positive number")
         self._shard_bytes = shard_bytes
@@ -115,7 +121,7 @@ class WebdatasetExport(Export):
         yield _META_FIELD, json.dumps(_meta(episode, values), indent=1).encode()
         for path, (name, ending) in self._files.items():
             for row, image in enumerate(columns[path]):
-                data = image if isinstance(image, bytes) else encode_png(image)
+                data = image if isinstance(image, bytes) else encode_png(image, self._png_level)
                 yield f"{name}.{row:06d}.{ending}", data
         for name, clip in clips.items():
             yield name, bytes(clip)
