@@ -38,6 +38,8 @@ _THUMBNAIL, _FRAME = 160, 1024
 _LEAST_HEIGHT = 240
 # How long a video may be: the server makes one after the other.
 _MOST_FRAMES = 36_000
+# Of robots' recordings: the time of a step.
+_STAMP = "timestamp"
 # How many steps there are in a second where nobody knows, as on the page.
 _RATE = 15.0
 
@@ -165,9 +167,12 @@ class EpisodeView:
         return [number_or_none(reward) for reward in rewards.tolist()], is_complete
 
     def _times(self) -> list[float] | None:
-        if not self._has_number(TIME):
+        stamp = self.steps.fields.get(_STAMP)
+        is_stamped = isinstance(stamp, Field) and stamp.unit == "ns"
+        path, second = (_STAMP, 1e9) if is_stamped and not self._has_number(TIME) else (TIME, 1)
+        if not self._has_number(path):
             return None
-        times, _ = self.steps.numbers(TIME, 0)
+        times = self.steps.numbers(path, 0)[0] / second
         known = np.flatnonzero(np.isfinite(times))
         if not len(known) or known[0] != 0:
             return None

@@ -14,6 +14,7 @@ import camera_arm
 import creator_server
 import numpy as np
 import pytest
+import raw_bags
 from creator_server import fetch
 from PIL import Image
 
@@ -231,6 +232,18 @@ def test_cameras_that_are_video_are_shown(tmp_path):
         assert client.get(f"{base}/thumbnail")[0] == 200
     expected, _ = camera_arm.Arm().frames(7)
     assert (np.asarray(Image.open(io.BytesIO(picture))) == expected).all()
+
+
+def test_a_recording_of_a_robot_plays_at_the_times_of_its_steps(tmp_path):
+    pytest.importorskip("mcap")
+    raw_bags.write_mcap(tmp_path / "drive.mcap", raw_bags.sample())
+    stamps = rlds.sources.open(tmp_path / "drive.mcap")[0].steps["timestamp"]
+    with serving(view_app(Shelf([tmp_path / "drive.mcap"]))) as client:
+        [found] = client.json("/api/datasets")[1]["datasets"]
+        outline = client.json(f"/api/datasets/{found['id']}/train/0/view")[1]
+    seconds = (stamps - stamps[0]) / 1e9
+    assert seconds[-1] > 0
+    assert outline["times"] == pytest.approx(seconds.tolist(), abs=1e-4)
 
 
 def test_thumbnails_are_kept_until_the_files_change(tmp_path, monkeypatch):
