@@ -5,6 +5,7 @@ from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter as Ri
 from envlogger.backends.schedulers import Scheduler as Scheduler
 from envlogger.damage import Damage as Damage
 from envlogger.environment_logger import EnvLogger as EnvLogger
+from envlogger.gymnasium_logger import GymnasiumLogger as GymnasiumLogger
 from envlogger.proto import storage_pb2
 from envlogger.proto.storage_pb2 import Data as Data
 from envlogger.proto.storage_pb2 import Datum as Datum

@@ -57,7 +57,8 @@ class EnvLogger(EnvironmentWrapper):
         `metadata` and `backend_kwargs`. Or a backend, which has its arguments already: then
         `metadata` and `backend_kwargs` are ignored, with a warning.
       validate: Whether to check each step against the specs of `env`. A step that does not fit
-        raises `InvalidStepError`, and is not recorded.
+        raises `InvalidStepError`, and is not recorded. Otherwise, steps are recorded as they are,
+        with a warning at the first that has a value of another dtype or shape.
       video: Which fields of the observation are recorded as video, by their paths, and how: see
         `envlogger.Video`. They are cameras: uint8 of shape `(height, width, 3)`. Readers give the
         frames again. Needs the extra `video`.
@@ -101,7 +102,9 @@ class EnvLogger(EnvironmentWrapper):
                     "EnvLogger(env, data_directory=...)"
                 )
         super().__init__(env)
-        self._validator = StepValidator(env) if validate else None
+        self._validator = StepValidator(env)
+        self._validates = validate
+        self._warns = not validate
         self._step_fn = step_fn
         self._episode_fn = episode_fn
         self._reset_next_step = True
@@ -175,7 +178,7 @@ class EnvLogger(EnvironmentWrapper):
 
     def _record(self, timestep: dm_env.TimeStep, action: Any, is_new_episode: bool) -> None:
         try:
-            if self._validator is not None:
+            if self._validates:
                 self._validator.validate(timestep, action)
             custom_data = None
             if self._step_fn is not None:
@@ -188,6 +191,22 @@ class EnvLogger(EnvironmentWrapper):
             metadata = self._episode_fn(timestep, action, self._environment)
             if metadata is not None:
                 self._backend.set_episode_metadata(metadata)
+        if self._warns:
+            self._warn_of_differences(timestep, action)
+
+    def _warn_of_differences(self, timestep: dm_env.TimeStep, action: Any) -> None:
+        """Warns once, at the first step that is unlike the specs."""
+        differences = self._validator.differences(timestep, action)
+        if not differences:
+            return
+        self._warns = False
+        warnings.warn(
+            f"{'; '.join(differences)}. Steps are recorded as they are, without further warnings. "
+            "Cast the values, or correct the specs or spaces of the environment; validate=True "
+            "raises an error instead. To round float64 when you read or convert the log, pass "
+            "float64='float32'.",
+            stacklevel=4,
+        )
 
     def discard_episode(self) -> None:
         """Forgets the running episode, or the one that has just ended; the next step begins one.

@@ -39,23 +39,26 @@ class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is u
     """A Gymnasium environment as a dm_env environment.
 
     An episode that is terminated ends with discount 0. One that is only truncated, by a time limit
-    for example, ends with discount 1: it could have gone on. Rewards and discounts are `float`;
-    observations and actions are those of the environment. An array of one reward becomes a `float`,
-    too. Attributes that the adapter lacks, such as `render` and `unwrapped`, are those of the
-    environment.
+    for example, ends with discount 1: it could have gone on. Discounts are `float`, and so are
+    rewards, also an array of one reward; observations, actions and arrays of several rewards are
+    those of the environment. Attributes that the adapter lacks, such as `render` and `unwrapped`,
+    are those of the environment.
 
     Args:
       env: The environment; closed together with the adapter. No vector environment: record each of
-        the environments in it, with a recorder of its own.
+        the environments in it, with an `envlogger.GymnasiumLogger`.
       seed: The seed of the first episode; the later ones follow from it. None leaves it to chance.
       options: The options of every episode.
-      reward_space: The space of rewards that have several elements, or are nested, such as
-        `env.unwrapped.reward_space` of MO-Gymnasium. They stay as the environment returns them.
+      reward_space: The space of rewards that have several elements, or are nested. They stay as
+        the environment returns them. By default the attribute `reward_space` of the environment, as
+        MO-Gymnasium has it, if that is a `Box` of several elements.
 
     Attributes:
       seed: The seed that the last `reset` was given, or None.
       options: The options that the last `reset` was given, or None.
       info: What the last `reset` or `step` returned besides.
+      reward: The reward that the last `step` returned, as the environment returned it.
+      terminated: Whether the last `step` returned that the episode is terminated.
       truncated: Whether the last `step` returned that the episode is truncated; it may have been
         terminated too.
 
@@ -81,11 +84,13 @@ class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is u
         if isinstance(env, gymnasium.vector.VectorEnv):
             raise UsageError(
                 "the episodes of a vector environment begin and end at different times; record "
-                "each of the environments in it, with an EnvLogger of its own"
+                "each of the environments in it: gymnasium.vector.SyncVectorEnv([lambda: "
+                "envlogger.GymnasiumLogger(make_env(), data_directory=...), ...])"
             )
         self._env = env
         self._observation_spec = spec_of_space(env.observation_space, "observation")
         self._action_spec = spec_of_space(env.action_space, "action")
+        reward_space = reward_space or _reward_space_of(env)
         self._reward_spec = None
         if reward_space is not None:
             self._reward_spec = spec_of_space(reward_space, "reward")
@@ -95,7 +100,8 @@ class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is u
         self.seed: int | None = None
         self.options: dict[str, Any] | None = None
         self.info: dict[str, Any] = {}
-        self.truncated = False
+        self.reward: Any = 0.0
+        self.terminated = self.truncated = False
 
     def __getattr__(self, name: str) -> Any:
         if name == "_env":  # Not there yet: requested while being copied or constructed.
@@ -115,7 +121,7 @@ class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is u
         options, self._next_options = self._next_options, self._default_options
         self.options = None if options is None else dict(options)
         self._reset_next_step = False
-        self.truncated = False
+        self.reward, self.terminated, self.truncated = 0.0, False, False
         observation, self.info = self._env.reset(seed=self.seed, options=self.options)
         return dm_env.restart(observation)
 
@@ -123,16 +129,18 @@ class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is u
         """Takes a step; begins a new episode if the last one is over.
 
         Raises:
-          UnsupportedValueError: The reward is no number, and there is no `reward_space`.
+          UnsupportedValueError: The reward is neither a number nor an array of numbers, and there
+            is no `reward_space`.
         """
         if self._reset_next_step:
             return self.reset()
         observation, reward, terminated, truncated, self.info = self._env.step(action)
-        self.truncated = bool(truncated)
-        self._reset_next_step = bool(terminated or truncated)
+        self.reward = reward
+        self.terminated, self.truncated = bool(terminated), bool(truncated)
+        self._reset_next_step = self.terminated or self.truncated
         step_type = dm_env.StepType.LAST if self._reset_next_step else dm_env.StepType.MID
         if self._reward_spec is None:
-            reward = _number(reward)
+            reward = _numbers(reward)
         return dm_env.TimeStep(step_type, reward, 0.0 if terminated else 1.0, observation)
 
     def reward_spec(self) -> Any:
@@ -152,15 +160,26 @@ class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is u
         self._env.close()
 
 
-def _number(reward: Any) -> float:
+def _reward_space_of(env: gymnasium.Env[Any, Any]) -> spaces.Space[Any] | None:
+    for owner in (env, env.unwrapped):
+        space = getattr(owner, "reward_space", None)
+        if isinstance(space, spaces.Box) and space.low.size > 1:
+            return space
+    return None
+
+
+def _numbers(reward: Any) -> Any:
+    """Returns a reward as a `float`, or as an array if it has several elements."""
     try:
-        return float(np.asarray(reward).item() if np.ndim(reward) else reward)
+        rewards = np.asarray(reward)
+        if rewards.dtype.kind not in "biuf":
+            raise TypeError(f"{rewards.dtype} is no type of numbers")
     except (TypeError, ValueError) as error:
         raise UnsupportedValueError(
-            f"the environment returned the reward {reward!r:.200}, expected a number. If rewards "
-            "have several elements, pass GymnasiumAdapter(env, reward_space=...), such as "
-            "env.unwrapped.reward_space"
+            f"the environment returned the reward {reward!r:.200}, expected numbers. If rewards "
+            "are nested, pass GymnasiumAdapter(env, reward_space=...)"
         ) from error
+    return float(rewards.item()) if rewards.size == 1 else rewards
 
 
 def record_info(keys: Iterable[str] | None = None) -> StepFn:

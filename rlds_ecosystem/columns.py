@@ -14,6 +14,7 @@ import numpy as np
 
 __all__ = [
     "dtype_and_shape",
+    "equal_in",
     "first_row",
     "fits",
     "known_field",
@@ -114,7 +115,8 @@ def stack_values(
 
     Args:
       values: At least one value: a leaf (number, string, array, None) or a nest of dicts, lists and
-        tuples of leaves. All have the same structure, dtypes and shapes.
+        tuples of leaves. All have the same structure, shapes and dtypes. Numbers of different
+        dtypes are stacked in a common one if all stay equal.
       path: Name of the values in error messages.
       steps: The numbers of their steps in error messages; by default, 0 and so on.
 
@@ -196,6 +198,25 @@ def stack_partial(values: Sequence[Mapping[Any, Any] | None], path: str = "") ->
                 )
             columns[known_field(name)] = np.isin(np.arange(len(values)), known)
     return columns
+
+
+def equal_in(array: np.ndarray, dtype: np.dtype, otherwise: Any = None) -> Any:
+    """Returns numbers in another dtype if all of them stay equal, or else `otherwise`.
+
+    >>> equal_in(np.array([1, 2]), np.dtype(np.float32))
+    array([1., 2.], dtype=float32)
+    >>> equal_in(np.array([0.1]), np.dtype(np.float32)) is None
+    True
+    """
+    if array.dtype == dtype:
+        return array
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = array.astype(dtype)
+        # Back again, because NumPy rounds integers to compare them with floats.
+        others = converted, converted.astype(array.dtype)
+    has_nan = array.dtype.kind == "f"
+    are_equal = all(np.array_equal(other, array, equal_nan=has_nan) for other in others)
+    return converted if are_equal else otherwise
 
 
 def fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
@@ -283,7 +304,14 @@ def _stack_uniform(values: Sequence[Any]) -> np.ndarray | None:
 
 def _stack_leaves(values: Sequence[Any], path: str, steps: Sequence[int]) -> np.ndarray:
     arrays = [_as_array(value, path, step) for step, value in zip(steps, values)]
-    _check_equal([dtype_and_shape(array) for array in arrays], path, steps)
+    descriptions = [dtype_and_shape(array) for array in arrays]
+    dtypes, shapes = {array.dtype for array in arrays}, {array.shape for array in arrays}
+    kinds = {dtype.kind for dtype in dtypes}
+    if len(dtypes) > 1 and len(shapes) == 1 and (kinds <= {"i", "f"} or kinds <= {"u", "f"}):
+        common = [equal_in(array, np.result_type(*dtypes)) for array in arrays]
+        if all(array is not None for array in common):
+            return np.stack(common)
+    _check_equal(descriptions, path, steps)
     return np.stack(arrays)
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rlds_ecosystem.columns import fits, known_field, missing
+from rlds_ecosystem.columns import equal_in, fits, known_field, missing
 
 __all__ = [
     "BGR",
@@ -215,7 +215,7 @@ def match_columns(
     rows: int,
     where: str,
     path: str = "",
-    rounds: bool = False,
+    rounds: bool | None = None,
 ) -> Any:
     """Returns columns in the form that fields have, after checking that they fit.
 
@@ -229,7 +229,8 @@ def match_columns(
       rows: The number of rows.
       where: Beginning of error messages: which data this is.
       path: Path of the field that `columns` hold.
-      rounds: Whether float64 is rounded where the field is float32.
+      rounds: Whether float64 is rounded where the field is float32. None if the user has no option
+        for it.
 
     Raises:
       MismatchError: If fields are missing or not expected; if the shape is not that of the field,
@@ -287,7 +288,8 @@ def match_columns(
         return _rounded(columns, where, path)
     exact = _exactly_as(columns, dtype)
     if exact is None:
-        what_to_do = "Pass float64='float32' to store it rounded." if is_wider else ""
+        is_option = is_wider and rounds is not None
+        what_to_do = "Pass float64='float32' to store it rounded." if is_option else ""
         raise _mismatch(where, path, _in_words(columns), str(expected), what_to_do)
     return exact
 
@@ -362,10 +364,8 @@ def _exactly_as(column: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
         return column
     if not any(column.dtype.kind in kinds and dtype.kind in kinds for kinds in ("iu", "f")):
         return None
-    with np.errstate(over="ignore"):
-        converted = column.astype(dtype)
-    same = np.array_equal(converted, column, equal_nan=dtype.kind == "f")
-    return converted if same else None
+    exact: np.ndarray | None = equal_in(column, dtype)
+    return exact
 
 
 def _rounded(column: np.ndarray, where: str, path: str) -> np.ndarray:

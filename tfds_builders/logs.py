@@ -40,6 +40,7 @@ def build_from_logs(
     images_as_png: bool = True,
     float64: str | None = None,
     tensor_encoding: str | tfds.features.Encoding | None = None,
+    png_level: int | None = None,
     file_format: str | None = None,
     download_config: Any = None,
 ) -> tfds.core.DatasetBuilder:
@@ -71,6 +72,7 @@ def build_from_logs(
       float64: See `tfds_builders.convert`. Without it, a config in whose features TFDS would round
         float64 gives a warning.
       tensor_encoding: See `tfds_builders.convert`.
+      png_level: See `tfds_builders.convert`.
       file_format: A file format of TFDS; `tfrecord` if None.
       download_config: A `tfds.download.DownloadConfig`, for the number and size of shards, and for
         Apache Beam, see `tfds_builders.convert`.
@@ -108,6 +110,7 @@ def build_from_logs(
         shuffle=False,
         float64=float64,
         tensor_encoding=tensor_encoding,
+        png_level=png_level,
         file_format=file_format,
     )
     return prepared(builder, download_config)
@@ -142,7 +145,6 @@ class EnvLoggerSource(logs_source.EnvLoggerSource):
         float64: str | None = None,
     ) -> None:
         self._storage = TensorStorage(float64)
-        self._rounds = self._storage.rounds
         self._config = lossless_config(
             config or rlds_base.DatasetConfig(name=""),
             self._storage,
@@ -152,7 +154,10 @@ class EnvLoggerSource(logs_source.EnvLoggerSource):
         self.images_as_png = images_as_png
         self.homepage, self.citation = self._config.homepage or "", self._config.citation or ""
         super().__init__(
-            logs, metadata=metadata, episode_metadata_defaults=episode_metadata_defaults
+            logs,
+            metadata=metadata,
+            episode_metadata_defaults=episode_metadata_defaults,
+            float64="float32" if self._storage.rounds else "bytes",
         )
 
     def _find_step_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ BLOCKS = {
     "docs/creator.md": 1,
     "docs/datasets.md": 2,
     "docs/editing.md": 1,
-    "docs/envlogger.md": 8,
+    "docs/envlogger.md": 9,
     "docs/evaluation.md": 5,
     "docs/feeds.md": 24,
     "docs/feeds_robotics.md": 7,

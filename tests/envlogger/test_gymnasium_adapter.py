@@ -11,6 +11,7 @@ from dm_env import specs
 from gymnasium import spaces
 
 import envlogger
+import rlds.sources
 from envlogger.callbacks import EpisodeStatistics
 from envlogger.errors import UnsupportedTypeError, UnsupportedValueError, UsageError
 from envlogger.gymnasium_adapter import GymnasiumAdapter, record_info, record_reset, spec_of_space
@@ -73,7 +74,7 @@ def test_the_recorder_wraps_an_environment_by_itself(tmp_path):
         places = [step.timestep.observation["place"] for step in reader.steps]
         assert places == [0, 1, 2, 3]
         assert reader.action_spec().num_values == 2
-    with pytest.raises(UsageError, match="vector environment"):
+    with pytest.raises(UsageError, match=r"vector environment.*envlogger\.GymnasiumLogger\("):
         envlogger.EnvLogger(gymnasium.make_vec("CartPole-v1", 2), data_directory=tmp_path)
 
 
@@ -112,10 +113,22 @@ def test_rewards_that_are_arrays(tmp_path):
         assert reward == np.asarray(one).item()
     vector = np.array([1, -2], np.float32)
     parts = {"a": np.float32(1), "b": np.float32(2)}
-    for several in (vector, parts, None, "1, 2"):
-        env.reward = several
-        with pytest.raises(UnsupportedValueError, match=r"expected a number.*reward_space"):
+    for no_numbers in (parts, None, "1, 2"):
+        env.reward = no_numbers
+        with pytest.raises(UnsupportedValueError, match=r"expected numbers.*reward_space"):
             play(GymnasiumAdapter(env), 1)
+    env.reward = vector
+    with envlogger.EnvLogger(env, data_directory=tmp_path / "first value") as recorder:
+        with pytest.warns(UserWarning, match=r"reward is float32 of shape \(2,\), and its spec"):
+            play(recorder, 1)
+    steps = rlds.sources.open(tmp_path / "first value")[0].steps
+    np.testing.assert_equal(steps["reward"], [vector] * 3 + [[0, 0]])
+    env.reward_space = spaces.Box(-9, 9, (2,), np.float32)
+    with envlogger.EnvLogger(env, data_directory=tmp_path / "attribute") as recorder:
+        play(recorder, 1)
+    steps = rlds.sources.open(tmp_path / "attribute")[0].steps
+    assert steps["reward"].dtype == np.float32
+    del env.reward_space
     box = spaces.Box(-9, 9, (2,), np.float32)
     number = spaces.Box(-9, 9, (), np.float32)
     for space, reward in ((box, vector), (spaces.Dict(a=number, b=number), parts)):

@@ -8,8 +8,9 @@ from envlogger import errors
 
 def test_listed_names_are_there():
     assert set(envlogger.__all__) == {
-        *("BackendType", "Damage", "Data", "Datum", "EnvLogger", "Reader", "RecoveryReport"),
-        *("RiegeliBackendWriter", "Scheduler", "StepData", "StreamRecorder", "Video", "recover"),
+        *("BackendType", "Damage", "Data", "Datum", "EnvLogger", "GymnasiumLogger", "Reader"),
+        *("RecoveryReport", "RiegeliBackendWriter", "Scheduler", "StepData", "StreamRecorder"),
+        *("Video", "recover"),
     }
 
 

@@ -511,7 +511,8 @@ def test_data_that_does_not_fit_the_config_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("observation", "words"),
     [
-        ({"x": np.full(2, 0.1)}, r"got float64 of shape \(2,\), expected float32 of shape \(2,\)"),
+        ({"x": np.zeros(2)}, "got float64, .* hold float32. Pass float64='float32' to open"),
+        ({"x": np.zeros(3, "f")}, r"got float32 of shape \(3,\), expected float32 of shape \(2,\)"),
         ({}, r"got nothing, expected float32 of shape \(2,\)"),
     ],
 )
@@ -520,6 +521,7 @@ def test_data_that_does_not_fit_its_spec_is_refused(tmp_path, observation, words
     log = reader(
         episode(good, good),
         episode(observation, observation),
+        episode(good, good),
         observation={"x": specs.Array((2,), np.float32)},
         action=INT,
         reward=FLOAT,
@@ -533,7 +535,7 @@ def test_data_that_does_not_fit_its_spec_is_refused(tmp_path, observation, words
 
 
 def test_errors_name_the_path_of_the_log(tmp_path):
-    path = record(tmp_path / "log", step_fn=lambda timestep, *_: {"x": timestep.reward or 0})
+    path = record(tmp_path / "log", step_fn=lambda timestep, *_: {"x": timestep.reward or ""})
     with pytest.raises(ValueError, match=rf"^{path}, episode 0: custom_data/x: step 9 holds float"):
         build_from_logs(path, name="catch")
 

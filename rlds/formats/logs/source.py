@@ -29,6 +29,7 @@ from envlogger.converters.rlds_episode import to_rlds_episode, to_rlds_episodes
 from envlogger.converters.video_fields import PACKET, SINCE_KEY, VideoFields, value_at, without
 from envlogger.step_data import StepData
 from rlds.formats.logs.recorded_logs import IdleReaders, Log, Logs, find_logs, logs_by_split
+from rlds.formats.logs.recorded_types import as_declared, widened_spec
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.beside import facts_of
 from rlds.sources.episode_fields import RESERVED
@@ -60,7 +61,7 @@ from rlds_ecosystem.columns import (
 from rlds_ecosystem.errors import EnvLoggerError, StorageError
 from rlds_ecosystem.fields import Field, MismatchError, in_words, match_columns
 from rlds_ecosystem.json_values import to_json
-from rlds_ecosystem.nests import at, nest, root_of
+from rlds_ecosystem.nests import at, map_named_leaves, nest, root_of
 from rlds_ecosystem.whole_files import write_at_once
 
 __all__ = ["EnvLoggerSource", "episode_flags"]
@@ -117,8 +118,10 @@ class EnvLoggerSource(RandomAccessSource):
     `episode_metadata`; what was recorded under a name of the dataset (`episode_id`, `truncated`)
     stands under `recorded_<name>`.
 
-    Values are kept bit by bit in the dtype they were recorded in. What is None, and containers that
-    hold nothing, have no field.
+    Values are kept. A field has the dtype and shape of its spec. If floats were recorded in a wider
+    dtype, or values in another shape, the field has that. (Integers take the dtype of the spec,
+    axes of length 1 do not count, and a list of numbers is an array.) What is None, and containers
+    that hold nothing, have no field.
 
     Args:
       logs: A directory, a reader that is already open, a list of these, or a dict of these by the
@@ -131,6 +134,8 @@ class EnvLoggerSource(RandomAccessSource):
       video: Whether fields that were recorded as video stay "packets", in a clip of the episode,
         see `rlds.video`; or `rlds.sources.open` gives steps with "frames", "png" or "jpeg" files.
       quality: Of such JPEG files, from 1 to 100.
+      float64: Whether the float64 of steps is kept ("bytes", as in `tfds_builders.convert`), or
+        rounded to "float32". That reads logs in which only some episodes hold float64.
 
     Raises:
       FileNotFoundError: A directory does not exist, or holds no log.
@@ -141,8 +146,6 @@ class EnvLoggerSource(RandomAccessSource):
 
     description = "Episodes recorded with EnvLogger."
     inputs_may_grow = True
-    # Whether float64 that is expected to be float32 is rounded.
-    _rounds = False
 
     def __init__(
         self,
@@ -152,15 +155,24 @@ class EnvLoggerSource(RandomAccessSource):
         episode_metadata_defaults: Mapping[str, Any] | None = None,
         video: Literal["packets", "frames", "png", "jpeg"] = "packets",
         quality: int = 95,
+        float64: Literal["bytes", "float32"] = "bytes",
     ) -> None:
         self.video, self.quality = video, quality
+        self._rounds = float64 == "float32"
         self._defaults = dict(episode_metadata_defaults or {})
         self._logs = logs_by_split(logs)
         self._idle = IdleReaders()
         self._metadata: Any = None if metadata is None else to_json(metadata, "metadata")
         self._video = VideoFields({})
         examples: dict[Any, _Recorded] = {}
-        recorded = [self._scan(log, examples) for log in self._all_logs()]
+        samples: list[Mapping[str, Any]] = []
+        self._specs: dict[str, Any] = {}
+        recorded = [self._scan(log, examples, samples) for log in self._all_logs()]
+        for sample in samples:
+            self._specs = {k: widened_spec(spec, sample.get(k)) for k, spec in self._specs.items()}
+        self._step_fields = self._find_step_fields(self._specs)
+        flags = dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_))
+        self._expected_steps = {**self._expected(self._step_fields), **flags}
         columns = [specs_from_columns(example.columns) for example in examples.values()]
         self._episode_fields = self._find_episode_fields(merged_specs(columns))
         self._expected_metadata = self._expected(self._episode_fields)
@@ -184,12 +196,15 @@ class EnvLoggerSource(RandomAccessSource):
 
     # --- What there is ---------------------------------------------------------------------------
 
-    def _scan(self, log: Log, examples: dict[Any, _Recorded]) -> Any:
+    def _scan(
+        self, log: Log, examples: dict[Any, _Recorded], samples: list[Mapping[str, Any]]
+    ) -> Any:
         """Checks what is cheap to check of a log; returns the metadata that it has as a whole.
 
         Args:
           log: The log.
           examples: Gets one for each kind of episode metadata.
+          samples: Gets columns of the first steps of some episodes.
         """
         for file in _files_of(log):
             check_is_file(file)
@@ -214,10 +229,8 @@ class EnvLoggerSource(RandomAccessSource):
                 specs = without(specs, (rlds.OBSERVATION, *path))
             if log is self._all_logs()[0]:
                 self._specs = _step_specs(reader, specs, log.path)
-                self._step_fields = self._find_step_fields(self._specs)
-                flags = dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_))
-                self._expected_steps = {**self._expected(self._step_fields), **flags}
             self._check_specs(specs, log)
+            samples += _first_steps(reader, lengths, self._specs)
             kept = _KeptKinds(log, self._defaults) if type(self) is EnvLoggerSource else None
             known = None if kept is None else kept.read()
             kinds: dict[Any, int] = {}
@@ -246,7 +259,13 @@ class EnvLoggerSource(RandomAccessSource):
             for name, spec in specs.items()
             if name not in rlds.STEP_FLAGS
         }
-        return {name: field for name, field in found.items() if field is not None}
+        fields = {name: field for name, field in found.items() if field is not None}
+        return map_named_leaves(self._rounded, fields) if self._rounds else fields
+
+    def _rounded(self, name: str, field: Field) -> Field:
+        del name
+        is_wide = field.dtype == np.float64
+        return dataclasses.replace(field, dtype=np.float32) if is_wide else field
 
     def _find_episode_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the fields of the metadata of which there are specs."""
@@ -305,6 +324,7 @@ class EnvLoggerSource(RandomAccessSource):
     def options(self) -> Mapping[str, Any]:
         return {
             "episode_metadata_defaults": repr(self._defaults),
+            **({"float64": "float32"} if self._rounds else {}),
             "num_episodes": {split: ends[-1] for split, ends in self._ends.items()},
         }
 
@@ -385,7 +405,8 @@ class EnvLoggerSource(RandomAccessSource):
     def is_as_recorded(self) -> bool:
         """Whether episodes are what is in files, and nothing was given beside it."""
         are_files = all(isinstance(log.source, str) for log in self._all_logs())
-        return type(self) is EnvLoggerSource and are_files and not self._defaults
+        is_changed = bool(self._defaults) or self._rounds
+        return type(self) is EnvLoggerSource and are_files and not is_changed
 
     def stored_episode(self, split: str, index: int) -> StoredEpisode:
         """Returns where an episode is stored, to be copied.
@@ -485,12 +506,8 @@ class EnvLoggerSource(RandomAccessSource):
         bounds = (log.begins[begin : end + 1] - log.begins[begin]).tolist()
         try:
             columns = reader.recorded_columns(begin, end)
-            steps = match_columns(
-                to_rlds_episodes(columns, np.diff(bounds).tolist()),
-                self._expected_steps,
-                rows=bounds[-1],
-                where="",
-                rounds=self._rounds,
+            steps = self._match_steps(
+                to_rlds_episodes(columns, np.diff(bounds).tolist()), bounds[-1]
             )
         except (MismatchError, TypeError, ValueError):
             log.joins = False
@@ -519,10 +536,22 @@ class EnvLoggerSource(RandomAccessSource):
         packets = {path: value_at(steps[rlds.OBSERVATION], path) for path in self._video.cameras}
         for path in packets:
             steps = without(steps, (rlds.OBSERVATION, *path))
+        return self._match_steps(steps, num_steps), packets
+
+    def _match_steps(self, steps: Mapping[str, Any], rows: int) -> dict[str, Any]:
+        """Returns the columns of steps as their fields hold them."""
+        columns = {
+            name: column
+            if self._is_given(name)
+            else as_declared(
+                column, self._expected_steps.get(name), rounds=self._rounds, path=str(name)
+            )
+            for name, column in steps.items()
+        }
         matched: dict[str, Any] = match_columns(
-            steps, self._expected_steps, rows=num_steps, where="", rounds=self._rounds
+            columns, self._expected_steps, rows=rows, where="", rounds=self._rounds
         )
-        return matched, packets
+        return matched
 
     def _episode(
         self,
@@ -723,6 +752,17 @@ def _step_specs(reader: envlogger.Reader, recorded: dict[str, Any], log: str) ->
         f"{missing} look like",
         file=log,
     )
+
+
+def _first_steps(
+    reader: envlogger.Reader, lengths: np.ndarray, specs: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yields the first steps of the first and of the last episode that has actions, as columns."""
+    numbers = np.flatnonzero(lengths >= min(2, lengths.max()))
+    for number in {int(numbers[0]), int(numbers[-1])}:
+        episode = reader.episodes[number]
+        with contextlib.suppress(EnvLoggerError, TypeError, ValueError):  # Read it to learn more.
+            yield _step_columns([episode[step] for step in range(min(2, len(episode)))], specs)
 
 
 def _step_columns(steps: list[StepData], specs: Mapping[str, Any]) -> dict[str, Any]:

@@ -217,7 +217,7 @@ def test_a_single_step_takes_specs():
         ([step(FIRST, 1)], "pass action_spec"),
         ([step(FIRST, 1), step(FIRST, 1)], "step 1 of 2 is a FIRST step"),
         ([step(LAST, 1), step(MID, 1, 0)], "step 0 of 2 is a LAST step"),
-        ([step(FIRST, 1), step(MID, 2.0, 0)], "^observation: step 1 holds float64"),
+        ([step(FIRST, 1), step(MID, True, 0)], "^observation: step 1 holds bool"),
         ([step(MID, 1, 0), step(MID, 1, 0), step(MID, 1, None)], "^action: step 2 holds None"),
         ([step(FIRST, 2**63), step(MID, 1, 0)], "does not fit int64"),
         ([step(FIRST, 1, custom_data={"action": 1})] * 1 + [step(LAST, 1, 0)], "custom_data"),

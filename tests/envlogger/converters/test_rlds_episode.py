@@ -241,8 +241,9 @@ def test_other_types_are_refused(value):
     ("one", "other", "words"),
     [
         (np.zeros(2), np.zeros(3), r"step 2 holds float64 of shape \(3,\), step 0 .*\(2,\)"),
-        (np.zeros(2, "f"), np.zeros(2), r"step 2 holds float64 .*, step 0 holds float32"),
-        (1.0, 1, r"step 2 holds int64 of shape \(\), step 0 holds float64"),
+        (np.zeros(2, "f"), np.zeros(3), r"step 2 holds float64 .*, step 0 holds float32"),
+        (1.0, 2**53 + 1, r"step 2 holds int64 of shape \(\), step 0 holds float64"),
+        (1, np.uint8(1), "step 2 holds uint8 .*, step 0 holds int64"),
         (True, 1, "step 2 holds int64 .*, step 0 holds bool"),
         ("a", b"a", "step 2 holds bytes .*, step 0 holds str"),
         (None, 1.0, "step 2 holds float64 .*, step 0 holds None"),
@@ -255,6 +256,20 @@ def test_steps_that_differ_are_refused(one, other, words):
     steps = [first({"x": one}), mid({"x": one}), last({"x": other})]
     with pytest.raises(ValueError, match=f"^observation/x: {words}"):
         to_rlds_episode(steps)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "dtype"),
+    [
+        (np.full(2, 0.1, "f"), np.array([0.1, np.nan]), np.float64),
+        (1.5, 2**53, np.float64),
+        (np.int32(-1), 2**40, np.int64),
+    ],
+)
+def test_numbers_of_several_dtypes_keep_their_values(one, other, dtype):
+    column = to_rlds_episode([first(one), mid(one), last(other)])["observation"]
+    assert column.dtype == dtype
+    np.testing.assert_array_equal(column, np.stack([one, one, other]).astype(dtype))
 
 
 # --- Properties ----------------------------------------------------------------------------------

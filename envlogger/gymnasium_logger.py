@@ -1,0 +1,102 @@
+"""A recorder that is a Gymnasium environment, for code that trains on one.
+
+You need the extra `gymnasium`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from envlogger.backends.backend_type import BackendType
+from envlogger.backends.backend_writer import BackendWriter
+from envlogger.environment_logger import EnvLogger
+from envlogger.gymnasium_adapter import GymnasiumAdapter, StepFn, record_reset
+
+# After the adapter, whose error says how to install it.
+import gymnasium  # isort: skip
+
+__all__ = ["GymnasiumLogger"]
+
+
+class GymnasiumLogger(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A Gymnasium environment that records every step, for code that expects `gymnasium.Env`.
+
+        envs = gymnasium.vector.SyncVectorEnv(
+            [lambda: envlogger.GymnasiumLogger(make_env(), data_directory="logs")] * 4
+        )
+
+    An `EnvLogger` records a `GymnasiumAdapter` of the environment. `reset` and `step` return what
+    the environment returns. The metadata of an episode are the seed and the options of its reset.
+    If an episode is over, or none has begun, `step` begins one: it returns the first observation, a
+    reward of 0.0 and no end, as the wrapper `Autoreset` does.
+
+    Args:
+      env: The environment; closed together with the recorder.
+      step_fn: See `EnvLogger`; it is called with the adapter, so `record_info` fits.
+      episode_fn: See `EnvLogger`; a dict that it returns is stored beside the seed and the options.
+      metadata: See `EnvLogger`.
+      backend: See `EnvLogger`.
+      reward_space: See `GymnasiumAdapter`.
+      **arguments: Further arguments of `EnvLogger`, such as `data_directory`, `video`, `validate`.
+
+    Attributes:
+      recorder: The `EnvLogger`, for `flush` and `discard_episode`.
+
+    Raises:
+      UsageError: `env` is a vector environment.
+      UnsupportedTypeError: A space has no spec, see `spec_of_space`.
+      EnvLoggerError: The backend cannot record, see `EnvLogger`.
+
+    >>> import tempfile
+    >>> import envlogger
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     with GymnasiumLogger(gymnasium.make("CartPole-v1"), data_directory=directory) as env:
+    ...         observation, info = env.reset(seed=7)
+    ...         _ = env.step(0)
+    ...     with envlogger.Reader(directory) as reader:
+    ...         len(reader.steps), reader.episode_metadata()[0]
+    (2, {'options': None, 'seed': 7})
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        step_fn: StepFn | None = None,
+        episode_fn: StepFn | None = None,
+        metadata: dict[str, Any] | None = None,
+        backend: BackendWriter | BackendType | Callable[..., BackendWriter] = BackendType.RIEGELI,
+        *,
+        reward_space: gymnasium.spaces.Space[Any] | None = None,
+        **arguments: Any,
+    ) -> None:
+        self._adapter = GymnasiumAdapter(env, reward_space=reward_space)
+        super().__init__(env)
+        self.recorder = EnvLogger(
+            self._adapter, step_fn, record_reset(episode_fn), metadata, backend, **arguments
+        )
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begins a new episode, and records its first step.
+
+        Raises:
+          EnvLoggerError: The step cannot be recorded, see `EnvLogger.reset`.
+        """
+        self._adapter.prepare_reset(seed, options)
+        return self.recorder.reset().observation, self._adapter.info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Takes a step and records it.
+
+        Raises:
+          EnvLoggerError: The step cannot be recorded, see `EnvLogger.step`.
+        """
+        observation = self.recorder.step(action).observation
+        last = self._adapter
+        return observation, last.reward, last.terminated, last.truncated, last.info
+
+    def close(self) -> None:
+        """Closes the environment, and stores what is pending; further calls do no harm."""
+        self.recorder.close()

@@ -1,0 +1,179 @@
+"""Logs whose values have other dtypes and shapes than the specs of their environment."""
+
+import warnings
+
+import dm_env
+import numpy as np
+import pytest
+from dm_env import specs
+
+import envlogger
+import rlds.feeds
+import rlds.sources
+from envlogger.backends.in_memory_backend import InMemoryBackendWriter
+from rlds_tools.command_line.commands import run
+
+FLOATS = specs.Array((2,), np.float32, "x")
+OF_STEPS = {
+    "action": specs.BoundedArray((), np.int64, 0, 9),
+    "reward": specs.Array((), np.float64),
+    "discount": specs.Array((), np.float64),
+}
+
+
+class Script(dm_env.Environment):
+    """Returns what it is given: observations, and a reward with each but the first."""
+
+    def __init__(self, observations, rewards, **changed):
+        self._observations, self._rewards = observations, rewards
+        self._specs = {"observation": FLOATS, **OF_STEPS, **changed}
+        self._next = 0
+
+    def reset(self):
+        self._next = 0
+        return dm_env.restart(self._observations[0])
+
+    def step(self, action):
+        self._next += 1
+        end = self._next == len(self._observations) - 1
+        make = dm_env.termination if end else dm_env.transition
+        return make(self._rewards[self._next - 1], self._observations[self._next])
+
+    def observation_spec(self):
+        return self._specs["observation"]
+
+    def action_spec(self):
+        return self._specs["action"]
+
+    def reward_spec(self):
+        return self._specs["reward"]
+
+    def discount_spec(self):
+        return self._specs["discount"]
+
+
+def record(directory, *episodes, **changed):
+    """Records episodes; returns what the recorder warns of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for observations, rewards, actions in episodes:
+            env = Script(observations, rewards, **changed)
+            with envlogger.EnvLogger(env, data_directory=directory) as recorder:
+                recorder.reset()
+                for action in actions:
+                    recorder.step(action)
+    return [str(warning.message) for warning in caught]
+
+
+def played(observation, reward=0.5, action=1):
+    return [observation] * 3, [reward] * 2, [action] * 2
+
+
+NARROW, WIDE = np.array([0.1, 0.2], np.float32), np.array([0.1, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("changed", "values", "came", "column"),
+    [
+        ({}, {"observation": WIDE}, "float64 of shape (2,)", WIDE),
+        ({}, {"observation": [0.1, 0.2]}, "[0.1, 0.2]", WIDE),
+        ({}, {"observation": NARROW[None]}, "float32 of shape (1, 2)", NARROW),
+        ({}, {"observation": np.array([1, 2])}, "int64 of shape (2,)", np.array([1, 2], "f")),
+        ({"action": FLOATS}, {"action": [0.1, 0.2]}, "[0.1, 0.2]", WIDE),
+        ({"action": FLOATS}, {"action": (1, 0.2)}, "(1, 0.2)", np.array([1, 0.2])),
+        ({"action": specs.Array((1,), np.float32)}, {"action": 0.1}, "float64", np.array([0.1])),
+        ({}, {"action": np.array([1])}, "int64 of shape (1,)", np.int64(1)),
+        (
+            {"observation": specs.BoundedArray((2,), np.int8, 0, 1)},
+            {"observation": np.array([True, False])},
+            "bool of shape (2,)",
+            np.array([1, 0], np.int8),
+        ),
+        ({}, {"reward": np.array([0.1, 0.2])}, "float64 of shape (2,)", WIDE),
+        ({}, {"reward": np.array([0.1])}, "float64 of shape (1,)", np.float64(0.1)),
+        ({}, {"action": 2**53 + 1}, "", np.int64(2**53 + 1)),
+        ({}, {"reward": 1}, "", np.float64(1)),
+    ],
+)
+def test_values_that_differ_from_their_spec_are_read(tmp_path, changed, values, came, column):
+    (name,) = values
+    episode = played(**{"observation": NARROW, **values})
+    warned = record(tmp_path / "log", episode, **changed)
+    assert [came in warning for warning in warned] == [True] * bool(came)
+    if came:
+        assert warned[0].startswith(f"{name} is ")
+        assert "validate=True" in warned[0]
+    episodes = rlds.sources.open(tmp_path / "log")
+    read = episodes[0].steps[name]
+    assert (read.dtype, read.shape[1:]) == (column.dtype, column.shape)
+    np.testing.assert_array_equal(read[:2], np.stack([column] * 2))
+    assert episodes.columns(0, [name])[name].dtype == column.dtype
+    table = rlds.feeds.open(tmp_path / "log")
+    np.testing.assert_array_equal(table.steps().batch([0])[name][0], column)
+
+
+def test_whether_a_log_can_be_read_does_not_depend_on_its_values(tmp_path):
+    for value in (0.1, 0.5):
+        wide = np.full(2, value)
+        for order, episodes in {
+            "wide": [wide],
+            "first": [wide, NARROW],
+            "last": [NARROW, wide],
+            "amid": [NARROW, wide, NARROW],
+        }.items():
+            path = tmp_path / f"{order}{value}"
+            warned = record(path, *map(played, episodes))
+            assert len(warned) == 1
+            rounded, kept = rlds.sources.open(path, float64="float32"), rlds.sources.open(path)
+            for i, expected in enumerate(episodes):
+                read = rounded[i].steps["observation"]
+                assert read.dtype == rounded[i].steps["reward"].dtype == np.float32
+                np.testing.assert_array_equal(read[0], expected.astype(np.float32))
+                if order != "amid":
+                    read = kept[i].steps["observation"]
+                    assert read.dtype == np.float64
+                    np.testing.assert_array_equal(read[0], expected)
+            if order == "amid":
+                with pytest.raises(ValueError, match=r"episode 1.*Pass float64='float32'"):
+                    _ = kept[1].steps
+
+
+def test_a_dtype_that_changes_at_the_first_step(tmp_path):
+    """Reset returns float32, and step float64; rewards are 0 and 0.5."""
+    record(tmp_path, ([NARROW, WIDE, WIDE], [0, 0.5], [1, 1]))
+    with envlogger.Reader(tmp_path) as reader:
+        assert reader.columns(0)["observation"].dtype == np.float64
+    steps = rlds.sources.open(tmp_path)[0].steps
+    np.testing.assert_array_equal(steps["observation"], np.stack([NARROW, WIDE, WIDE]))
+    np.testing.assert_array_equal(steps["reward"], [0, 0.5, 0])
+
+
+def test_the_option_of_the_command_line(tmp_path, capsys):
+    record(tmp_path / "log", *map(played, [NARROW, WIDE, NARROW]))
+    path, option = str(tmp_path / "log"), "float64=float32"
+    assert run(["validate", path, "-O", option]) == 0
+    capsys.readouterr()
+    assert run(["stats", path]) != 0
+    assert "float64='float32'" in capsys.readouterr().err
+
+
+def test_a_reward_that_is_missing_amid_an_episode(tmp_path):
+    (warning,) = record(tmp_path, ([NARROW] * 4, [0.5, None, 0.5], [1, 1, 1]))
+    assert warning.startswith("reward is None, and its spec says float64 of shape ()")
+    with pytest.raises(ValueError, match=r"reward: step 2 holds None.* step 1 holds float64"):
+        _ = rlds.sources.open(tmp_path)[0].steps
+
+
+def test_what_was_recorded_stays_as_it_was(tmp_path):
+    backend = InMemoryBackendWriter()
+    with envlogger.EnvLogger(Script(*played(WIDE)[:2]), backend=backend) as env:
+        with pytest.warns(UserWarning, match="observation is float64") as warned:
+            env.reset()
+        env.step([1])
+    assert len(warned) == 1
+    assert warned[0].filename == __file__
+    assert backend.steps[1].timestep.observation.dtype == np.float64
+    assert backend.steps[1].action == [1]
+    with envlogger.EnvLogger(Script(*played(WIDE)[:2]), backend=backend, validate=True) as env:
+        with pytest.raises(envlogger.errors.InvalidStepError, match="observation"):
+            env.reset()
