@@ -103,7 +103,9 @@ class Export(Result):
             rows = [[field.field, field.place, field.how, field.why] for field in shown]
             yield Table(["field", "place", "how", "why"], rows)
         if any(field.how == "sidecar" for field in shown):
-            yield "sidecar: beside the data, where rlds finds it, and other readers do not look"
+            yield "sidecar: in a file beside the data that rlds reads, and other readers do not"
+        if any(field.how == "sidecar" and field.field.startswith("video/") for field in shown):
+            yield "cameras in the sidecar: -O video=frames stores their pixels in the format"
         for what in self.left_out:
             yield printable(f"left out: {what}")
         if self.is_written:

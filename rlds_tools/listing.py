@@ -233,19 +233,14 @@ def list_episodes(
     splits = [split] if split else list(sources.formats()[name].source(path).splits)
     tables = [sources.open(path, each, format=format, where=where).table() for each in splits]
     known = tables[0].columns
-    default = [column for column in ("split", *_COLUMNS) if column in known]
+    default = [c for c in (*(["split"] if splits[1:] else []), *_COLUMNS) if c in known]
     chosen = [tables[0].aliases.get(c, c) for c in columns or default if columns != ["all"]]
     if unknown := [column for column in chosen if column not in known]:
         raise KeyError(f"there is no column {unknown[0]!r}, only {', '.join(known)}")
     parts = [table.arrow(chosen or list(known)).to_pydict() for table in tables]
     values = {column: [x for part in parts for x in part[column]] for column in parts[0]}
-    if columns is None:
-        single = len(splits) == 1
-        values = {
-            column: found
-            for column, found in values.items()
-            if not (column == "split" and single) and any(x is not None for x in found)
-        }
+    if columns is None:  # None of them is of use if it is empty.
+        values = {c: found for c, found in values.items() if any(x is not None for x in found)}
     return EpisodeList(os.fspath(path), tuple(values), tuple(zip(*values.values())), is_csv)
 
 

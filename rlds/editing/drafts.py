@@ -170,7 +170,9 @@ class Draft:
             table = part.episodes.table(progress=self._progress)
             column = table.aliases.get(name, name)
             if column not in table.columns:
-                raise ValueError(f"there is no column {name!r}, only {', '.join(table.columns)}")
+                hint = "; did you mean 'instruction'?" if "task" in name else ""
+                known = ", ".join(table.columns)
+                raise ValueError(f"there is no column {name!r}, only {known}{hint}")
             values += table.arrow([column])[column].to_pylist()
             names.add(column)
         if values and isinstance(values[0], dict | list):

@@ -340,7 +340,7 @@ def test_any_source_to_a_dataset_and_on_to_minari(log, tmp_path, capsys):
         assert commands.run(["convert", log, str(tmp_path / "y-v0"), *wrong]) == 2
         assert why in capsys.readouterr().err
     assert commands.run(["convert", log]) == 2
-    assert "expected SRC and DST, got 1 places" in capsys.readouterr().err
+    assert "missing DST: where to write what" in capsys.readouterr().err
     assert commands.run(["convert", log, str(tmp_path), "--dataset", "rlds_chess"]) == 2
     assert "no dataset 'rlds_chess'" in capsys.readouterr().err
 
