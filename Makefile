@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 # The targets share an environment: what one of them needs older than the newest is that for all.
+PIP_UPGRADE := $(BIN)/python -m pip install --quiet 'pip>=25'
 PIP_INSTALL := $(BIN)/python -m pip install --constraint tools/constraints.txt
 LIGHT ?= .venv-without-tensorflow
 # Which PyTorch is installed to test feeds with, and where.
@@ -92,7 +93,7 @@ wheel: $(VENV)/.wheel
 # An older pip tries hundreds of releases of the dependencies of `dev` one after the other.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
-	$@ -m pip install --quiet --upgrade 'pip>=25'
+	$(PIP_UPGRADE)
 
 $(VENV)/.examples: $(SOURCES) | $(BIN)/python
 	$(PIP_INSTALL) --editable '.[examples]'
@@ -100,6 +101,7 @@ $(VENV)/.examples: $(SOURCES) | $(BIN)/python
 
 # A core that was built for one Python would be taken instead of the new one.
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python
+	$(PIP_UPGRADE)
 	rm -f $(COMPILED:%=%/_compiled*.so)
 	RIEGELI_IMPLEMENTATION=cython $(PIP_INSTALL) --editable '.[dev]'
 	touch $@ $(VENV)/.examples
