@@ -143,6 +143,7 @@ def stats(
     by: str | None = None,
     where: str | None = None,
     format: str | None = None,
+    options: Mapping[str, Any] | None = None,
     progress: bool | None = None,
     jobs: int = 1,
 ) -> Stats:
@@ -159,6 +160,7 @@ def stats(
       by: A field of episodes to group them by, such as "language_instruction".
       where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
+      options: Options of the format; see `rlds.sources.open`.
       progress: Whether to show a progress bar; if None, on a terminal.
       jobs: How many processes read at once, where there are thousands of small episodes. With more
         than one, a script needs `if __name__ == "__main__":`, as for `multiprocessing`.
@@ -170,7 +172,7 @@ def stats(
     """
     from rlds import sources
 
-    episodes = sources.open(path, split, format=format, where=where)
+    episodes = sources.open(path, split, format=format, where=where, **(options or {}))
     leaves = dict(named_leaves(episodes.spec["steps"]))
     chosen = _numeric(episodes.spec["steps"]) if fields is None else list(fields)
     lengths: list[int] = []

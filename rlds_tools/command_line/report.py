@@ -6,11 +6,17 @@ import os
 import pathlib
 import re
 import webbrowser
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from rlds_tools.command_line.printing import prints_result, wants_progress, where_option
+from rlds_tools.command_line.printing import (
+    prints_result,
+    source_options,
+    wants_progress,
+    where_option,
+)
 from rlds_tools.results import Result
 
 EXAMPLES = """\b
@@ -72,6 +78,9 @@ def _indices(ctx: click.Context, param: click.Parameter, value: str | None) -> l
 )
 @where_option
 @click.option("--format", help="The format of the data, if it cannot be recognized.")
+@click.option(
+    "--option", "-O", "given", multiple=True, metavar="NAME=VALUE", help="An option of the format."
+)
 @click.option("--overwrite", is_flag=True, help="Replace a file that is no report.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
 @prints_result
@@ -79,6 +88,7 @@ def command(
     path: str,
     output: str | None,
     cameras: str | None,
+    given: Sequence[str],
     overwrite: bool,
     opens: bool,
     **options: Any,
@@ -101,6 +111,7 @@ def command(
     made = reporting.report(
         path,
         cameras=None if cameras is None else cameras.split(","),
+        options=source_options(path, options["format"], given),
         progress=wants_progress(),
         **options,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ import click
 from rlds_tools.command_line.printing import (
     jobs_option,
     prints_result,
+    source_options,
     wants_progress,
     where_option,
 )
@@ -29,10 +31,18 @@ Examples:
 @click.option("--out", metavar="FILE", help="Write the statistics to a .json or .npz file, too.")
 @where_option
 @click.option("--format", help="The format of the data, if it cannot be recognized.")
+@click.option(
+    "--option", "-O", "given", multiple=True, metavar="NAME=VALUE", help="An option of the format."
+)
 @jobs_option
 @prints_result
 def command(
-    path: str, fields: str | None, out: str | None, jobs: int | None, **options: Any
+    path: str,
+    fields: str | None,
+    out: str | None,
+    given: Sequence[str],
+    jobs: int | None,
+    **options: Any,
 ) -> Result:
     """Describe the numbers of a dataset.
 
@@ -48,6 +58,7 @@ def command(
     found = describing.stats(
         path,
         fields=None if fields is None else fields.split(","),
+        options=source_options(path, options["format"], given),
         jobs=jobs or default_jobs(),
         progress=wants_progress(),
         **options,

@@ -7,7 +7,7 @@ import html
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,7 @@ def report(
     max_episodes: int | None = None,
     where: str | None = None,
     format: str | None = None,
+    options: Mapping[str, Any] | None = None,
     progress: bool | None = None,
 ) -> Report:
     """Makes a page of a dataset: what is in it, how it looks, and what is wrong with it.
@@ -139,6 +140,7 @@ def report(
       max_episodes: How many episodes to read at most.
       where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
+      options: Options of the format; see `rlds.sources.open`.
       progress: Whether to show a progress bar; if None, on a terminal.
 
     Returns:
@@ -162,11 +164,12 @@ def report(
         most_episodes=gathering.MOST_EPISODES if max_episodes is None else max_episodes,
         where=where,
         format=format,
+        options=options,
         progress=progress,
     )
-    options = f" --episodes {','.join(map(str, episodes))}" if episodes else ""
-    options += f" --where {shlex.quote(where)}" if where else ""
-    command = f"rlds report {os.fspath(path)} --split {material.episodes.split}{options}"
+    words = f" --episodes {','.join(map(str, episodes))}" if episodes else ""
+    words += f" --where {shlex.quote(where)}" if where else ""
+    command = f"rlds report {os.fspath(path)} --split {material.episodes.split}{words}"
     return Report(
         path=material.path,
         split=material.episodes.split,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,7 @@ def gather(
     most_episodes: int,
     where: str | None,
     format: str | None,
+    options: Mapping[str, Any] | None,
     progress: bool | None,
 ) -> Material:
     """Reads the episodes of a split, all or some of them.
@@ -121,6 +122,7 @@ def gather(
       most_episodes: How many episodes to read at most.
       where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
+      options: Options of the format; see `rlds.sources.open`.
       progress: Whether to show a progress bar; if None, on a terminal.
 
     Raises:
@@ -128,10 +130,10 @@ def gather(
       KeyError: There is no such split or camera, or there are several splits.
       ValueError: There are no episodes.
     """
-    described = inspection.inspect(path, format=format)
+    described = inspection.inspect(path, format=format, options=options)
     if not isinstance(described, inspection.Inspection):
         raise ValueError(f"{path} is a single file of records: name the dataset that it is of")
-    splits = open_splits(path, split, format, where=where)
+    splits = open_splits(path, split, format, options, where=where)
     if len(splits) > 1:
         names = ", ".join(found.split for found in splits)
         raise KeyError(f"{path} has the splits {names}: say which")

@@ -151,7 +151,15 @@ def test_a_dtype_that_changes_at_the_first_step(tmp_path):
 def test_the_option_of_the_command_line(tmp_path, capsys):
     record(tmp_path / "log", *map(played, [NARROW, WIDE, NARROW]))
     path, option = str(tmp_path / "log"), "float64=float32"
-    assert run(["validate", path, "-O", option]) == 0
+    report = str(tmp_path / "report.html")
+    for command in (
+        ["stats"],
+        ["validate"],
+        ["inspect", "--episode", "1"],
+        ["report", "-o", report],
+    ):
+        assert run([*command, path, "-O", option]) == 0
+    assert run(["diff", path, path, "-O", option, "--other-option", option]) == 0
     capsys.readouterr()
     assert run(["stats", path]) != 0
     assert "float64='float32'" in capsys.readouterr().err
