@@ -195,6 +195,8 @@ def _state(path: Path, but: str = "") -> object:
     for folder, below, names in os.walk(path):
         if but in below and folder == os.fspath(path):
             below.remove(but)
+        elif but and os.path.basename(folder) == but:  # Minari's is in `data`: see `_LABELS`.
+            below[:], names = {_LABELS.name} & {*below}, []
         files += [Path(folder, name) for name in names]
     found = [(os.fspath(file), file.lstat()) for file in files]
     return sorted((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in found)

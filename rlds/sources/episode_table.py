@@ -8,7 +8,6 @@ has another size or another time of change.
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import hashlib
 import itertools
 import json
@@ -252,16 +251,19 @@ def _table_file(source: Source, split: str, key: str, progress: Progress, jobs: 
     for place in places:
         if _stored_key(place) == key:
             return place
+    failed: OSError | None = None
     for place in places:
-        with contextlib.suppress(OSError):  # Of a folder that cannot be written.
+        try:
             place.parent.mkdir(parents=place.parent.name != FOLDER, exist_ok=True)
             _Making(source, split, key, place).make(progress, jobs or default_jobs())
+        except OSError as error:  # The folder cannot be written.
+            failed = error
         if _stored_key(place) == key:  # It may as well be made by another process.
             return place
     raise OSError(
         f"the table of episodes can be kept neither beside {places[0].parent.parent} nor in the "
-        "cache; name a folder that can be written in the variable RLDS_CACHE_DIR"
-    )
+        f"cache: {failed}; name a folder that can be written in the variable RLDS_CACHE_DIR"
+    ) from failed
 
 
 class _Making:

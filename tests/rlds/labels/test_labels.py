@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+import raw_npz
 
 import rlds.labels
 import rlds.sources
@@ -12,6 +13,8 @@ from rlds import editing
 from rlds.labels import Layer
 from rlds.labels.agreements import alpha_of
 from rlds.sources import SourceError, label_carrying
+from rlds_ecosystem.errors import StorageError
+from rlds_ecosystem.replacing import replaced
 from tests.support import tiny_datasets
 
 
@@ -353,6 +356,19 @@ def test_a_damaged_line_stops_what_needs_it_alone(dataset, tmp_path, damaged):
     assert file.read_bytes() == content
     file.write_bytes(b"".join(lines))
     assert len(rlds.labels.open(path).of(0)) == 2
+
+
+def test_minari_datasets_with_labels_are_edited_in_place(tmp_path):
+    path, episodes = tmp_path / "arm-v0", {"a.npz": raw_npz.episode(5), "b.npz": raw_npz.episode(4)}
+    rlds.sources.export(raw_npz.write_folder(tmp_path / "raw", episodes), "minari", path)
+    rlds.labels.open(path).add("quality", 0, "good", by="ann")
+    rlds.edit(path, editing.Set("seed", 5))  # Makes the table of episodes meanwhile.
+    labels = rlds.labels.open(path)
+    assert [label.value for label in labels.of(0)] == ["good"]
+    with pytest.raises(StorageError, match="has changed while"), replaced(path) as draft:
+        shutil.copytree(path, draft)
+        labels.add("quality", 1, "good", by="ann")
+    assert [label.value for label in labels.of(1)] == ["good"]
 
 
 def test_lines_of_newer_releases_and_other_tools(dataset):
