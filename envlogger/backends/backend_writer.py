@@ -164,7 +164,7 @@ class BackendWriter(Closing, abc.ABC):
         self._check_open()
 
     @property
-    def trouble(self) -> Exception | None:
+    def trouble(self) -> BaseException | None:
         """The error that ends the recording, though what was accepted can still be written.
 
         Backends that write nothing later than it is recorded have none.

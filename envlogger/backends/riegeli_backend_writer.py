@@ -242,7 +242,7 @@ class RiegeliBackendWriter(BackendWriter):
 
     @property
     @override
-    def trouble(self) -> Exception | None:
+    def trouble(self) -> BaseException | None:
         return self._shards.trouble
 
     @override

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import shutil
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NoReturn
@@ -40,7 +41,7 @@ from rlds_ecosystem.nests import at, leaves_at
 from rlds_ecosystem.replacing import FOLDER, RUNNING
 from rlds_ecosystem.whole_files import can_lock, try_to_lock, write_at_once
 
-__all__ = ["LeRobotBackendWriter", "add_recording", "recordings_in", "undone_files"]
+__all__ = ["LeRobotBackendWriter", "add_recordings", "recordings_in", "undone_files"]
 
 _TABLES = (layout.TASKS, layout.STATS, layout.INFO)  # In the order in which they are written.
 _EPISODES = f"{layout.EPISODES_FOLDER}/*/*.parquet"
@@ -175,8 +176,9 @@ class LeRobotBackendWriter(BackendWriter):
             shutil.rmtree(folder, ignore_errors=True)
             if self._log is None:
                 raise
-            self._failure = self._failure or error
-            self._log.record_step(data, True)  # It was accepted.
+            # It was accepted, and is not lost, whatever the error says of the new log.
+            self._failure = self._failure or error.__cause__ or error
+            self._log.record_step(data, True)
             return
         self._end_log()
         if self._may_change:
@@ -328,7 +330,8 @@ class LeRobotBackendWriter(BackendWriter):
 
     def expect(self, features: Mapping[str, Any]) -> None:
         """Lets a new dataset take only episodes of these features."""
-        self._before = dataclasses.replace(self._before, info={"features": features})
+        if not self._before.num_episodes:
+            self._before = dataclasses.replace(self._before, info={"features": features})
 
     def _read(self) -> Before:
         """Returns what the dataset has."""
@@ -519,39 +522,47 @@ def undone_files(root: Path) -> list[str]:
     return [] if is_counted else names
 
 
-def add_recording(
+def add_recordings(
     root: Path,
-    log: Path,
-    copy: Path,
+    logs: Sequence[Path],
+    copies: Path,
     fps: float | None,
     features: Mapping[str, Any] | None = None,
-) -> tuple[tuple[int, int], str]:
-    """Adds the episodes of a log that a killed process left.
+) -> Iterator[tuple[Path, tuple[int, int], str]]:
+    """Adds the episodes of logs that a killed process left.
 
     Args:
-      root: The dataset that it is added to.
-      log: The log, which stays as it is.
-      copy: A folder for a copy of it.
-      fps: How many steps a second has; if None, as its recorder was told.
-      features: Those that it has to have, if the dataset is new.
+      root: The dataset that they are added to.
+      logs: The logs, which stay as they are.
+      copies: A folder for copies of them.
+      fps: How many steps a second has; if None, as their recorder was told.
+      features: Those that they have to have, if the dataset is new.
 
-    Returns:
-      How many episodes and rows it has, and why none if so.
+    Yields:
+      Each log, how many episodes and rows it has, and why none if so.
     """
-    if not any(log.rglob("*.riegeli")) or not recover(log, copy).num_steps:
-        return (0, 0), "it has no step"
-    with Reader(copy) as reader:
-        said = reader.metadata().get(_ARGUMENTS, {})
-    if fps is None and "fps" not in said:
-        return (0, 0), "it does not say how many steps a second has"
-    writer = LeRobotBackendWriter(
-        root, fps or said["fps"], said.get("task", ""), said.get("robot_type") or None
-    )
-    with writer:
-        if features is not None:
-            writer.expect(features)
-        counts = writer.add_log(copy)
-    return counts, "" if counts[0] else "it has no transition"
+    writer, its_arguments = None, None
+    with contextlib.ExitStack() as stack:
+        for log in logs:
+            copy = copies / log.name
+            if not any(log.rglob("*.riegeli")) or not recover(log, copy).num_steps:
+                yield log, (0, 0), "it has no step"
+                continue
+            with Reader(copy) as reader:
+                said = reader.metadata().get(_ARGUMENTS, {})
+            rate = fps or said.get("fps")
+            if rate is None:
+                yield log, (0, 0), "it does not say how many steps a second has"
+                continue
+            arguments = rate, said.get("task", ""), said.get("robot_type") or None
+            if writer is None or arguments != its_arguments:  # To open a dataset takes long.
+                stack.close()
+                writer = stack.enter_context(LeRobotBackendWriter(root, *arguments))
+                its_arguments = arguments
+                if features is not None:
+                    writer.expect(features)
+            counts = writer.add_log(copy)
+            yield log, counts, "" if counts[0] else "it has no transition"
 
 
 def _journal(root: Path) -> tuple[bool, str, list[str]]:

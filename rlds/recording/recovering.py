@@ -49,7 +49,7 @@ from rlds.formats.lerobot.tables import data_schema, tasks_table
 from rlds.formats.lerobot.unfinished_parquet import finish_parquet, leaves_of
 from rlds.raw_files.tiff_images import is_depth_tiff, tiff_pixels
 from rlds.raw_files.untrusted import SourceError, source_errors
-from rlds.recording.lerobot import add_recording, recordings_in, undone_files
+from rlds.recording.lerobot import add_recordings, recordings_in, undone_files
 from rlds.sources.encoded_clips import pixels
 from rlds.sources.text_tables import TASKS, unknown_numbers
 from rlds.video.container import Clip, VideoFile
@@ -528,11 +528,10 @@ class _Remains:
           path: The dataset.
           is_new: Whether it is another one, which shows what would be added.
         """
-        for log in self.recordings:
-            fps = self._info.fps if self._info is not None else None
-            features = self._info.raw.get("features") if is_new and self._info else None
-            copy = self._scratch / log.name
-            counts, why = add_recording(path, log, copy, fps, features)
+        fps = self._info.fps if self._info is not None else None
+        features = self._info.raw.get("features") if is_new and self._info else None
+        copies = self._scratch / "logs"
+        for log, counts, why in add_recordings(path, self.recordings, copies, fps, features):
             self._added = [sum(pair) for pair in zip(self._added, counts)]
             if why:
                 self._lost.append(f"{log.name}: {why}")

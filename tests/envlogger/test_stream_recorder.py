@@ -136,6 +136,34 @@ def test_episodes_are_marked(tmp_path):
     assert episodes[2].steps["observation"]["joints"][:, 0].tolist() == [*range(7)]
 
 
+def test_an_episode_that_raises_is_incomplete(tmp_path):
+    with envlogger.StreamRecorder(tmp_path / "run") as recorder:
+        for episode in range(3):
+            with contextlib.suppress(KeyError), recorder.episode():
+                for row in range(5):
+                    recorder.push("joints", None, np.full(2, row, np.float32))
+                    if (episode, row) == (1, 3):
+                        raise KeyError
+    episodes = rlds.sources.open(tmp_path / "run")
+    assert [episode.complete for episode in episodes] == [True, False, True]
+    assert [episode.num_steps for episode in episodes] == [5, 4, 5]
+
+
+def test_a_file_that_was_deleted_is_an_error(tmp_path):
+    recorder = envlogger.StreamRecorder(tmp_path / "run")
+    recorder.push("number", None, 1)
+    recorder.flush()
+    recorder.path.unlink()
+    recorder.push("number", None, 2)
+    deleted = "was deleted while it was recorded; the last 2 values are lost"
+    with pytest.raises(StorageError, match=deleted):
+        recorder.flush()
+    with pytest.raises(StorageError, match=deleted):
+        recorder.push("number", None, 3)
+    with pytest.raises(StorageError, match=deleted):
+        recorder.close()
+
+
 def test_what_does_not_fit_is_refused(tmp_path):
     recorder = envlogger.StreamRecorder(tmp_path / "run")
     recorder.push("joints", None, np.zeros(3))

@@ -98,7 +98,7 @@ class EpisodesBy:
       path: The path of the value in a marker.
       start: The value with which an episode begins. By default, any that is true.
       stop: The value with which it ends. By default, any other than `start`. An episode without one
-        ends where the next one begins, or with the bag.
+        ends where the next one begins, or with the bag; it is incomplete if others have one.
       name: The name of the metadata records.
       begin_key: What records call the time at which an episode begins, in nanoseconds.
       end_key: What they call the one at which it ends.

@@ -60,9 +60,11 @@ def spans_of(
         return [Span()]
     if config.by == "marker":
         edges = [*index.markers, (LAST_TIME, False)]
+        # Where some ends are marked, one that is not is missing.
+        begins_end = all(begins for _, begins in index.markers)
         return [
-            Span(begin, end, has_end=end < LAST_TIME)
-            for (begin, begins), (end, _) in itertools.pairwise(edges)
+            Span(begin, end, has_end=end < LAST_TIME and (begins_end or not next_begins))
+            for (begin, begins), (end, next_begins) in itertools.pairwise(edges)
             if begins
         ]
     if config.by == "metadata":

@@ -1,10 +1,11 @@
-"""Recordings of cameras that are killed at random moments: what had to survive is there, whole."""
+"""Recordings that are killed, or fill a disk, at random moments: what was accepted is there."""
 
 import random
 import subprocess
 import sys
 import time
 
+import full_disks
 import killed_cameras
 import numpy as np
 import pytest
@@ -61,3 +62,13 @@ def check(kind, seconds, path):
             np.testing.assert_array_equal(observation["state"][row], state_of(index, row))
             for camera, name in enumerate(("top", "wrist")):
                 assert number_in(observation["images"][name][row]) == (camera, index, row)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(_SEEDS))
+@pytest.mark.parametrize("kind", full_disks.KINDS)
+def test_a_full_disk_costs_no_accepted_step(kind, seed, tmp_path):
+    try:
+        full_disks.check(kind, seed, tmp_path / "disk")
+    except full_disks.CannotMount as error:
+        pytest.skip(str(error))
