@@ -22,10 +22,14 @@ SOURCES := pyproject.toml setup.py $(COMPILED:%=%/_compiled.pyx)
 # What runs twice: compiled, and in plain Python.
 TESTS_OF_CORES := tests/riegeli $(addprefix tests/rlds/feeds/test_,core.py permutation.py)
 
+# Where the lowest releases are installed, and the extras whose they are.
+LOWEST ?= .venv-lowest
+LOWEST_EXTRAS := all grain jax
+
 # How long `make fuzz` takes for the files of riegeli, and again for raw data, in seconds.
 FUZZ_SECONDS ?= 1800
 
-.PHONY: quickstart test test-all test-without-tensorflow test-torch lint format docs bench wheel notebooks colab fuzz protos clean
+.PHONY: quickstart test test-all test-without-tensorflow test-torch lower-bounds lint format docs bench wheel notebooks colab fuzz protos clean
 
 quickstart: $(VENV)/.examples
 	$(BIN)/python examples/quickstart.py
@@ -89,6 +93,20 @@ fuzz: $(VENV)/.fuzz
 # The sdist and the wheel, in dist/: checked, and tried on every Python at hand.
 wheel: $(VENV)/.wheel
 	$(BIN)/python tools/wheel.py
+
+# The fast tests of `rlds` with the lowest releases that pyproject.toml allows. Some tests fail there for
+# reasons of their own: zarr and the tools of tests are newer than those releases.
+lower-bounds: $(LOWEST)/.installed
+	$(LOWEST)/bin/python -m pytest -p no:anyio -m "not slow" tests/rlds
+
+$(LOWEST)/.installed: pyproject.toml | $(VENV)/.dev
+	$(BIN)/python -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet uv
+	$(LOWEST)/bin/uv pip compile --quiet --resolution lowest-direct $(LOWEST_EXTRAS:%=--extra %) pyproject.toml -o $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --requirement $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python pytest pytest-xdist 'hypothesis==6.100' 'pyparsing<3.2'
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --no-deps 'zarr==3.0.8' crc32c donfig 'minari==0.5.4' typer shellingham
+	touch $@
 
 # An older pip tries hundreds of releases of the dependencies of `dev` one after the other.
 $(BIN)/python:
