@@ -70,10 +70,24 @@ def check_statistics(ours, theirs):
         np.testing.assert_allclose(ours[path], theirs[path], rtol=1e-6, atol=1e-7, err_msg=path)
 
 
+def with_constants(trajectory):
+    """Octo's own function for Bridge; then an action and a state that never change."""
+    import tensorflow as tf
+    from octo.data.oxe.oxe_standardization_transforms import bridge_dataset_transform
+
+    trajectory = bridge_dataset_transform(trajectory)
+    observation, action = trajectory["observation"], trajectory["action"]
+    same = tf.zeros_like(action[:, :1]) + 0.3
+    trajectory["action"] = tf.concat([same, action[:, 1:]], axis=1)
+    observation["proprio"] = tf.concat([observation["proprio"][:, :-1], same], axis=1)
+    return trajectory
+
+
 def run_octo(directory):
-    """Octo's own function for Bridge, which calls TensorFlow, in both."""
+    """Octo's own function for Bridge, which calls TensorFlow, in both; and constants."""
     from octo.data.dataset import make_single_dataset
     from octo.data.oxe.oxe_standardization_transforms import bridge_dataset_transform
+    from octo.data.utils.data_utils import NormalizationType
     from octo.utils.spec import ModuleSpec
 
     dataset = {
@@ -89,10 +103,13 @@ def run_octo(directory):
         "traj_transform_kwargs": {"window_size": 2, "action_horizon": 3},
         "frame_transform_kwargs": {"resize_size": SIZE},
     }
-    theirs = make_single_dataset(dataset, train=True, **given)
-    ours = octo.make_single_dataset(dataset, train=True, **given)
-    check_equal(joined(ours.iterator()), joined(theirs.iterator()))
-    check_statistics(ours.dataset_statistics, theirs.dataset_statistics)
+    bounds = {"action_proprio_normalization_type": NormalizationType.BOUNDS}
+    bounds["standardize_fn"] = ModuleSpec.create(with_constants)
+    for more in ({}, bounds):
+        theirs = make_single_dataset({**dataset, **more}, train=True, **given)
+        ours = octo.make_single_dataset({**dataset, **more}, train=True, **given)
+        check_equal(joined(ours.iterator()), joined(theirs.iterator()))
+        check_statistics(ours.dataset_statistics, theirs.dataset_statistics)
 
 
 def make_empty(*packages):
