@@ -511,7 +511,7 @@ def test_data_that_does_not_fit_the_config_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("observation", "words"),
     [
-        ({"x": np.zeros(2)}, "got float64, .* hold float32. Pass float64='float32' to open"),
+        ({"x": np.zeros(2)}, "got float64, .* hold float32. Open .* float64='float32' "),
         ({"x": np.zeros(3, "f")}, r"got float32 of shape \(3,\), expected float32 of shape \(2,\)"),
         ({}, r"got nothing, expected float32 of shape \(2,\)"),
     ],

@@ -80,8 +80,8 @@ def as_declared(columns: Any, fields: Any, *, rounds: bool, path: str = "") -> A
         raise MismatchError(
             "",
             path,
-            "got float64, but the first and the last episode of the log hold float32. Pass "
-            "float64='float32' to open the log with rounded values.",
+            "got float64, but the first and the last episode of the log hold float32. Open the log "
+            "with float64='float32' (on the command line: -O float64=float32) to round it.",
         )
     return column
 
