@@ -17,7 +17,7 @@ import weakref
 from types import FrameType
 from typing import NoReturn, Protocol
 
-__all__ = ["watch"]
+__all__ = ["leave_to_owner", "watch"]
 
 
 class Recorder(Protocol):
@@ -46,6 +46,11 @@ def watch(recorder: Recorder) -> None:
     ) in (signal.SIG_DFL, _exit):
         signal.signal(signal.SIGTERM, _exit)
         _owner = os.getpid()
+
+
+def leave_to_owner(recorder: Recorder) -> None:
+    """Leaves a recorder to another one, which closes and disowns it: that may write to it first."""
+    _recorders.pop(recorder, None)
 
 
 def _exit(number: int, frame: FrameType | None) -> NoReturn:

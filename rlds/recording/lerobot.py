@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import shutil
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 from typing_extensions import override
 
+from envlogger.backends import lifetime
 from envlogger.backends.backend_writer import BackendWriter
 from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter, disk_reserve
 from envlogger.backends.schedulers import Scheduler
@@ -47,6 +49,7 @@ _TABLES = (layout.TASKS, layout.STATS, layout.INFO)  # In the order in which the
 _EPISODES = f"{layout.EPISODES_FOLDER}/*/*.parquet"
 _JOURNAL = "appending.json"
 _TASK = "task"
+_THREAD = "envlogger-lerobot"
 # What the name of the log begins with, once its episode is in the dataset.
 _ADDED = "added-"
 # A log ends with its episode: it is small, and its chunks may be.
@@ -140,7 +143,7 @@ class LeRobotBackendWriter(BackendWriter):
         self._may_change = False  # Whether that is the last episode.
         self._accepts_all, self._was_reported = False, False
         self._failure: BaseException | None = None
-        self._thread = DaemonThreads(1, "envlogger-lerobot")
+        self._thread = DaemonThreads(1, _THREAD)
         self._adding: Future[None] = self._thread.submit(lambda: None)
         super().__init__(metadata=metadata, scheduler=scheduler)
 
@@ -170,6 +173,7 @@ class LeRobotBackendWriter(BackendWriter):
                 sync=False,
                 reserve=self.reserve,
             )
+            lifetime.leave_to_owner(log)
             log.accept_all()
             log.record_step(data, True)
         except StorageError as error:
@@ -238,6 +242,8 @@ class LeRobotBackendWriter(BackendWriter):
     @override
     def disown(self) -> None:
         super().disown()
+        if self._log is not None:
+            self._log.disown()
         self._unlock()
 
     @override
@@ -308,6 +314,9 @@ class LeRobotBackendWriter(BackendWriter):
                 stacklevel=3,
             )
         self._may_change = may_change
+        if threading.current_thread().name == _THREAD:  # The garbage collector closes this there.
+            self._add(folder, may_change)
+            return
         self._adding = self._thread.submit(self._add, folder, may_change)
 
     def _add(self, folder: Path, may_change: bool) -> None:

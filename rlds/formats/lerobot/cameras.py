@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from rlds.video.container import Clip, split_clip
 from rlds.video.decoding import ClipIndex, ClipReader
 from rlds.video.fields import depths_of_codes
 from rlds.video.packets import VideoInfo
+from rlds_ecosystem.daemon_threads import DaemonThreads
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at
 
@@ -187,5 +187,6 @@ def clip_statistics(
             images = (reader.frames(clip.first + i, clip.first + i + 1)[0] for i in frames)
             return of_images(images, depths[name])
 
-    with ThreadPoolExecutor(max(1, len(clips))) as threads:
-        return dict(zip(clips, threads.map(of, clips, clips.values())))
+    threads = DaemonThreads(len(clips), "rlds-statistics")  # An executor ends before recorders do.
+    found = {name: threads.submit(of, name, clip) for name, clip in clips.items()}
+    return {name: future.result() for name, future in found.items()}

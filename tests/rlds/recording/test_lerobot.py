@@ -155,6 +155,32 @@ def test_one_recorder_at_a_time_and_ended_episodes_survive_a_kill(tmp_path):
     recorder(tmp_path / "other").close()
 
 
+_NOT_CLOSED = """
+import sys
+import numpy as np
+sys.path.insert(0, {folder!r})
+from test_lerobot import play, recorder
+env = recorder({path!r})
+for number in range(3):
+    play(env, number)
+env.reset()
+for _ in range(20):
+    env.step(np.zeros(2, np.float32))
+"""
+
+
+def test_a_recorder_that_nobody_closes(tmp_path):
+    path = tmp_path / "robot"
+    script = _NOT_CLOSED.format(folder=os.path.dirname(__file__), path=os.fspath(path))
+    support = {**os.environ, "PYTHONPATH": os.path.dirname(camera_arm.__file__)}
+    command = [sys.executable, "-c", script]
+    ended = subprocess.run(command, env=support, stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    found = [(episode.num_steps, episode.complete) for episode in rlds.sources.open(path)]
+    assert found == [(39, True)] * 3 + [(20, False)]
+    assert not (path / ".rlds").exists()
+
+
 class Broken(Arm):
     """Its third episode ends with an error, and the fifth with a wrong frame."""
 
