@@ -31,10 +31,10 @@ def begin(env=None):
     play(logger)
     return logger
 
-def play(logger):
+def play(logger, action=1):
     timestep = logger.reset()
     while not timestep.last():
-        timestep = logger.step(1)
+        timestep = logger.step(action)
 """
 
 
@@ -89,7 +89,7 @@ def test_cameras_that_nobody_closes(tmp_path):
     code = """
         from camera_arm import VIDEO, Arm
         logger = envlogger.EnvLogger(Arm(200), data_directory=sys.argv[1], video=VIDEO)
-        play(logger)
+        play(logger, logger.action_spec().generate_value())
     """
     ended = run(tmp_path, code)
     assert (ended.returncode, ended.stderr) == (0, "")
