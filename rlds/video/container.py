@@ -149,7 +149,7 @@ class VideoFile:
         """What the file says of the video."""
         return self.index()[0]
 
-    @property
+    @functools.cached_property
     def times(self) -> np.ndarray:
         """When each frame is shown, in seconds: float64."""
         info, packets = self.index()

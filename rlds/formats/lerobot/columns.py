@@ -241,11 +241,13 @@ def _storage_type(kind: Any) -> Any:
     return getattr(kind, "storage_type", kind)
 
 
+@functools.lru_cache(256)
 def _is_list(kind: Any) -> Any:
     types = import_extra("pyarrow").types
     return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
+@functools.lru_cache(256)
 def _is_number(kind: Any) -> Any:
     types = import_extra("pyarrow").types
     return types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)

@@ -519,16 +519,22 @@ class LeRobotSource(RandomAccessSource):
         known = self._stored  # Who copies an episode asks for its digest first.
         if known is not None and known[0] == place:
             return known[1]
+        return self._read_stored(place, self._columns_of_tasks)[0]
+
+    def _read_stored(
+        self, place: int, names: Collection[str]
+    ) -> tuple[StoredEpisode, dict[str, np.ndarray]]:
+        """Returns an episode as it is stored, and the columns of some names."""
         row = self._table.row(place)
         with source_errors(self._root / row.file, episode=row.key):
             table = self._data.table(row)
+            columns = self._data.read(row, names, table=table)
             frames = {name: self._span(row, name) for name in self._info.videos}
-            tasks, extras = self._tasks_of(row, table), self._extra_files(row)
-            numbers = self._data.read(row, self.task_columns, table=table)
-            numbers = {name: numbers[name] for name in self.task_columns}
+            tasks, extras = self._tasks_in(row, columns), self._extra_files(row)
+            numbers = {name: columns[name] for name in self.task_columns}
             found = StoredEpisode(table, tasks, frames, extras, numbers)
         self._stored = place, found
-        return found
+        return found, columns
 
     def stored_row(self, split: str, index: int) -> Mapping[str, Any]:
         """Returns all that the tables say of an episode, as `lerobot/row`.
@@ -545,16 +551,19 @@ class LeRobotSource(RandomAccessSource):
           SourceError: It is damaged.
         """
         row = self._table.row(self._splits[split][index])
-        numbers = self._data.read(row, self.task_columns)
-        found = {n for name in self.task_columns for n in np.unique(numbers[name]).tolist()}
-        return [*self._tasks_of(row), *(self.texts[n] for n in found if n in self.texts)]
+        columns = self._data.read(row, self._columns_of_tasks)
+        found = {n for name in self.task_columns for n in np.unique(columns[name]).tolist()}
+        return [*self._tasks_in(row, columns), *(self.texts[n] for n in found if n in self.texts)]
 
-    def _tasks_of(self, row: EpisodeRow, table: Any = None) -> Sequence[str]:
-        names = [_TASK_INDEX] if _TASK_INDEX in self._columns else []
-        found = self._data.read(row, names, table=table)
-        if not names:
+    @property
+    def _columns_of_tasks(self) -> list[str]:
+        return [*({_TASK_INDEX} & self._columns.keys()), *self.task_columns]
+
+    def _tasks_in(self, row: EpisodeRow, columns: Mapping[str, np.ndarray]) -> Sequence[str]:
+        """The text of the task of each row."""
+        if _TASK_INDEX not in self._columns:
             return [""] * row.length
-        return list(self._instructions(row, found[_TASK_INDEX], range(row.length)))
+        return list(self._instructions(row, columns[_TASK_INDEX], range(row.length)))
 
     def stored_digest(self, split: str, index: int) -> int:
         """Returns a digest of the rows of an episode, its tasks, packets and further files.
@@ -564,10 +573,11 @@ class LeRobotSource(RandomAccessSource):
         Raises:
           SourceError: It is damaged.
         """
-        row = self._table.row(self._splits[split][index])
+        place = self._splits[split][index]
+        names = dict.fromkeys([*self._columns, *self.task_columns])
+        found, columns = self._read_stored(place, names)
+        row, content = self._table.row(place), {**columns}
         with source_errors(self._root / row.file, episode=row.key):
-            found = self.stored_episode(split, index)
-            content: dict[str, Any] = self._data.read(row, [*self._columns], table=found.table)
             for name in NUMBERS:
                 content.pop(name, None)
             for name, numbers in found.numbers.items():

@@ -20,6 +20,8 @@ from rlds_ecosystem import import_extra
 __all__ = ["TableFiles", "column_array", "data_schema", "image_array", "tasks_table"]
 
 _MEGABYTE = 1 << 20
+# Groups of rows are of several episodes: each takes time to write, and to begin to read.
+_ROWS_OF_GROUP = 500
 _TASK = "task"
 
 
@@ -118,17 +120,20 @@ class TableFiles:
         self._file, self._num_rows = first - 1, 0
         self._writer: Any = None
         self._sink: Any = None
+        self._waiting: list[Any] = []  # Tables that become the next group of rows.
 
     def place(self, num_rows: int) -> tuple[int, int]:
         """Returns the chunk and the file that a table of so many rows goes to."""
         if self._writer is not None:
+            if self._sink.tell() + 2 * self._waiting_bytes >= self._most:
+                self._write_group()
             size = self._sink.tell()
             if size + size / self._num_rows * num_rows >= self._most:
                 self.close()
         return divmod(self._file + (self._writer is None), self._per_chunk)
 
     def add(self, table: Any) -> tuple[int, int]:
-        """Writes a table as a group of rows; returns its chunk and its file."""
+        """Writes a table; returns its chunk and its file."""
         arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
         chunk, file = self.place(table.num_rows)
         if self._writer is None:
@@ -138,15 +143,31 @@ class TableFiles:
             self._sink = arrow.OSFile(str(path), "wb")
             self._writer = parquet.ParquetWriter(self._sink, table.schema, compression="snappy")
             self._file += 1
-        self._writer.write_table(table, row_group_size=table.num_rows)
+        self._waiting.append(table)
         self._num_rows += table.num_rows
+        rows = sum(waiting.num_rows for waiting in self._waiting)
+        if rows >= _ROWS_OF_GROUP or self._waiting_bytes >= _MEGABYTE:
+            self._write_group()
         return chunk, file
+
+    @property
+    def _waiting_bytes(self) -> int:
+        return sum(table.nbytes for table in self._waiting)
+
+    def _write_group(self) -> None:
+        if self._waiting:
+            table = import_extra("pyarrow").concat_tables(self._waiting)
+            self._waiting = []
+            self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
 
     def close(self) -> None:
         """Completes the file."""
         if self._writer is not None:
-            self._writer.close()
-            self._sink.close()
+            try:
+                self._write_group()
+            finally:
+                self._writer.close()
+                self._sink.close()
         self._writer, self._num_rows = None, 0
 
 
