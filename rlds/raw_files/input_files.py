@@ -112,9 +112,9 @@ class Files:
                 if path in self._times and found.st_mtime_ns != self._times[path]:
                     self._compare_entries(path, inputs)
                     self._times[path] = _settled(found)
-            except OSError as error:
+            except (FileNotFoundError, NotADirectoryError) as error:
                 if failed:
-                    raise changed(path) from error
+                    raise _removed(path) from error
 
     def _compare_entries(self, folder: str, inputs: _Inputs) -> None:
         before, now = self._entries[folder], self._entries_of(folder)
@@ -195,8 +195,7 @@ def check_unchanged(before: Sequence[FileState], *, may_grow: bool = False) -> N
             if not has_grown or _samples(state.path, state.size) != state.samples:
                 raise changed(state.path)
         except FileNotFoundError as error:
-            what = "it was removed while it was read"
-            raise SourceChangedError(what, file=state.path) from error
+            raise _removed(state.path) from error
 
 
 def changed(path: str | os.PathLike[str]) -> SourceChangedError:
@@ -206,6 +205,10 @@ def changed(path: str | os.PathLike[str]) -> SourceChangedError:
         "together; open it again when nothing writes to it any more",
         file=path,
     )
+
+
+def _removed(path: str | os.PathLike[str]) -> SourceChangedError:
+    return SourceChangedError("it was removed while it was read", file=path)
 
 
 def present(files: Iterable[epath.Path]) -> list[epath.Path]:
