@@ -135,11 +135,11 @@ def encode_png(image: np.ndarray, level: int | None = None, *, filters: bool = T
     big_endian = np.ascontiguousarray(image, image.dtype.newbyteorder(">"))
     lines = big_endian.reshape(height, -1).view(np.uint8)
     if filters:
-        filtered = _filtered(lines, channels * image.itemsize)
+        filtered = _filtered(lines, channels * image.itemsize).tobytes()
     else:
-        filtered = np.column_stack([np.zeros(height, np.uint8), lines])
+        filtered = np.column_stack([np.zeros(height, np.uint8), lines]).tobytes()
     pixels = zlib.compress(filtered, _FAST if level is None else level)
-    if level is None and _SHRINKS_MUCH * len(pixels) < filtered.nbytes:
+    if level is None and _SHRINKS_MUCH * len(pixels) < len(filtered):
         pixels = zlib.compress(filtered, _GOOD)
     header = struct.pack(">IIBBBBB", width, height, 8 * image.itemsize, colour_type, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", pixels), (b"IEND", b""))

@@ -576,7 +576,7 @@ class LeRobotSource(RandomAccessSource):
         place = self._splits[split][index]
         names = dict.fromkeys([*self._columns, *self.task_columns])
         found, columns = self._read_stored(place, names)
-        row, content = self._table.row(place), {**columns}
+        row, content = self._table.row(place), dict[str, Any](columns)
         with source_errors(self._root / row.file, episode=row.key):
             for name in NUMBERS:
                 content.pop(name, None)
