@@ -28,7 +28,10 @@ def made(format, folder, **facts):
     episodes = rlds.sources.Episodes(meanings.Telling(**facts), "train")
     path = folder / NAMES.get(format, "made")
     path.parent.mkdir(exist_ok=True)
-    rlds.sources.export(episodes, format, path, **options_for(format, episodes))
+    options = options_for(format, episodes)
+    if "fps" in options:
+        options["fps"] = rate_in(episodes.metadata)
+    rlds.sources.export(episodes, format, path, **options)
     return path
 
 
