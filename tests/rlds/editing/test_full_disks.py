@@ -1,0 +1,97 @@
+"""Edits and labels on a disk that fills: whatever was accepted is there, and no process crashes."""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import raw_npz
+
+import rlds.labels
+import rlds.sources
+from rlds.sources.digests import digest_of
+
+# Goes on until the disk is full, and prints a line for each label or edit that was accepted.
+_SCRIPT = """
+    import sys
+    import rlds, rlds.labels
+    from rlds.editing import Set
+
+    path = sys.argv[1]
+
+    def label():
+        labels = rlds.labels.open(path)
+        for number in range(10_000):
+            labels.add("note", number % 4, "word " * 40 + str(number), by="ann", type="text")
+            print("label", number, flush=True)
+
+    def edit():
+        for number in range(3):
+            rlds.edit(path, Set("seed", 100 + number))
+            print("edit", number, flush=True)
+
+    try:
+        {act}()
+    except (OSError, RuntimeError) as error:
+        assert "No space left" in str(error) or "No space left" in str(error.__cause__), error
+        assert path in str(error) or "labels" in str(error), error
+        print("full")
+"""
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """Mounts a file system of so many bytes."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(size):
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("this user cannot mount file systems")
+        return folder
+
+    yield mount
+    subprocess.run(["umount", "--lazy", folder], capture_output=True, check=False)
+
+
+def episodes_of(path):
+    return [digest_of(episode.steps).hex() for episode in rlds.sources.open(path, "all")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["tfds", "lerobot", "robomimic", "minari", "zarr", "envlogger"])
+@pytest.mark.parametrize("act", ["edit", "label"])
+def test_a_disk_that_fills(tmp_path, disk, monkeypatch, format, act):
+    monkeypatch.setenv("RLDS_CACHE_DIR", os.fspath(tmp_path / "disk" / "cache"))
+    rng = random.Random(f"{format} {act}")
+    raw = raw_npz.write_folder(
+        tmp_path / "raw", {f"{number}.npz": raw_npz.episode(50, seed=number) for number in range(4)}
+    )
+    name = {"robomimic": "data.hdf5", "minari": "data-v0"}.get(format, "data")
+    options = {"lerobot": {"fps": 10}}.get(format, {})
+    made = tmp_path / "made" / name
+    made.parent.mkdir()
+    rlds.sources.export(raw, format, made, allow_loss=True, **options)
+    rlds.labels.open(made).add("quality", 0, "good", by="eve")
+    size = sum(file.stat().st_size for file in made.parent.rglob("*"))
+    for _ in range(4):
+        folder = disk(int(size * rng.uniform(1.6, 4)) + (1 << 17))
+        path = folder / name
+        shutil.copytree(made.parent, folder, dirs_exist_ok=True)
+        before = episodes_of(path)
+        command = [sys.executable, "-c", textwrap.dedent(_SCRIPT).format(act=act), os.fspath(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr[-3000:]
+        accepted = [line.split() for line in done.stdout.splitlines() if line != "full"]
+        assert episodes_of(path) == before
+        labels = [label for label in rlds.labels.open(path).rows() if label.layer == "note"]
+        notes = [label.value.split()[-1] for label in labels]
+        assert notes[: len(accepted)] == [number for kind, number in accepted if kind == "label"]
+        seeds = [int(episode.metadata["seed"]) for episode in rlds.sources.open(path, "all")]
+        edits = [100 + int(number) for kind, *_, number in accepted if kind == "edit"]
+        assert seeds == ([edits[-1]] * 4 if edits else [0, 1, 2, 3])
+        subprocess.run(["umount", "--lazy", folder], check=True)
