@@ -232,8 +232,11 @@ class _NotFinite:
 
     def add(self, number: int, episode: SourceEpisode, fields: Sequence[str]) -> None:
         """Adds those of an episode."""
-        for path, column in named_leaves(episode.steps):
-            if not any(is_in(path, field) for field in fields) or column.dtype.kind != "f":
+        for path, leaf in named_leaves(episode.steps):
+            if not any(is_in(path, field) for field in fields):
+                continue
+            column = np.asarray(leaf)  # It may be of sequences.
+            if column.dtype.kind != "f":
                 continue
             has_placeholder = root_of(path) in OF_TRANSITIONS and episode.final_observation_known
             wrong = ~np.isfinite(column[: len(column) - has_placeholder])
