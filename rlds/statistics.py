@@ -7,7 +7,7 @@ Here they are computed from episodes that are NumPy columns, without TensorFlow;
 import dataclasses
 import json
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -258,7 +258,7 @@ def compute_statistics(
     ddof: int = 0,
     masks: Mapping[str, Any] | None = None,
     include_last_action: bool | None = None,
-    finite_only: Collection[str] = (),
+    finite_only: bool = False,
 ) -> Statistics:
     """Describes the fields of episodes, which are read once, in memory that does not grow.
 
@@ -276,12 +276,12 @@ def compute_statistics(
       ddof: the divisor of the variance is n - ddof.
       masks: which elements to normalize, by field; where not given, all.
       include_last_action: see `rlds.transformations.compute_statistics`.
-      finite_only: fields of which only finite values count; `FieldStatistics.count` is less where
-        others are left out.
+      finite_only: whether NaN and infinite values are left out; `FieldStatistics.count` is less
+        where there are some.
 
     Returns:
       The statistics. Values that are NaN are reported by a `RuntimeWarning` and make the statistics
-      of their element NaN, but in the fields of `finite_only`.
+      of their element NaN, unless `finite_only`.
 
     Raises:
       KeyError: if a field is missing.
@@ -306,16 +306,15 @@ def compute_statistics(
             types = {name: FieldType.of(column) for name, column in columns.items()}
             shapes = {name: columns[name].shape[1:] for name in choose_fields(fields, types)}
             described = StatisticsPass(shapes, quantiles=quantiles, ddof=ddof, masks=masks)
-        batch = _batch_of(episode, columns, shapes, number, bool(include_last_action))
-        waiting.append(batch.with_finite(finite_only))
+        waiting.append(_batch_of(episode, columns, shapes, number, bool(include_last_action)))
         num_waiting += len(waiting[-1].is_last)
         if num_waiting >= _BATCH_SIZE:
-            described.add(*_joined(waiting))
+            described.add(*_joined(waiting, finite_only))
             waiting, num_waiting = [], 0
     if described is None:
         raise ValueError(f"{_CALLER}: there are no episodes.")
     if waiting:
-        described.add(*_joined(waiting))
+        described.add(*_joined(waiting, finite_only))
     statistics = described.result()
     if include_last_action is None:
         warn_of_last_actions(statistics)
@@ -474,14 +473,6 @@ class _Batch(NamedTuple):
     is_unmarked: np.ndarray
     num_episodes: int
 
-    def with_finite(self, fields: Collection[str]) -> "_Batch":
-        """The same steps, of which only finite values of some fields count."""
-        finite = {name: np.isfinite(self.data[name]) for name in fields if name in self.data}
-        for name, where in finite.items():
-            if (of_steps := self.valid.get(name)) is not None:
-                where &= of_steps.reshape(-1, *[1] * (where.ndim - 1))
-        return self._replace(valid={**self.valid, **finite})
-
 
 def _columns_of(episode: Any, number: int) -> dict[str, np.ndarray]:
     """The columns of an episode by their paths."""
@@ -525,14 +516,26 @@ def _batch_of(
     return _Batch(data, are_valid(data, is_last), is_last, is_last & (not is_marked), 1)
 
 
-def _joined(batches: Sequence[_Batch]) -> _Batch:
+def _joined(batches: Sequence[_Batch], finite_only: bool) -> _Batch:
     def join(parts: Sequence[Any]) -> Any:
         if isinstance(parts[0], np.ndarray):
             return np.concatenate(parts)
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     data, valid, is_last, is_unmarked, nums = zip(*batches)
-    return _Batch(join(data), join(valid), join(is_last), join(is_unmarked), sum(nums))
+    batch = _Batch(join(data), join(valid), join(is_last), join(is_unmarked), sum(nums))
+    return batch._replace(valid=_finite(batch)) if finite_only else batch
+
+
+def _finite(batch: _Batch) -> dict[str, np.ndarray]:
+    """Which values count if those that are not finite do not."""
+    valid = dict(batch.valid)
+    for name, values in batch.data.items():
+        finite = np.isfinite(values)
+        if not finite.all():
+            of_steps = valid.get(name, np.True_)
+            valid[name] = finite & of_steps.reshape(-1, *[1] * (finite.ndim - 1))
+    return valid
 
 
 def warn_of_last_actions(statistics: Statistics, stacklevel: int = 2) -> None:

@@ -19,6 +19,7 @@ from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import is_in, named_leaves, root_of
 from rlds_ecosystem.progress import show_progress
 from rlds_tools.cameras import cameras_of
+from rlds_tools.inspection import number_of
 from rlds_tools.reading import indices_of, read_all
 from rlds_tools.results import Block, Result, Spread, Table, count, plain, text_of
 
@@ -151,7 +152,7 @@ def stats(
 
     All episodes are read once, in memory that does not grow with them. Images and texts are left
     out. Placeholders in the last step do not count. Neither do NaN and infinite values: a warning
-    says how many there are, and where the first one is, and the data is read once more.
+    says how many there are, and where the first one is.
 
     Args:
       path: A folder or a file, here or in an object store.
@@ -181,8 +182,6 @@ def stats(
     faulty = _NotFinite()
 
     def read() -> Iterator[dict[str, Any]]:
-        for of_all in (lengths, returns, groups, faulty.numbers):
-            of_all.clear()
         for number, episode in enumerate(_all(episodes, progress, jobs)):
             lengths.append(episode.num_steps)
             reward = episode.total_reward
@@ -191,18 +190,11 @@ def stats(
             if by is not None:
                 groups[_value_of(episode, by)].append((episode.num_steps, reward))
             known = episode.final_observation_known
-            faulty.add(number, episode, chosen)
+            faulty.add(number_of(episodes, number), episode, chosen)
             yield {"steps": episode.steps, "final_observation_known": known}
 
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        statistics = compute_statistics(read(), chosen, quantiles=QUANTILES)
-    for each in said if not faulty.numbers else ():
-        warnings.warn(each.message, each.category, stacklevel=2)
-    if finite_only := list(faulty.numbers):
-        statistics = compute_statistics(
-            read(), chosen, quantiles=QUANTILES, finite_only=finite_only
-        )
+    statistics = compute_statistics(read(), chosen, quantiles=QUANTILES, finite_only=True)
+    if faulty.numbers:
         warnings.warn(faulty.in_words(), RuntimeWarning, stacklevel=2)
     return Stats(
         path=os.fspath(path),
@@ -249,8 +241,8 @@ class _NotFinite:
 
     def in_words(self) -> str:
         """Describes them in a line."""
-        numbers = ", ".join(f"{name}: {n:,}" for name, n in _by_element(self.numbers))
-        return f"NaN or infinite values, which do not count: {numbers}. The first is {self._first}"
+        numbers = ", ".join(f"{path} {of.sum():,}" for path, of in self.numbers.items())
+        return f"NaN or infinite values do not count: {numbers}. The first is {self._first}"
 
 
 def _by_element(numbers: Mapping[str, np.ndarray]) -> Iterator[tuple[str, int]]:

@@ -38,6 +38,7 @@ __all__ = [
     "inspect_episode",
     "inspect_step",
     "marked_format",
+    "number_of",
     "shape_in_words",
 ]
 
@@ -380,7 +381,7 @@ def _inspect(path: str, format: str | None, options: Mapping[str, Any]) -> Inspe
         below = 0 if format or not os.path.isdir(path) else sum(1 for _ in find_datasets(path, 3))
         if below < 2:
             raise
-        hint = f"{path}: {below} datasets below, and not one: {error}. See `rlds list {path}`"
+        hint = f"{path} holds {below} datasets, not one: `rlds list {path}` shows them"
         raise ValueError(hint) from error
 
 
@@ -421,7 +422,7 @@ def inspect_episode(
     return EpisodeView(
         path=os.fspath(path),
         split=episodes.split,
-        episode=_number_of(episodes, episode),
+        episode=number_of(episodes, episode),
         key=found.key,
         num_steps=number,
         total_reward=found.total_reward,
@@ -473,16 +474,21 @@ def inspect_step(
     step %= found.num_steps
     columns = episodes.columns(episode, start=step, stop=step + 1)
     fields = {name: np.asarray(column[0]) for name, column in _leaves(columns)}
-    return StepView(os.fspath(path), episodes.split, _number_of(episodes, episode), step, fields)
+    return StepView(os.fspath(path), episodes.split, number_of(episodes, episode), step, fields)
 
 
-def _number_of(episodes: Episodes, index: int) -> int:
-    """The number of an episode in its split, of which a condition may have chosen some."""
+def number_of(episodes: Episodes, index: int) -> int:
+    """Returns the number of an episode in its split, of which a condition may have chosen some."""
     from rlds.sources.selected import SelectedSource
+    from rlds.sources.wrapped import WrappedSource
 
     split, number = episodes.place(index if index >= 0 else len(episodes) + index)
     source = episodes.source
-    return int(source.chosen[split][number]) if isinstance(source, SelectedSource) else number
+    while isinstance(source, WrappedSource):
+        if isinstance(source, SelectedSource):
+            number = int(source.chosen[split][number])
+        source = source.source
+    return number
 
 
 def _open(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from rlds_tools.inspection import Inspection, find_datasets, inspect
-from rlds_tools.results import Block, Result, Style, Table, count, size_of, text_of
+from rlds_tools.results import Block, Result, Style, Table, count, size_of
 
 if TYPE_CHECKING:
     from rlds.sources.options import Option
@@ -209,6 +209,7 @@ def list_episodes(
     where: str | None = None,
     columns: Sequence[str] | None = None,
     format: str | None = None,
+    options: Mapping[str, Any] | None = None,
     is_csv: bool = False,
 ) -> EpisodeList:
     """Lists episodes with some of the columns of their table; see `rlds.sources.Episodes.table`.
@@ -220,6 +221,7 @@ def list_episodes(
       columns: The columns; `["all"]` for all of them. By default the number, the length and the
         like, as far as there are any.
       format: The name of the format, if it cannot be recognized.
+      options: Options of the format; see `rlds.sources.open`.
       is_csv: Whether the text of the result is CSV.
 
     Raises:
@@ -229,19 +231,21 @@ def list_episodes(
     """
     from rlds import sources
 
-    name = format or sources.format_of(path)
-    splits = [split] if split else list(sources.formats()[name].source(path).splits)
-    tables = [sources.open(path, each, format=format, where=where).table() for each in splits]
-    known = tables[0].columns
-    default = [c for c in (*(["split"] if splits[1:] else []), *_COLUMNS) if c in known]
-    chosen = [tables[0].aliases.get(c, c) for c in columns or default if columns != ["all"]]
-    if unknown := [column for column in chosen if column not in known]:
-        raise KeyError(f"there is no column {unknown[0]!r}, only {', '.join(known)}")
-    parts = [table.arrow(chosen or list(known)).to_pydict() for table in tables]
-    values = {column: [x for part in parts for x in part[column]] for column in parts[0]}
+    episodes = sources.open(path, split or "all", format=format, where=where, **(options or {}))
+    table = episodes.table()
+    chosen = [table.aliases.get(column, column) for column in columns or ()]
+    if columns is None:
+        several = ["split"] if len(episodes.splits) > 1 else []
+        chosen = [column for column in (*several, *_COLUMNS) if column in table.columns]
+    elif columns == ["all"]:
+        chosen = list(table.columns)
+    if unknown := [column for column in chosen if column not in table.columns]:
+        raise KeyError(f"there is no column {unknown[0]!r}, only {', '.join(table.columns)}")
+    values = table.arrow(chosen).to_pydict()
     if columns is None:  # None of them is of use if it is empty.
         values = {c: found for c, found in values.items() if any(x is not None for x in found)}
-    return EpisodeList(os.fspath(path), tuple(values), tuple(zip(*values.values())), is_csv)
+    rows = (map(_readable, row) for row in zip(*values.values()))
+    return EpisodeList(os.fspath(path), tuple(values), tuple(map(tuple, rows)), is_csv)
 
 
 def list_formats() -> Formats:
@@ -304,8 +308,12 @@ def _with_matching(found: Found, where: str) -> Found:
     )
 
 
+def _readable(value: Any) -> Any:
+    return value.hex() if isinstance(value, bytes) else value
+
+
 def _text(value: Any) -> str:
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else text_of(value)
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _cell(number: int | None) -> str:

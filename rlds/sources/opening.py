@@ -97,7 +97,7 @@ def open(
     found = episodes.where(where)
     if not len(found):
         what = f"where: {where!r} holds for none of the {len(episodes)} episodes"
-        raise ValueError(f"{what}; `episodes.table()` has what is known of each")
+        raise ValueError(f"{what}. `episodes.table()` and `rlds episodes` list them")
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rlds_tools.command_line.printing import prints_result, where_option
+from rlds_tools.command_line.printing import opens_source, prints_result, where_option
 from rlds_tools.results import Result
 
 EXAMPLES = """\b
@@ -24,7 +24,7 @@ Examples:
     "--columns", help="Columns of the table of episodes, separated by commas; all: all of them."
 )
 @click.option("--csv", "is_csv", is_flag=True, help="Print CSV.")
-@click.option("--format", help="The format of the data, if it cannot be recognized.")
+@opens_source
 @prints_result
 def command(path: str, columns: str | None, **options: Any) -> Result:
     """List the episodes at PATH, by their numbers in the dataset.

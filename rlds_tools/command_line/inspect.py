@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from rlds_tools.command_line.printing import prints_result, source_options, where_option
+from rlds_tools.command_line.printing import opens_source, prints_result, where_option
 from rlds_tools.results import Result
 
 EXAMPLES = """\b
@@ -24,18 +23,10 @@ Examples:
 @click.option("--step", type=int, help="Show this step of the episode; -1 is the last one.")
 @click.option("--lineage", is_flag=True, help="Show what it was made of, and how.")
 @where_option
-@click.option("--format", help="The format of the data, if it cannot be recognized.")
-@click.option(
-    "--option", "-O", "given", multiple=True, metavar="NAME=VALUE", help="An option of the format."
-)
+@opens_source
 @prints_result
 def command(
-    path: str,
-    episode: int | None,
-    step: int | None,
-    lineage: bool,
-    given: Sequence[str],
-    **options: Any,
+    path: str, episode: int | None, step: int | None, lineage: bool, **options: Any
 ) -> Result:
     """Show what is at PATH, or an episode.
 
@@ -44,7 +35,6 @@ def command(
     """
     from rlds_tools import inspection
 
-    options["options"] = source_options(path, options["format"], given)
     if lineage and options["where"] is not None:
         raise click.UsageError("--where: not with --lineage")
     if lineage:

@@ -18,6 +18,7 @@ __all__ = [
     "Invocation",
     "invocation",
     "jobs_option",
+    "opens_source",
     "parsed_options",
     "prints_result",
     "source_options",
@@ -76,6 +77,26 @@ def where_option(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="CONDITION",
         help="Only the episodes for which this holds, such as 'steps > 50 and success'.",
     )(function)
+
+
+def opens_source(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options by which the data at `path` is opened: its `format`, and `options` of it."""
+
+    @click.option("--format", help="The format of the data, if it cannot be recognized.")
+    @click.option(
+        "--option",
+        "-O",
+        "given",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="An option of the format.",
+    )
+    @functools.wraps(function)
+    def command(path: str, format: str | None, given: Sequence[str], **kwargs: Any) -> Any:
+        options = source_options(path, format, given)
+        return function(path=path, format=format, options=options, **kwargs)
+
+    return command
 
 
 def parsed_options(known: Mapping[str, Any], words: Sequence[str], owner: str) -> dict[str, Any]:

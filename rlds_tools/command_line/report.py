@@ -6,14 +6,13 @@ import os
 import pathlib
 import re
 import webbrowser
-from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from rlds_tools.command_line.printing import (
+    opens_source,
     prints_result,
-    source_options,
     wants_progress,
     where_option,
 )
@@ -77,18 +76,14 @@ def _indices(ctx: click.Context, param: click.Parameter, value: str | None) -> l
     help="The most episodes to read, evenly spread. [default: 5000, or 2 GB]",
 )
 @where_option
-@click.option("--format", help="The format of the data, if it cannot be recognized.")
-@click.option(
-    "--option", "-O", "given", multiple=True, metavar="NAME=VALUE", help="An option of the format."
-)
 @click.option("--overwrite", is_flag=True, help="Replace a file that is no report.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
+@opens_source
 @prints_result
 def command(
     path: str,
     output: str | None,
     cameras: str | None,
-    given: Sequence[str],
     overwrite: bool,
     opens: bool,
     **options: Any,
@@ -111,7 +106,6 @@ def command(
     made = reporting.report(
         path,
         cameras=None if cameras is None else cameras.split(","),
-        options=source_options(path, options["format"], given),
         progress=wants_progress(),
         **options,
     )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from rlds_tools.command_line.printing import (
     jobs_option,
+    opens_source,
     prints_result,
-    source_options,
     wants_progress,
     where_option,
 )
@@ -30,19 +29,11 @@ Examples:
 @click.option("--by", metavar="FIELD", help="Group episodes by this field of theirs.")
 @click.option("--out", metavar="FILE", help="Write the statistics to a .json or .npz file, too.")
 @where_option
-@click.option("--format", help="The format of the data, if it cannot be recognized.")
-@click.option(
-    "--option", "-O", "given", multiple=True, metavar="NAME=VALUE", help="An option of the format."
-)
 @jobs_option
+@opens_source
 @prints_result
 def command(
-    path: str,
-    fields: str | None,
-    out: str | None,
-    given: Sequence[str],
-    jobs: int | None,
-    **options: Any,
+    path: str, fields: str | None, out: str | None, jobs: int | None, **options: Any
 ) -> Result:
     """Describe the numbers of a dataset.
 
@@ -58,7 +49,6 @@ def command(
     found = describing.stats(
         path,
         fields=None if fields is None else fields.split(","),
-        options=source_options(path, options["format"], given),
         jobs=jobs or default_jobs(),
         progress=wants_progress(),
         **options,

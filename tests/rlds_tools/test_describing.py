@@ -54,15 +54,14 @@ def test_values_that_are_not_finite_do_not_count_and_are_counted(tmp_path):
     with pytest.warns(RuntimeWarning, match=r"NaN or infinite values") as said:
         found = rlds_tools.stats(tmp_path)
     assert [str(each.message) for each in said] == [
-        "NaN or infinite values, which do not count: observation[2]: 1, action[0]: 1. The first is "
-        "observation in step 4 of episode 1 (1.npz)"
+        "NaN or infinite values do not count: observation 1, action 1. The first is observation in "
+        "step 4 of episode 1 (1.npz)"
     ]
     field = found.fields["observation"]
     np.testing.assert_allclose(field.mean, np.nanmean(np.concatenate(expected), axis=0))
     np.testing.assert_allclose(field.max, np.nanmax(np.concatenate(expected), axis=0))
     assert field.count.tolist() == [33, 33, 32]
     assert found.fields["action"].count.tolist() == [29, 30]
-    assert (found.episodes, found.steps) == (3, 33)  # Although they were read twice.
     lines = str(found).splitlines()
     assert re.search(r"count +nan +mean", "".join(lines))
     assert next(line for line in lines if line.startswith("observation[2]")).split()[1:3] == [

@@ -30,7 +30,7 @@ def test_the_datasets_below_a_folder(dataset, log, tmp_path):
         rlds_tools.list_datasets("s3://bucket")
     for name in "ab":
         shutil.copytree(tmp_path / "logs" / "robot", tmp_path / "robots" / name)
-    with pytest.raises(ValueError, match=r"robots: 2 datasets below, .* See `rlds list .*robots`"):
+    with pytest.raises(ValueError, match=r"robots holds 2 datasets, not one: `rlds list .*robots`"):
         rlds_tools.inspect(tmp_path / "robots")
 
 

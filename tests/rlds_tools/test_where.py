@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 
@@ -60,7 +61,7 @@ def test_inspect(dataset, log, capsys):
     assert found["fields"]["action"] == whole[1]["action"][3]
 
 
-def test_episodes(dataset, log, capsys):
+def test_episodes(dataset, log, tmp_path, capsys):
     words = ("episodes", dataset, "--where", "steps > 5")
     found = printed(capsys, *words)
     assert found["columns"][:3] == ["index", "key", "steps"]
@@ -70,6 +71,16 @@ def test_episodes(dataset, log, capsys):
     assert "observation/position" in printed(capsys, *words, "--columns", "all")["columns"]
     assert run(*words, "--columns", "colour") == 1
     assert "no column 'colour', only split, index" in capsys.readouterr().err
+    several = tmp_path / "several"
+    assert (
+        run("edit", dataset, "--split", "short=steps < 6", "--split", "long", "--to", several) == 0
+    )
+    capsys.readouterr()
+    words = ("episodes", several, "--columns", "split,index,steps")
+    assert printed(capsys, *words, "--where", "steps > 9")["episodes"] == [["long", 1, 30]]
+    assert len(printed(capsys, *words)["episodes"]) == 3
+    digests = printed(capsys, "episodes", log, "--columns", "digest")["episodes"]
+    assert all(re.fullmatch("[0-9a-f]{32}", digest) for (digest,) in digests)
     assert run("episodes", log) == 0
     assert "3 episodes\nindex" in capsys.readouterr().out
 
