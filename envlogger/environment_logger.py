@@ -58,7 +58,8 @@ class EnvLogger(EnvironmentWrapper):
         `metadata` and `backend_kwargs` are ignored, with a warning.
       validate: Whether to check each step against the specs of `env`. A step that does not fit
         raises `InvalidStepError`, and is not recorded. Otherwise, steps are recorded as they are,
-        with a warning at the first that has a value of another dtype or shape.
+        with one warning if a value has another dtype or shape. (That looks at the first two steps
+        and the last of an episode, and where a value is of another type than in the step before.)
       video: Which fields of the observation are recorded as video, by their paths, and how: see
         `envlogger.Video`. They are cameras: uint8 of shape `(height, width, 3)`. Readers give the
         frames again. Needs the extra `video`.
@@ -104,7 +105,7 @@ class EnvLogger(EnvironmentWrapper):
         super().__init__(env)
         self._validator = StepValidator(env)
         self._validates = validate
-        self._warns = not validate
+        self._warns, self._types = not validate, list[type]()
         self._step_fn = step_fn
         self._episode_fn = episode_fn
         self._reset_next_step = True
@@ -192,10 +193,14 @@ class EnvLogger(EnvironmentWrapper):
             if metadata is not None:
                 self._backend.set_episode_metadata(metadata)
         if self._warns:
-            self._warn_of_differences(timestep, action)
+            # Not all steps are compared: it would take half as long as recording them does.
+            types = [type(value) for value in (*timestep, action)]
+            if types != self._types or timestep.last():
+                self._warn_of_differences(timestep, action)
+            self._types = types
 
     def _warn_of_differences(self, timestep: dm_env.TimeStep, action: Any) -> None:
-        """Warns once, at the first step that is unlike the specs."""
+        """Warns once of a step that is unlike the specs."""
         differences = self._validator.differences(timestep, action)
         if not differences:
             return

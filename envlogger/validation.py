@@ -12,10 +12,7 @@ from dm_env import specs
 from envlogger.errors import InvalidStepError
 from rlds_ecosystem.columns import equal_in
 
-__all__ = ["StepValidator", "unlike_spec"]
-
-
-_SCALARS = {kind: np.dtype(kind).char for kind in (bool, int, float)}
+__all__ = ["StepValidator"]
 
 
 class StepValidator:
@@ -44,15 +41,18 @@ class StepValidator:
 
     def differences(self, timestep: dm_env.TimeStep, action: Any) -> list[str]:
         """Returns the values of a step that have another dtype or shape than their spec."""
-        values = [("observation", self._observation_spec, timestep.observation)]
-        if timestep.step_type is not dm_env.StepType.FIRST:
-            values.append(("action", self._action_spec, action))
-            values.append(("reward", self._reward_spec, timestep.reward))
-            values.append(("discount", self._discount_spec, timestep.discount))
-        found: list[str] = []
-        for path, spec, value in values:
-            if not (isinstance(spec, specs.Array) and _is_like(spec, value)):
-                found += unlike_spec(spec, value, path)
+        found = []
+        for spec, value, path in self._values(timestep, action):
+            try:
+                for leaf_spec, leaf, leaf_path in _leaves(spec, value, path):
+                    if isinstance(leaf_spec, specs.Array) and not _is_like(leaf_spec, leaf):
+                        found.append(
+                            f"{leaf_path} is {_in_words(leaf)}, and its spec says "
+                            f"{leaf_spec.dtype} of shape {leaf_spec.shape}"
+                        )
+            except InvalidStepError as error:
+                if spec:  # Empty ones say nothing.
+                    found.append(str(error))
         return found
 
     def validate(self, timestep: dm_env.TimeStep, action: Any) -> None:
@@ -61,86 +61,65 @@ class StepValidator:
         Raises:
           InvalidStepError: Something is not as its spec says; names the path to it.
         """
-        _validate(self._observation_spec, timestep.observation, "timestep.observation")
-        if timestep.first():
-            return
-        _validate(self._reward_spec, timestep.reward, "timestep.reward")
-        _validate(self._discount_spec, timestep.discount, "timestep.discount")
-        _validate(self._action_spec, action, "action")
+        for spec, value, path in self._values(timestep, action):
+            for leaf_spec, leaf, leaf_path in _leaves(spec, value, path):
+                if leaf is None:
+                    raise InvalidStepError(f"{leaf_path}: expected {leaf_spec}, got None")
+                try:
+                    leaf_spec.validate(_with_dtype(leaf, leaf_spec.dtype))
+                except ValueError as e:
+                    raise InvalidStepError(f"{leaf_path}: {e}") from e
+
+    def _values(self, timestep: dm_env.TimeStep, action: Any) -> Iterator[tuple[Any, Any, str]]:
+        yield self._observation_spec, timestep.observation, "timestep.observation"
+        if not timestep.first():
+            yield self._reward_spec, timestep.reward, "timestep.reward"
+            yield self._discount_spec, timestep.discount, "timestep.discount"
+            yield self._action_spec, action, "action"
 
 
-def _validate(spec: Any, value: Any, path: str) -> None:
-    if isinstance(spec, dict):
-        if not isinstance(value, dict):
+def _leaves(spec: Any, value: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
+    """Yields the specs in a nested one, with their values and paths.
+
+    Raises:
+      InvalidStepError: The value is nested otherwise.
+    """
+    if isinstance(spec, Mapping):
+        if not isinstance(value, Mapping):
             raise InvalidStepError(f"{path}: expected a dict, got {type(value).__name__}")
         if spec.keys() != value.keys():
             raise InvalidStepError(
                 f"{path}: expected the keys {sorted(spec, key=repr)}, got {sorted(value, key=repr)}"
             )
         for key, item in spec.items():
-            _validate(item, value[key], f"{path}[{key!r}]")
+            yield from _leaves(item, value[key], f"{path}[{key!r}]")
     elif isinstance(spec, list | tuple):
         if not isinstance(value, list | tuple) or len(value) != len(spec):
             raise InvalidStepError(
                 f"{path}: expected {len(spec)} items in a list or tuple, got {value!r:.100}"
             )
         for i, item in enumerate(spec):
-            _validate(item, value[i], f"{path}[{i}]")
+            yield from _leaves(item, value[i], f"{path}[{i}]")
     else:
-        if value is None:
-            raise InvalidStepError(f"{path}: expected {spec}, got None")
-        try:
-            spec.validate(_with_dtype(value, spec.dtype))
-        except ValueError as e:
-            raise InvalidStepError(f"{path}: {e}") from e
+        yield spec, value, path
 
 
-def unlike_spec(spec: Any, value: Any, path: str) -> Iterator[str]:
-    """Yields the dtypes and shapes in a value, which may be nested, that are not those of its spec.
+def _is_like(spec: specs.Array, value: Any) -> bool:
+    """Whether a value has the dtype and shape of a spec.
 
     Numbers of Python and integers of another width are like a spec whose dtype can hold them.
-
-    >>> from dm_env import specs
-    >>> list(unlike_spec({"x": specs.Array((2,), np.float32)}, {"x": np.zeros(2)}, "observation"))
-    ['observation/x is float64 of shape (2,), and its spec says float32 of shape (2,)']
     """
-    if isinstance(spec, specs.Array):
-        if not _is_like(spec, value):
-            expected = f"{spec.dtype} of shape {spec.shape}"
-            yield f"{path} is {_in_words(value)}, and its spec says {expected}"
-    elif isinstance(spec, Mapping) and isinstance(value, Mapping) and spec.keys() == value.keys():
-        for key, item in spec.items():
-            yield from unlike_spec(item, value[key], f"{path}/{key}")
-    elif isinstance(spec, list | tuple) and isinstance(value, list | tuple):
-        if len(spec) != len(value):
-            yield f"{path} has {len(value)} items, and its spec has {len(spec)}"
-        for i, (item, child) in enumerate(zip(spec, value)):
-            yield from unlike_spec(item, child, f"{path}/{i}")
-    elif spec:  # Empty ones say nothing.
-        yield f"{path} is {value!r:.100}, and its spec has the items {spec!r:.200}"
-
-
-def _is_like(spec: Any, value: Any) -> bool:
-    dtype = getattr(value, "dtype", None)
-    if dtype is not None and dtype == spec.dtype:
-        return bool(value.shape == spec.shape)
-    if _SCALARS.get(type(value)) == spec.dtype.char:
-        return not spec.shape
-    if dtype is None and spec.dtype.kind in "OUS":
-        return isinstance(value, str | bytes)
     try:
         array = np.asarray(value)
     except ValueError:  # Lists of several lengths.
         return False
-    if array.shape != spec.shape:
+    if value is None or array.shape != spec.shape:
         return False
-    kinds = {array.dtype.kind, spec.dtype.kind}
-    if kinds <= set("OUS"):
-        return value is not None
-    is_integer = array.dtype.kind in "iu" and (kinds <= set("iu") or dtype is None)
-    if is_integer and spec.dtype.kind in "iuf":
+    kind, expected = array.dtype.kind, spec.dtype.kind
+    if kind in "iu" and (expected in "iu" or (expected == "f" and not hasattr(value, "dtype"))):
         return equal_in(array, spec.dtype) is not None
-    return spec.dtype.kind == array.dtype.kind and np.can_cast(array.dtype, spec.dtype)
+    are_texts = {kind, expected} <= set("OUS")
+    return are_texts or (kind == expected and np.can_cast(array.dtype, spec.dtype))
 
 
 def _in_words(value: Any) -> str:

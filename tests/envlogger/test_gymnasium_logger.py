@@ -130,3 +130,14 @@ def test_importing_envlogger_does_not_import_gymnasium():
         "else: raise AssertionError\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_star_imports_what_is_there():
+    script = (
+        "import importlib.util as util, sys\n"
+        "find = util.find_spec\n"
+        "util.find_spec = lambda name: None if name == 'gymnasium' else find(name)\n"
+        "sys.modules['gymnasium'] = None\n"
+        "from envlogger import *; EnvLogger; assert 'GymnasiumLogger' not in globals()\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

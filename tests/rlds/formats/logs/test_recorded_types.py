@@ -101,7 +101,8 @@ def test_values_that_differ_from_their_spec_are_read(tmp_path, changed, values, 
     warned = record(tmp_path / "log", episode, **changed)
     assert [came in warning for warning in warned] == [True] * bool(came)
     if came:
-        assert warned[0].startswith(f"{name} is ")
+        where = "" if name == "action" else "timestep."
+        assert warned[0].startswith(f"{where}{name} is ")
         assert "validate=True" in warned[0]
     episodes = rlds.sources.open(tmp_path / "log")
     read = episodes[0].steps[name]
@@ -167,7 +168,7 @@ def test_the_option_of_the_command_line(tmp_path, capsys):
 
 def test_a_reward_that_is_missing_amid_an_episode(tmp_path):
     (warning,) = record(tmp_path, ([NARROW] * 4, [0.5, None, 0.5], [1, 1, 1]))
-    assert warning.startswith("reward is None, and its spec says float64 of shape ()")
+    assert warning.startswith("timestep.reward is None, and its spec says float64 of shape ()")
     with pytest.raises(ValueError, match=r"reward: step 2 holds None.* step 1 holds float64"):
         _ = rlds.sources.open(tmp_path)[0].steps
 
