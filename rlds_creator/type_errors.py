@@ -6,7 +6,7 @@ import re
 
 __all__ = ["in_words"]
 
-_PLACE = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<place>.*)`)?", re.DOTALL)
+_PLACE = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$\.?(.*)`)?", re.DOTALL)
 _OF_OBJECT = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
 _TYPES = {
     "str": "text",
@@ -17,15 +17,15 @@ _TYPES = {
     "array": "a list",
     "object": "an object",
 }
+_BOUNDS = {">=": "of at least", "<=": "of at most", ">": "above", "<": "below"}
 _CHANGES = (
     (r"`([^`]*)`", lambda found: " or ".join(_TYPES.get(x, x) for x in found[1].split(" | "))),
-    (r"of length >= 1\b", lambda _: "that is not empty"),
-    (r"of length >= (\d+)", lambda found: f"of length {found[1]} or more"),
-    (r"of length <= (\d+)", lambda found: f"of at most {found[1]} characters or elements"),
-    (r">= ([-\d.]+)", lambda found: f"of at least {float(found[1]):,.12g}"),
-    (r"<= ([-\d.]+)", lambda found: f"of at most {float(found[1]):,.12g}"),
-    (r"> ([-\d.]+)", lambda found: f"above {float(found[1]):,.12g}"),
-    (r"< ([-\d.]+)", lambda found: f"below {float(found[1]):,.12g}"),
+    (r"of length >= 1$", lambda _: "that is not empty"),
+    (
+        r"of length ([<>]=) (\d+)$",
+        lambda found: f"{_BOUNDS[found[1]]} {found[2]} characters or elements",
+    ),
+    (r"([<>]=?) ([-\d.]+)$", lambda found: f"{_BOUNDS[found[1]]} {float(found[2]):,.12g}"),
     (r"matching regex .*", lambda _: "made of letters, digits, - and _"),
     (r"^Invalid enum value (.*)", lambda found: f"{found[1]} is none of the choices"),
     (r"^E", lambda _: "e"),
@@ -42,7 +42,7 @@ def in_words(error: Exception) -> str:
     """
     found = _PLACE.fullmatch(str(error))
     assert found is not None
-    what, place = found["what"], found["place"] or ""
+    what, place = found[1], found[2] or ""
     if of_object := _OF_OBJECT.fullmatch(what):
         place = ".".join(filter(None, [place, of_object[2]]))
         what = "is missing" if of_object[1].startswith("missing") else "there is no such field"

@@ -171,9 +171,10 @@ class Shelf:
 
         return self._thumbnails.get(state, make) if state else make()
 
-    def layers(self, dataset: str, split: str) -> list[str]:
-        """Returns the names of the layers of labels that episodes have."""
-        return sorted(self._dataset(dataset, split).labels(split).layers())
+    def layers(self, dataset: str, split: str) -> dict[str, str]:
+        """Returns the titles of the layers of labels that episodes have, by their names."""
+        found = self._dataset(dataset, split).labels(split).described()
+        return {layer.name: layer.title or layer.name for layer in found}
 
     def labels(self, dataset: str, split: str, index: int, by: str) -> DatasetLabels:
         """Returns the labels of an episode for somebody of that name; the errors are of `view`."""

@@ -176,15 +176,22 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
   const [isAsking, setIsAsking] = useState(false);
   const [showsKeys, setShowsKeys] = useState(false);
   const { scope, range, setScope, setRange, target } = useTarget();
+  /** The label that waits for the name of who labels. */
+  const unsigned = useRef(/** @type {import("../view/labels.js").Said | null} */ (null));
+  const sign = () => {
+    if (unsigned.current) store.add(unsigned.current);
+    unsigned.current = null;
+  };
+  useEffect(() => {
+    if (by !== "") sign();
+  }, [by]);
   const apply = (/** @type {import("../view/labels.js").Layer} */ { name, title, type, whole }, /** @type {any} */ value, step = playback.at()) => {
     const { scope, range } = target.current;
     const isRange = scope === "range" && range !== null;
     const [first, last] = whole || scope === "episode" ? [null, null] : isRange ? [range.first, range.last] : [step, step];
-    if (by === "") {
-      setIsAsking(true);
-      return;
-    }
-    store.add({ layer: name, title, type, value, first, last });
+    unsigned.current = { layer: name, title, type, value, first, last };
+    if (by === "") setIsAsking(true);
+    else sign();
     // The next one is for the step again: a range that stays is one that surprises.
     if (scope === "range" && !whole) setRange(null);
   };
@@ -301,7 +308,7 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
     <aside class="replay-side" aria-label="About this episode">
       <${Labels} store=${store} step=${step} numSteps=${numSteps} scope=${scope} setScope=${setScope} range=${range} setRange=${setRange} apply=${apply}
         entry=${entry?.layer ?? null} setEntry=${(/** @type {import("../view/labels.js").Layer | null} */ layer) => setEntry(layer && { layer, step: playback.at() })}
-        onEntry=${(/** @type {any} */ value) => entry && apply(entry.layer, value, entry.step)} by=${by} onName=${() => setIsAsking(true)} onSeek=${seek} />
+        onEntry=${(/** @type {any} */ value) => entry && apply(entry.layer, value, entry.step)} by=${by} onName=${() => { unsigned.current = null; setIsAsking(true); }} onSeek=${seek} />
       ${notes}
       <${Values} data=${data} fields=${outline.fields} step=${step} plotted=${plotted} onPlot=${togglePlot} />
       <${Metadata} metadata=${outline.metadata} />

@@ -17,15 +17,15 @@ export function Thumbnail({ base }) {
 
 /**
  * Conditions that choose what is still to be labelled.
- * @param {string[]} layers
+ * @param {Record<string, string>} layers Titles by names.
  * @param {string} by
  * @returns {[string, string][]}
  */
 export const queuesOf = (layers, by) =>
-  layers.flatMap((name) => [
-    [`label."${name}.n" = 0`, `${name}: unlabelled`],
-    [`not list_contains(label."${name}.by", '${by.replaceAll("'", "''")}')`, `${name}: not by ${by || "me"}`],
-    [`label."${name}.disagree"`, `${name}: disagreement`],
+  Object.entries(layers).flatMap(([name, title]) => [
+    [`label."${name}.n" = 0`, `${title}: unlabelled`],
+    [`not list_contains(label."${name}.by", '${by.replaceAll("'", "''")}')`, `${title}: not by ${by || "me"}`],
+    [`label."${name}.disagree"`, `${title}: disagreement`],
   ]);
 
 /**
@@ -48,7 +48,7 @@ export function WhereBox({ path, where, listing, onChange }) {
     addEventListener("layers", layers.reload);
     return () => removeEventListener("layers", layers.reload);
   }, [layers.reload]);
-  const queues = queuesOf(layers.data?.layers ?? [], by);
+  const queues = queuesOf(layers.data?.layers ?? {}, by);
   const own = /** @type {[string, string][]} */ (where && !queues.some(([one]) => one === where) ? [[where, "As below"]] : []);
   return html`<form class="where" role="search" onSubmit=${(/** @type {Event} */ event) => {
     event.preventDefault();
