@@ -34,7 +34,7 @@ _CONSTANT = "constant:"
 # An identifier of Gymnasium may begin with the module that registers it.
 _GYMNASIUM_ID = re.compile(r"([\w.]+:)?([\w-]+/)?[\w-]+-v\d+")
 # A task of dm_control as other libraries call it.
-_DM_CONTROL_TASK = re.compile(r"^(?:dm_control/)?([a-z_]+)[/-]([a-z_]+)(?:-v\d+)?$")
+_DM_CONTROL_TASK = re.compile(r"(?:dm_control/)?([a-z_]+)[/-]([a-z_]+)(?:-v\d+)?")
 _DEFAULT_SIZE = (320, 240)
 
 
@@ -117,15 +117,13 @@ def _failures_named(name: str, command: str) -> Iterator[None]:
     """
     try:
         yield
-    except ImportError as error:
-        if error.msg.endswith(command):
-            raise
-        message = f"{name}: {error.msg}. To install what it needs: {command}"
-        raise ImportError(message, name=error.name) from error
     except ValueError as error:  # The name is wrong.
         raise ValueError(f"{name}: {error}") from error
     except Exception as error:
-        raise ValueError(
+        if str(error).endswith(command):
+            raise
+        kind = ImportError if isinstance(error, ImportError) else ValueError
+        raise kind(
             f"{name} cannot be made: {type(error).__name__}: {error}. To install releases of its "
             f"libraries that work together: {command}"
         ) from error
@@ -148,8 +146,8 @@ def _gymnasium(
             try:
                 env = gymnasium.make(name, **options)
             except gymnasium.error.Error as error:
-                hint = _DM_CONTROL_TASK.sub(r"Did you mean 'dm_control:\1/\2'?", name)
-                hint = "" if hint == name else f" {hint}"
+                task = _DM_CONTROL_TASK.fullmatch(name)
+                hint = task.expand(r" Did you mean 'dm_control:\1/\2'?") if task else ""
                 raise ValueError(f"{error}{hint} {_ENVIRONMENTS}") from error
             except TypeError as error:  # What makes it has no such argument.
                 if camera is None:

@@ -18,37 +18,36 @@ def recording_facts(metadata: Mapping[str, Any], num_steps: int) -> Iterator[Blo
 
     Args:
       metadata: The metadata of the dataset.
-      num_steps: The number of its steps.
+      num_steps: The number of its steps; 0 if it is not known.
     """
-    recorded = metadata.get("lerobot")
-    info = recorded.get("info") if isinstance(recorded, Mapping) else None
-    if not isinstance(recorded, Mapping) or not isinstance(info, Mapping):
-        return
+    recorded = _dict(metadata.get("lerobot"))
+    info = _dict(recorded.get("info"))
     facts = [str(info["robot_type"])] if info.get("robot_type") else []
-    fps = info.get("fps")
+    fps = info.get("fps") or metadata.get("fps")
     if isinstance(fps, int | float) and fps > 0:
         hours = num_steps / fps / 3600
         length = f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
-        facts += [f"{fps:g} frames per second", length]
-    yield f"robot: {' · '.join(facts)}"
-    features = info.get("features")
-    rows = [_camera(*item) for item in features.items()] if isinstance(features, Mapping) else []
-    if cameras := [row for row in rows if row]:
-        yield Table(["camera", "height x width", "stored as"], cameras)
+        facts += [f"{fps:g} frames per second", *([length] if num_steps else [])]
+    if facts:
+        yield f"recorded: {' · '.join(facts)}"
+    features = {name: _dict(value) for name, value in _dict(info.get("features")).items()}
+    if cameras := [name for name, of in features.items() if of.get("dtype") in ("image", "video")]:
+        rows = [_camera(name, features[name]) for name in cameras]
+        yield Table(["camera", "height x width", "stored as"], rows)
     tasks = recorded.get("tasks")
-    rows_of_tasks = tasks if isinstance(tasks, list) else []
-    if texts := [task.get("task") for task in rows_of_tasks if isinstance(task, Mapping)]:
-        shown = "; ".join(shorten(str(text), 80) for text in texts[:_SHOWN_TASKS])
-        yield f"{count(len(texts), 'task')}: {shown}{'; …' if len(texts) > _SHOWN_TASKS else ''}"
+    tasks = list(map(_dict, tasks)) if isinstance(tasks, list) else []
+    if tasks:
+        shown = "; ".join(shorten(str(task.get("task")), 80) for task in tasks[:_SHOWN_TASKS])
+        yield f"{count(len(tasks), 'task')}: {shown}{'; …' if len(tasks) > _SHOWN_TASKS else ''}"
 
 
-def _camera(name: str, feature: Any) -> list[str]:
-    """The row of a camera; empty for other features."""
-    if not isinstance(feature, Mapping) or feature.get("dtype") not in ("image", "video"):
-        return []
+def _camera(name: str, feature: Mapping[str, Any]) -> list[str]:
     names, shape = feature.get("names"), feature.get("shape")
-    sizes = dict(zip(names, shape)) if isinstance(names, list) and isinstance(shape, list) else {}
-    info = feature.get("info") or feature.get("video_info") or {}
-    codec = info.get("video.codec", "") if isinstance(info, Mapping) else ""
-    size = f"{sizes.get('height', '?')} x {sizes.get('width', '?')}"
-    return [f"  {name}", size, f"{feature['dtype']} {codec}".strip()]
+    sizes = list(zip(names, shape)) if isinstance(names, list) and isinstance(shape, list) else []
+    size = [str(length) for axis in ("height", "width") for of, length in sizes if of == axis]
+    codec = _dict(feature.get("info") or feature.get("video_info")).get("video.codec", "")
+    return [f"  {name}", " x ".join(size), f"{feature['dtype']} {codec}".strip()]
+
+
+def _dict(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -98,8 +98,7 @@ class RecordedLabels(EpisodeLabels):
     def restore(self, label: str) -> ShownLabel:
         layer, *said = label.split(":")
         if said:
-            value = said[0]
-            return self.add(Said(layer=layer, type="choice", value=value))
+            return self.add(Said(layer=layer, type="choice", value=said[0]))
         tag = self._store.restore_tag(label, by=self._person.id)
         self._recordings.annotate(tag.episode)
         return self._tag(tag)
@@ -157,15 +156,15 @@ class RecordedLabels(EpisodeLabels):
 def _last_words(verdicts: list[Verdict]) -> dict[str, list[Verdict]]:
     """The last word of each person on each of two questions, the newest first."""
     latest: dict[str, dict[str, Verdict]] = {"verdict": {}, "success": {}}
-    for before, one in zip([None, *verdicts], verdicts):
+    before: dict[str, str] = {}
+    for one in verdicts:
+        values = {name: _value(name, one) for name in latest}
         # Who answers one question repeats what is known of the other.
-        said = {
-            name: before is None or _value(name, one) != _value(name, before) for name in latest
-        }
-        for name in latest:
-            if said[name] or (name == "verdict" and not said["success"]):
-                latest[name].pop(one.author, None)
-                latest[name][one.author] = one
+        answered = [name for name in latest if values[name] != before.get(name)] or ["verdict"]
+        for name in answered:
+            latest[name].pop(one.author, None)
+            latest[name][one.author] = one
+        before = values
     return {name: [*reversed(words.values())] for name, words in latest.items()}
 
 

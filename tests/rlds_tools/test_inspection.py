@@ -98,7 +98,7 @@ def test_what_is_nothing_that_can_be_read(tmp_path):
 def test_what_a_robot_recorded(tmp_path):
     path = raw_lerobot.write_v3(tmp_path / "robot", codecs={"observation.images.top": "h264"})
     text = str(rlds_tools.inspect(path))
-    assert "robot: so100 · 10 frames per second · 0.0 minutes" in text
+    assert "recorded: so100 · 10 frames per second · 0.0 minutes" in text
     assert re.search(r"observation\.images\.top +\d+ x \d+ +video h264", text)
     assert re.search(r"observation\.images\.wrist +4 x 6 +image", text)
     assert "2 tasks: pick the cup; place it on the täble" in text

@@ -363,7 +363,7 @@ def test_environments_that_cannot_be_made_are_one_line(tmp_path, monkeypatch):
 
     for error, message in [
         (AttributeError("no flex"), "cannot be made: AttributeError: no flex. To install releases"),
-        (ModuleNotFoundError("No module named 'imageio'"), "'imageio'. To install what it needs"),
+        (ModuleNotFoundError("No module named 'imageio'"), "'imageio'. To install releases"),
     ]:
 
         def fail(error=error, **_):

@@ -113,14 +113,9 @@ class NpzSource(RandomAccessSource):
         check_time_limit(time_limit)
         self._per_episode = tuple(per_episode)
         flags = {"terminal": terminal, "truncated": truncated, "done": done}
-        names = {
-            rlds.OBSERVATION: _paths_of(rlds.OBSERVATION, observation),
-            rlds.ACTION: _paths_of(rlds.ACTION, action),
-            rlds.REWARD: _paths_of(rlds.REWARD, reward or ()),
-            **{flag: {name: flag} if name else {} for flag, name in flags.items()},
-        }
-        self._names = {option: given for option, given in names.items() if given}
-        called = {name: path for given in names.values() for name, path in given.items()}
+        names = {"observation": observation, "action": action, "reward": reward, **flags}
+        self._names = {option: _paths_of(option, given) for option, given in names.items() if given}
+        called = {name: path for paths in self._names.values() for name, path in paths.items()}
         self._layout = Layout(alignment, called, time_limit)
         self._files = _find_files(path)
         if not self._files:
@@ -131,13 +126,11 @@ class NpzSource(RandomAccessSource):
         self._steps: dict[str, Field] = {}
         self._episode: dict[str, Field] = {}
         with open_episode(self._files[0], self._layout) as first:
-            for option, path_of in (
-                ("per_episode", {name: name for name in self._per_episode}),
-                *self._names.items(),
-            ):
-                for name, place in path_of.items():
-                    there = [*first.paths, *first.flags]
-                    if not any(is_in(found, place) for found in there):
+            there = [*first.paths, *first.flags]
+            of_episode = {name: name for name in self._per_episode}
+            for option, paths in {"per_episode": of_episode, **self._names}.items():
+                for name, path_in_episode in paths.items():
+                    if not any(is_in(found, path_in_episode) for found in there):
                         raise ValueError(f"{option}: {name!r} is none of {there}")
             for found in first.paths:
                 of_steps = self._is_of_steps(found, first)
@@ -287,7 +280,7 @@ class NpzSource(RandomAccessSource):
 
 
 def _paths_of(root: str, names: str | Sequence[str]) -> dict[str, str]:
-    """The paths in an episode of the arrays of an observation, an action or a reward."""
+    """The paths in an episode of the arrays that an option names."""
     if isinstance(names, str):
         return {names: root}
     return {name: f"{root}/{name}" for name in names}
