@@ -12,7 +12,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from rlds_ecosystem.errors import StorageError
@@ -31,7 +31,7 @@ from rlds_ecosystem.whole_files import (
     try_to_lock,
 )
 
-__all__ = ["FOLDER", "RUNNING", "finish_replacing", "replaced"]
+__all__ = ["FOLDER", "RUNNING", "files_in", "finish_replacing", "replaced"]
 
 FOLDER = ".rlds"
 """The folder in that of a dataset where what is known of its episodes is kept."""
@@ -48,7 +48,11 @@ _LABELS = Path(FOLDER, "labels")
 
 @contextlib.contextmanager
 def replaced(
-    path: PathLike, *, keep_old: bool = False, identity: Callable[[], object] | None = None
+    path: PathLike,
+    *,
+    keep_old: bool = False,
+    identity: Callable[[], object] | None = None,
+    held: Sequence[Path] = (),
 ) -> Iterator[Path]:
     """Gives a place to write a new dataset to, which then replaces the one at a path.
 
@@ -61,6 +65,7 @@ def replaced(
       keep_old: Whether to keep the old dataset, as `<name>.old`.
       identity: What is the same as long as nobody changes the dataset. By default the names, sizes
         and times of all its files.
+      held: Other folders of labels, to which nobody can add any while the dataset is replaced.
 
     Yields:
       A path at which there is nothing, to make the file or the folder.
@@ -80,7 +85,7 @@ def replaced(
     path = Path(os.path.realpath(path))
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: there is nothing to replace")
-    identity = identity or (lambda: _state(path, but=FOLDER))
+    identity = identity or (lambda: files_in(path))
     with draft_folder(path) as place:
         empty(place)
         if keep_old and os.path.lexists(old := kept_name(path)):
@@ -93,7 +98,7 @@ def replaced(
             shutil.copymode(path, draft)
             sync_all(draft)
             sync(place)
-            with _alone(path), _labels_locked(path):
+            with _alone(path), _labels_locked({path / _LABELS, *held}):
                 if identity() != before or (has_labels and _state(path / _LABELS) != labels):
                     raise StorageError(
                         f"{path} has changed while a new one was made of it, and stays as it is "
@@ -165,21 +170,22 @@ def _taken(path: Path) -> int | None:
 
 
 @contextlib.contextmanager
-def _labels_locked(path: Path) -> Iterator[None]:
+def _labels_locked(folders: Collection[Path]) -> Iterator[None]:
     """Keeps others from adding labels: they would be in the dataset that is replaced."""
-    labels = path / _LABELS
-    if not path.is_dir() or not os.access(path, os.W_OK):
+    with contextlib.ExitStack() as closing:
+        new = [each for folder in folders for each in (folder, folder.parent) if not each.exists()]
+        closing.callback(_remove_empty, new)
+        for folder in folders:
+            with contextlib.suppress(OSError):  # Nobody can add labels there.
+                folder.mkdir(parents=True, exist_ok=True)
+                closing.enter_context(locked(folder))
         yield
-        return
-    is_new = not labels.exists()
-    labels.mkdir(parents=True, exist_ok=True)
-    try:
-        with locked(labels):
-            yield
-    finally:
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    for folder in folders:
         with contextlib.suppress(OSError):  # Others have written to it.
-            for folder in (labels, labels.parent) if is_new else ():
-                folder.rmdir()
+            folder.rmdir()
 
 
 def _copy_labels(path: Path, draft: Path) -> None:
@@ -189,14 +195,17 @@ def _copy_labels(path: Path, draft: Path) -> None:
         sync_all(draft / FOLDER)
 
 
+def files_in(path: PathLike) -> object:
+    """Returns the names, sizes and times of the files of a dataset."""
+    return _state(Path(path), but=FOLDER)
+
+
 def _state(path: Path, but: str = "") -> object:
-    """Returns the names, sizes and times of all files at a path or below it."""
+    """Returns those of all files at a path or below it."""
     files = [path] if path.is_file() else []
     for folder, below, names in os.walk(path):
-        if but in below and folder == os.fspath(path):
+        if but in below:
             below.remove(but)
-        elif but and os.path.basename(folder) == but:  # Minari's is in `data`: see `_LABELS`.
-            below[:], names = {_LABELS.name} & {*below}, []
         files += [Path(folder, name) for name in names]
     found = [(os.fspath(file), file.lstat()) for file in files]
     return sorted((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in found)

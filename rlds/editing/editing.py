@@ -19,11 +19,13 @@ from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import lineage
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Exported, export_class, prepare, write_export
+from rlds.sources.label_carrying import said_in
+from rlds.sources.label_rows import folders_of
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import Source, StoredSource
 from rlds_ecosystem import stores
 from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.replacing import FOLDER, RUNNING, replaced
+from rlds_ecosystem.replacing import FOLDER, RUNNING, files_in, replaced
 from rlds_ecosystem.whole_files import write_at_once
 
 __all__ = ["Edit", "Edited", "edit", "prepare_edit"]
@@ -294,7 +296,13 @@ def _in_place(
             f"{running} is an episode that is being recorded, or was when a process ended: `rlds "
             f"recover --in-place {target}` adds it to the dataset, or remove it"
         )
-    with replaced(target, keep_old=keep_old) as draft, _unchanged(made, target):
+    labels = folders_of(made.source)
+
+    def identity() -> object:
+        return files_in(target), said_in(labels)
+
+    new = replaced(target, keep_old=keep_old, identity=identity, held=labels)
+    with new as draft, _unchanged(made, target):
         # A link to a dataset of another name has no name that tells the format.
         at = target if target.name == draft.name else os.path.realpath(target)
         found = made.write(draft, splits, settings, at=at)

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rlds.sources import label_rows
+from rlds.sources import label_rows, reading
 from rlds.sources.episode_table import table_row
 from rlds.sources.episodes import Episodes
 from rlds.sources.label_rows import Label, Layer
@@ -179,6 +179,7 @@ class Labels:
         Raises:
           IndexError: There is no such episode.
           OSError: Labels can be kept nowhere.
+          SourceChangedError: The dataset was replaced since it was opened.
           ValueError: An argument is wrong, or does not fit the layer.
         """
         value = getattr(value, "item", lambda: value)()  # Of NumPy's scalars.
@@ -197,6 +198,7 @@ class Labels:
 
         Raises:
           OSError: Labels can be kept nowhere.
+          SourceChangedError: The dataset was replaced since it was opened.
           ValueError: A row is of no episode here, or of steps that it does not have, or does not
             fit its layer.
         """
@@ -211,7 +213,8 @@ class Labels:
                 raise ValueError(f"end: got {row.end}, and episode {row.key!r} has {steps} steps")
             if (kind := layers.setdefault(row.layer, row.type)) != row.type:
                 raise ValueError(f"layer {row.layer!r} is of type {kind}, not {row.type}")
-        label_rows.append(self._folders, rows)
+        check = functools.partial(reading.check, self.episodes.source)
+        label_rows.append(self._folders, rows, check)
 
     def retract(
         self,
@@ -229,6 +232,7 @@ class Labels:
           IndexError: There is no such episode.
           KeyError: There is no such label.
           OSError: Labels can be kept nowhere.
+          SourceChangedError: The dataset was replaced since it was opened.
         """
         place = (by, layer, self.digest(episode), begin, end)
         found = [row for row in self.of(episode) if row.target == place]

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from rlds.sources.digests import digest_of
@@ -27,7 +28,10 @@ from rlds.sources.label_rows import (
 from rlds.sources.source import RandomAccessSource, Source, SourceError
 from rlds_ecosystem import stores
 
-__all__ = ["carry", "moved"]
+__all__ = ["carry", "moved", "said_in"]
+
+# What the tool of a label begins with that was another episode's.
+_CARRIED = "carried from "
 
 
 def carry(
@@ -122,4 +126,9 @@ def moved(label: Label, digest: str, key: str, steps: int, first: int = 0) -> It
     # The same label has the same name wherever this is done again.
     name = hashlib.sha256(f"{label.id} {digest} {begin} {end}".encode()).hexdigest()[:32]
     where: dict[str, Any] = {"episode": digest, "key": key, "begin": begin, "end": end}
-    yield dataclasses.replace(label, **where, id=name, tool=f"carried from {label.id}")
+    yield dataclasses.replace(label, **where, id=name, tool=_CARRIED + label.id)
+
+
+def said_in(folders: Iterable[Path]) -> set[str]:
+    """Returns the names of all rows that people and programs have added themselves."""
+    return {row.id for row in readable(folders) if not row.tool.startswith(_CARRIED)}

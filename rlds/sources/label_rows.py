@@ -396,8 +396,15 @@ def current(folders: Iterable[Path]) -> list[Label]:
     return [row for row in last.values() if row.retracts is None]
 
 
-def append(folders: Sequence[Path], new: Sequence[Label]) -> None:
+def append(
+    folders: Sequence[Path], new: Sequence[Label], check: Callable[[], None] | None = None
+) -> None:
     """Adds rows to the files in the first folder that can be written, all or none.
+
+    Args:
+      folders: The folders, see `folders_of`.
+      new: The rows.
+      check: Raises an error if the episodes were replaced; called when nobody can replace them.
 
     Raises:
       OSError: None can.
@@ -413,6 +420,8 @@ def append(folders: Sequence[Path], new: Sequence[Label]) -> None:
     _rows(state_of(folders, layers))
 
     def add(folder: Path) -> None:
+        if check is not None:
+            check()
         ends: dict[Path, int] = {}
         try:
             for layer, lines in layers.items():

@@ -31,6 +31,7 @@ from rlds.sources.source import (
 from rlds_ecosystem.nests import leaves_at, nest
 
 __all__ = [
+    "check",
     "cut",
     "episodes",
     "errors_of",
@@ -67,7 +68,7 @@ def made(kind: Callable[..., S], path: str | os.PathLike[str], *args: Any, **opt
         source = kind(path, *args, **options)
         if source.opened is None:
             source.opened = opened
-        _check(source)
+        check(source)
         return source
     except Exception as error:
         if opened is not None:
@@ -112,14 +113,23 @@ def unchanged(source: Source) -> Iterator[None]:
         raise
     except Exception as error:
         try:
-            _check(source, failed=True)
+            check(source, failed=True)
         except SourceChangedError as change:
             raise change from error
         raise
-    _check(source)
+    check(source)
 
 
-def _check(source: Source, *, failed: bool = False) -> None:
+def check(source: Source, *, failed: bool = False) -> None:
+    """Checks that the files of a source are those that were opened.
+
+    Args:
+      source: The source.
+      failed: See `Files.check`.
+
+    Raises:
+      SourceChangedError: They are not.
+    """
     for base in source.bases():
         if base.opened is not None:
             base.opened.check(base.inputs, failed=failed)
@@ -213,14 +223,14 @@ def episodes(source: Source, split: str, part: str, after: str | None = None) ->
     """
     try:
         for episode in source.episodes(split, part, after):
-            _check(source, failed=isinstance(episode, DamagedEpisode))
+            check(source, failed=isinstance(episode, DamagedEpisode))
             after = episode.key
             yield episode
             del episode  # Episodes may be large, and the next one is read now.
     except SourceChangedError:
         raise
     except Exception as error:
-        _check(source, failed=True)
+        check(source, failed=True)
         where = f"after {after!r}" if after is not None else f"first of {part!r}"
         damage = as_source_error(error, file=lambda: files_of(source), episode=where)
         if damage is None:

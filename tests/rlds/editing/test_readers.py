@@ -226,10 +226,15 @@ def test_two_editors(tmp_path):
 _LABEL = """
 import sys
 import rlds.labels
-labels = rlds.labels.open(sys.argv[1])
-for number in range(int(sys.argv[2])):
-    labels.add("quality", 0, float(number), by="ada")
-    print(number, flush=True)
+from rlds.sources import SourceChangedError
+labels, number = rlds.labels.open(sys.argv[1]), 0
+while number < int(sys.argv[2]):
+    try:
+        labels.add("quality", 0, float(number), by="ada")
+        print(number, flush=True)
+        number += 1
+    except SourceChangedError:
+        labels = rlds.labels.open(sys.argv[1])
 """
 
 

@@ -14,7 +14,6 @@ from rlds.labels import Layer
 from rlds.labels.agreements import alpha_of
 from rlds.sources import SourceError, label_carrying
 from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.replacing import replaced
 from tests.support import tiny_datasets
 
 
@@ -365,10 +364,34 @@ def test_minari_datasets_with_labels_are_edited_in_place(tmp_path):
     rlds.edit(path, editing.Set("seed", 5))  # Makes the table of episodes meanwhile.
     labels = rlds.labels.open(path)
     assert [label.value for label in labels.of(0)] == ["good"]
-    with pytest.raises(StorageError, match="has changed while"), replaced(path) as draft:
-        shutil.copytree(path, draft)
-        labels.add("quality", 1, "good", by="ann")
-    assert [label.value for label in labels.of(1)] == ["good"]
+
+
+@pytest.mark.parametrize("is_labelled", [False, True])
+@pytest.mark.parametrize("format", ["minari", "robomimic", "zarr"])
+def test_edits_that_meet_new_labels_change_nothing(tmp_path, monkeypatch, format, is_labelled):
+    monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
+    raw = raw_npz.write_folder(
+        tmp_path / "raw", {"a.npz": raw_npz.episode(5), "b.npz": raw_npz.episode(4)}
+    )
+    path = tmp_path / {"minari": "arm-v0", "robomimic": "arm.hdf5", "zarr": "arm.zarr"}[format]
+    rlds.sources.export(raw, format, path, allow_loss=True)
+    labels, new = rlds.labels.open(path), []
+    if is_labelled:
+        labels.add("quality", 0, "good", by="ann")
+
+    def add(episode):
+        if (tmp_path / f".{path.name}.draft").exists() and not new:
+            new.append(labels.add("slip", 1, True, by="bob"))
+        return 1
+
+    with pytest.raises(StorageError, match="has changed while"):
+        rlds.edit(path, editing.Add("speed", add))
+    assert rlds.labels.open(path).of(1) == new
+    rlds.edit(path, editing.Add("speed", add))
+    with pytest.raises(SourceError, match="open it again"):  # They name episodes that were there.
+        labels.add("slip", 0, True, by="bob")
+    found = [rlds.labels.open(path).of(number) for number in range(2)]
+    assert [[row.layer for row in rows] for rows in found] == [["quality"] * is_labelled, ["slip"]]
 
 
 def test_lines_of_newer_releases_and_other_tools(dataset):
