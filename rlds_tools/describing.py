@@ -179,9 +179,10 @@ def stats(
     lengths: list[int] = []
     returns: list[float] = []
     groups: dict[str, list[tuple[int, float | None]]] = collections.defaultdict(list)
-    faulty = _NotFinite()
+    first_not_finite = ""
 
     def read() -> Iterator[dict[str, Any]]:
+        nonlocal first_not_finite
         for number, episode in enumerate(_all(episodes, progress, jobs)):
             lengths.append(episode.num_steps)
             reward = episode.total_reward
@@ -190,12 +191,22 @@ def stats(
             if by is not None:
                 groups[_value_of(episode, by)].append((episode.num_steps, reward))
             known = episode.final_observation_known
-            faulty.add(number_of(episodes, number), episode, chosen)
+            first_not_finite = first_not_finite or _first_not_finite(
+                number_of(episodes, number), episode, chosen
+            )
             yield {"steps": episode.steps, "final_observation_known": known}
 
     statistics = compute_statistics(read(), chosen, quantiles=QUANTILES, finite_only=True)
-    if faulty.numbers:
-        warnings.warn(faulty.in_words(), RuntimeWarning, stacklevel=2)
+    not_finite = {}
+    for name, field in statistics.fields.items():
+        is_of_transitions = root_of(name) in OF_TRANSITIONS
+        number = statistics.num_transitions if is_of_transitions else sum(lengths)
+        if (field.count < number).any():
+            not_finite[name] = number - field.count
+    if not_finite:
+        numbers = ", ".join(f"{name} {of.sum():,}" for name, of in not_finite.items())
+        what = f"NaN or infinite values do not count: {numbers}. The first is {first_not_finite}"
+        warnings.warn(what, RuntimeWarning, stacklevel=2)
     return Stats(
         path=os.fspath(path),
         split=episodes.split,
@@ -207,42 +218,21 @@ def stats(
         groups=tuple(sorted(map(_group, groups.items()), key=lambda g: (-g.episodes, g.value))),
         statistics=statistics,
         names={path: names for path in statistics if (names := _names(leaves.get(path)))},
-        not_finite=faulty.numbers,
+        not_finite=not_finite,
     )
 
 
-class _NotFinite:
-    """The values that are NaN or infinite, but for placeholders.
-
-    Attributes:
-      numbers: The number of those of each element, by field.
-    """
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, np.ndarray] = {}
-        self._first = ""
-
-    def add(self, number: int, episode: SourceEpisode, fields: Sequence[str]) -> None:
-        """Adds those of an episode."""
-        for path, leaf in named_leaves(episode.steps):
-            if not any(is_in(path, field) for field in fields):
-                continue
-            column = np.asarray(leaf)  # It may be of sequences.
-            if column.dtype.kind != "f":
-                continue
-            has_placeholder = root_of(path) in OF_TRANSITIONS and episode.final_observation_known
-            wrong = ~np.isfinite(column[: len(column) - has_placeholder])
-            if not wrong.any():
-                continue
-            if not self.numbers:
-                step = int(np.argwhere(wrong)[0][0])
-                self._first = f"{path} in step {step} of episode {number} ({episode.key})"
-            self.numbers[path] = self.numbers.get(path, np.int64(0)) + wrong.sum(axis=0)
-
-    def in_words(self) -> str:
-        """Describes them in a line."""
-        numbers = ", ".join(f"{path} {of.sum():,}" for path, of in self.numbers.items())
-        return f"NaN or infinite values do not count: {numbers}. The first is {self._first}"
+def _first_not_finite(number: int, episode: SourceEpisode, fields: Sequence[str]) -> str:
+    """Where the first NaN or infinite value of an episode is; empty if it has none."""
+    for path, leaf in named_leaves(episode.steps):
+        if not any(is_in(path, field) for field in fields):
+            continue
+        column = np.asarray(leaf)  # It may be of sequences.
+        has_placeholder = root_of(path) in OF_TRANSITIONS and episode.final_observation_known
+        real = column[: len(column) - has_placeholder]
+        if real.dtype.kind == "f" and len(found := np.argwhere(~np.isfinite(real))):
+            return f"{path} in step {found[0][0]} of episode {number} ({episode.key})"
+    return ""
 
 
 def _by_element(numbers: Mapping[str, np.ndarray]) -> Iterator[tuple[str, int]]:

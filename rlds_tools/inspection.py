@@ -348,27 +348,20 @@ def inspect(
     if not chosen or isinstance(found, RecordFile):
         raise KeyError(f"no split {split!r}, only {[each.name for each in splits]} in {found.path}")
     if where is not None:
-        chosen = tuple(_chosen(path, each.name, where, found.format, options) for each in chosen)
+        splits = (_open(path, each.name, found.format, None, options) for each in chosen)
+        chosen = tuple(_chosen(episodes, where) for episodes in splits)
     return dataclasses.replace(found, splits=chosen, where=where)
 
 
-def _chosen(
-    path: str | os.PathLike[str],
-    name: str,
-    where: str,
-    format: str,
-    options: Mapping[str, Any] | None,
-) -> InspectedSplit:
+def _chosen(episodes: Episodes, where: str) -> InspectedSplit:
     """What is known of the episodes of a split for which a condition holds."""
-    episodes = _open(path, name, format, None, options).where(where)
-    lengths = episodes.table().arrow(["steps"])["steps"].to_numpy()
-    return InspectedSplit(name, len(episodes), int(sum(lengths)), lengths=_spread(lengths))
+    lengths = episodes.where(where).table().arrow(["steps"])["steps"].to_numpy()
+    return InspectedSplit(episodes.split, len(lengths), int(sum(lengths)), lengths=_spread(lengths))
 
 
 def _inspect(path: str, format: str | None, options: Mapping[str, Any]) -> Inspection | RecordFile:
-    if options:
-        return _from_source(path, format, options)
-    if "://" not in path and format in (None, "tfds") and not _is_of_datasets(path):
+    is_here = "://" not in path and not _is_of_datasets(path)
+    if is_here and format in (None, "tfds") and not options:
         try:
             return _from_summary(path, tfds_files.summarize(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -376,7 +369,7 @@ def _inspect(path: str, format: str | None, options: Mapping[str, Any]) -> Inspe
     if format is None and path.endswith(tuple(_RECORD_FILES)) and os.path.isfile(path):
         return _record_file(path)
     try:
-        return _from_source(path, format, {})
+        return _from_source(path, format, options)
     except ValueError as error:
         below = 0 if format or not os.path.isdir(path) else sum(1 for _ in find_datasets(path, 3))
         if below < 2:

@@ -63,8 +63,8 @@ class Database:
         """
         engine = _engine(where)
         try:
-            with _private(engine.url):
-                _migrate(engine)
+            _make_private(engine.url)
+            _migrate(engine)
         except sa.exc.DBAPIError as error:
             engine.dispose()
             raise StoreError(f"the database cannot be opened: {error.orig}") from error
@@ -129,16 +129,13 @@ def _engine(where: str | os.PathLike[str]) -> sa.Engine:
     return engine
 
 
-@contextlib.contextmanager
-def _private(url: sa.URL) -> Iterator[None]:
-    """Lets only its owner read a file of SQLite, which is opened in here."""
+def _make_private(url: sa.URL) -> None:
+    """Lets only its owner read a file of SQLite, before it is opened."""
     file = url.database if url.get_backend_name() == "sqlite" else None
     if not file or file == ":memory:":
-        yield
         return
     with contextlib.suppress(OSError):  # Opening it says what is wrong.
         os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
-    yield
     for path in (file, f"{file}-wal", f"{file}-shm"):  # Those of earlier releases, too.
         with contextlib.suppress(OSError):
             os.chmod(path, 0o600)
