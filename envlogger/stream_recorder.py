@@ -340,13 +340,9 @@ class StreamRecorder(Closing):
         if not self._waiting.admit(value.nbytes):
             self._check()
             raise StorageError(f"stream {stream!r}: the disk is full; this value is not recorded")
+        packet = camera.encode(camera.keep(value), begins=stream not in self._counts)
         with self._lock:
             self._num_encoding += 1
-        try:
-            packet = camera.encode(camera.keep(value), begins=stream not in self._counts)
-        except UsageError:  # Another thread closes the recorder.
-            self._num_encoding -= 1
-            raise
         self._counts.setdefault(stream, 0)
         packet.add_done_callback(
             lambda done: self._add_packet(found, int(at), now, done, value.nbytes)

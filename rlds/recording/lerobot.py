@@ -163,7 +163,9 @@ class LeRobotBackendWriter(BackendWriter):
 
     def _begin_episode(self, data: StepData) -> None:
         """Writes a step to a new log, and only then has the one before added to the dataset."""
-        folder, said = self._own / f"{RUNNING}{time.time_ns()}", self._arguments()
+        folder = self._own / f"{RUNNING}{time.time_ns()}"
+        said = {"fps": self._fps, "task": self.task, "robot_type": self._robot_type or ""}
+        log = None
         try:
             log = RiegeliBackendWriter(
                 folder,
@@ -176,9 +178,12 @@ class LeRobotBackendWriter(BackendWriter):
             lifetime.leave_to_owner(log)
             log.accept_all()
             log.record_step(data, True)
-        except StorageError as error:
+        except BaseException as error:
+            if log is not None:
+                with contextlib.suppress(StorageError):
+                    log.close()
             shutil.rmtree(folder, ignore_errors=True)
-            if self._log is None:
+            if self._log is None or not isinstance(error, StorageError):
                 raise
             # It was accepted, and is not lost, whatever the error says of the new log.
             self._failure = self._failure or error.__cause__ or error
@@ -189,9 +194,6 @@ class LeRobotBackendWriter(BackendWriter):
             self._forget_done()
         self._log, self._folder, self._may_change = log, folder, False
 
-    def _arguments(self) -> dict[str, Any]:
-        return {"fps": self._fps, "task": self.task, "robot_type": self._robot_type or ""}
-
     @override
     def _set_episode_metadata(self, data: Any) -> None:
         task = {_TASK: str(data[_TASK])} if isinstance(data, Mapping) and _TASK in data else {}
@@ -200,7 +202,8 @@ class LeRobotBackendWriter(BackendWriter):
             if self._has_ended:
                 self._log.push()
         elif self._may_change:
-            self.add_log(self._take_back(), task.get(_TASK, self.task))
+            with storage_errors(self._root):
+                self.add_log(self._take_back(), task.get(_TASK, self.task))
 
     @override
     def _discard_episode(self) -> None:
@@ -212,7 +215,8 @@ class LeRobotBackendWriter(BackendWriter):
             self._log, self._has_ended = None, False
             shutil.rmtree(self._folder, ignore_errors=True)
         elif self._may_change:
-            shutil.rmtree(self._take_back(), ignore_errors=True)
+            with storage_errors(self._root):
+                shutil.rmtree(self._take_back(), ignore_errors=True)
             self._may_change = False
 
     @override

@@ -540,14 +540,8 @@ class EnvLoggerSource(RandomAccessSource):
 
     def _match_steps(self, steps: Mapping[str, Any], rows: int) -> dict[str, Any]:
         """Returns the columns of steps as their fields hold them."""
-        columns = {
-            name: column
-            if self._is_given(name)
-            else as_declared(
-                column, self._expected_steps.get(name), rounds=self._rounds, path=str(name)
-            )
-            for name, column in steps.items()
-        }
+        of_specs = {name: column for name, column in steps.items() if not self._is_given(name)}
+        columns = {**steps, **as_declared(of_specs, self._expected_steps, rounds=self._rounds)}
         matched: dict[str, Any] = match_columns(
             columns, self._expected_steps, rows=rows, where="", rounds=self._rounds
         )

@@ -20,9 +20,10 @@ from camera_arm import Arm
 import envlogger
 import rlds.sources
 from envlogger import Video
+from rlds.editing import Delete
 from rlds.recording import LeRobotBackendWriter, recover
 from rlds.recording.lerobot import recordings_in
-from rlds_ecosystem.errors import StorageError
+from rlds_ecosystem.errors import StorageError, UnsupportedTypeError
 
 pytest.importorskip("av")
 
@@ -226,6 +227,39 @@ def test_an_episode_without_an_end_is_incomplete(tmp_path):
     ):
         record(env, 4)
     assert [episode.complete for episode in rlds.sources.open(path)] == [True] * 10
+
+
+def test_a_first_step_that_is_refused_leaves_nothing(tmp_path):
+    path, arm = tmp_path / "robot", Arm()
+    with envlogger.EnvLogger(arm, backend=LeRobotBackendWriter, data_directory=path, fps=30) as env:
+        play(env, 1)
+        reset = arm.reset
+        arm.reset = lambda: reset()._replace(observation={"top": np.zeros(2, np.complex64)})
+        with pytest.raises(UnsupportedTypeError, match="complex64"):
+            env.reset()
+        arm.reset = reset
+        play(env, 2)
+    assert [len(episode.steps["action"]) for episode in rlds.sources.open(path)] == [39, 39]
+    assert not (path / ".rlds").exists()
+
+
+def test_edits_in_place_wait_until_the_recorder_is_closed(tmp_path):
+    path = tmp_path / "robot"
+    with recorder(path) as env:
+        for number in range(3):
+            play(env, number)
+        env.flush()
+        before = files(path)
+        with pytest.raises(StorageError, match="robot is being written"):
+            rlds.edit(path, Delete(episodes=[0]))
+        env.reset()
+        with pytest.raises(StorageError, match="recording-.* is an episode that is being recorded"):
+            rlds.edit(path, Delete(episodes=[0]))
+        env.discard_episode()
+        assert files(path) == before
+        play(env, 3)
+    rlds.edit(path, Delete(episodes=[0]))
+    check(path, [1, 2, 3], ["pick"] * 3)
 
 
 def test_logs_that_cannot_be_added_are_kept(tmp_path):
