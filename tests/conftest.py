@@ -3,11 +3,11 @@
 import gc
 import os
 import signal
+from typing import Any
 
 # Each worker has a core; the threads of NumPy's BLAS would only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import pytest
 from hypothesis import settings
 
 # The second pass repeats what the first one, with the compiled core, has tried with more.
@@ -40,7 +40,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Writes the tests that failed to the file FAILED_TESTS, which `make test` shows at its end."""
     path = os.environ.get("FAILED_TESTS")
     if path and "PYTEST_XDIST_WORKER" not in os.environ:

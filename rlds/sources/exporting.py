@@ -709,7 +709,8 @@ def prepare(
     known = options_of(written_by)
     if unknown := options.keys() - known.keys():
         names = ", ".join(map(str, known.values())) or "none"
-        raise TypeError(f"{format} has no option {min(unknown)!r}; its options are: {names}")
+        what = f"rlds's format {format} has no option {min(unknown)!r}"
+        raise TypeError(f"{what}; its options are: {names}")
     name = ""
     if isinstance(source, Episodes):
         split, source_format = split or source.split, source.format

@@ -89,7 +89,8 @@ def open(
     source_class = known[format].load()
     if unknown := options.keys() - options_of(source_class).keys():
         names = ", ".join(map(str, options_of(source_class).values())) or "none"
-        raise TypeError(f"{format} has no option {min(unknown)!r}; its options are: {names}")
+        what = f"rlds's format {format} has no option {min(unknown)!r}"
+        raise TypeError(f"{what}; its options are: {names}")
     source = known[format].source(path, **options)
     episodes = Episodes(source, only_split(source, split), format=format)
     if where is None:

@@ -528,6 +528,7 @@ def _join(file: Path, encoded: list[bytes]) -> None:
             with av.open(io.BytesIO(data)) as part:
                 stream = part.streams.video[0]
                 joined = joined or container.add_stream_from_template(stream, opaque=True)
+                joined.time_base = stream.time_base  # PyAV 15 takes another one.
                 shift = round(offset / stream.time_base)
                 for packet in part.demux(stream):
                     if packet.dts is None:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from rlds.feeds.compat.lerobot import LeRobotDatasetMetadata, statistics_of
+from rlds.feeds.compat.lerobot import LeRobotDatasetMetadata
 from rlds.sources.texts import as_text
 
 __all__ = ["ShardedSingleStepDataset", "StepData"]
@@ -281,16 +281,14 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
     def get_dataset_statistics(self) -> dict[str, Any]:
         """Returns the statistics of the parts of the state and of the action."""
         wanted = {part: of for part, of in self._parts.items() if part[0] in _DEFAULTS}
-        stored = self._meta._stored_stats()
         names = {path: name for name, path in self._meta.paths.items()}
-        known = {path: stored.get(names[path], {}) for path, _ in wanted.values()}
-        known = {path: values for path, values in known.items() if values.keys() >= _QUANTILES}
-        computed = self._meta.table.compute_statistics(
-            sorted({path for path, _ in wanted.values() if path not in known})
-        )
+        stored = self._meta._stored_stats().items()
+        stats = {name: values for name, values in stored if values.keys() >= _QUANTILES}
+        absent = {names[path] for path, _ in wanted.values()} - stats.keys()
+        stats |= self._meta._computed_stats(sorted(absent))
         found: dict[str, Any] = {}
         for (kind, key), (path, elements) in wanted.items():
-            values = known[path] if path in known else statistics_of(computed[path])
+            values = {name: v for name, v in stats[names[path]].items() if name != "count"}
             plain = {name: np.ravel(value)[elements].tolist() for name, value in values.items()}
             found.setdefault(kind, {})[key] = plain
         for name in (f"relative_stats_{self.action_horizon}.json", "relative_stats.json"):

@@ -71,7 +71,6 @@ _SETTINGS = (
     *("data_path", "video_path", "chunks_size"),
     *("data_files_size_in_mb", "video_files_size_in_mb"),
 )
-_HOME = "~/.cache/huggingface/lerobot"
 
 
 class _Info(dict[str, Any]):
@@ -82,17 +81,6 @@ class _Info(dict[str, Any]):
             return self[name]
         except KeyError:
             raise AttributeError(name) from None
-
-
-class _Row(dict[str, Any]):
-    """A row of the table of episodes, with the columns that only the file of the table has."""
-
-    def __init__(self, known: Mapping[str, Any], read: Callable[[], Mapping[str, Any]]) -> None:
-        super().__init__(known)
-        self._read = read
-
-    def __missing__(self, name: str) -> Any:
-        return self._read()[name]
 
 
 class _Episodes(Sequence[Any]):
@@ -126,39 +114,29 @@ class _Episodes(Sequence[Any]):
             return {name: column[key] for name, column in self._all.items()}
         number = range(len(self))[key]
         known = {name: column[number] for name, column in self._columns.items()}
-        return _Row(known, functools.partial(self._read, number))
+        return {**self._read(number), **known}
 
 
 def _located(repo_id: Any, root: Any, revision: str | None, repo_type: str, token: Any) -> Any:
-    """Where a dataset is: its root, or its ID as a path or below LeRobot's folder of datasets.
+    """Returns the root, or the ID as a path or below LeRobot's folder of datasets.
 
     Raises:
       ValueError: An argument asks for other files than those.
     """
-    if repo_type not in ("dataset", "bucket"):
-        raise ValueError(f"repo_type must be 'dataset' or 'bucket', got {repo_type!r}")
-    if repo_type == "bucket":
-        raise ValueError(f"{repo_id}: repo_type='bucket' is not supported: pass the URL as root")
-    if root is not None:
-        repo_id = root
-    if not isinstance(repo_id, str | os.PathLike):
-        return repo_id
-    if os.fspath(repo_id).startswith("hf:"):
-        if revision is not None or isinstance(token, str):
-            raise ValueError(
-                f"{repo_id}: revision and token are not taken for a URL: write the revision "
-                "into it, hf://datasets/NAME@REVISION, and the token into HF_TOKEN"
-            )
-        return repo_id
-    if root is None and not stores.as_path(repo_id).exists():
-        home = Path(os.environ.get("HF_LEROBOT_HOME") or _HOME).expanduser() / repo_id
-        if not home.exists():
-            raise FileNotFoundError(
-                f"no dataset at {repo_id} nor at {home}. Nothing is downloaded: pass "
-                f"root='hf://datasets/{repo_id}', or download it with `hf download`"
-            )
-        return home
-    return repo_id
+    if repo_type != "dataset":
+        raise ValueError(f"repo_type={repo_type!r}: expected 'dataset'; pass the URL as root")
+    where = repo_id if root is None else root
+    if not isinstance(where, str | os.PathLike):
+        return where
+    if os.fspath(where).startswith("hf:") and (revision is not None or isinstance(token, str)):
+        raise ValueError(
+            f"{where}: revision and token are not taken for a URL: write the revision "
+            "into it, hf://datasets/NAME@REVISION, and the token into HF_TOKEN"
+        )
+    caches = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface")
+    home = Path(os.environ.get("HF_LEROBOT_HOME") or caches / "lerobot").expanduser() / where
+    is_there = root is not None or not stores.is_local(where) or stores.as_path(where).exists()
+    return where if is_there or not home.exists() else home
 
 
 class LeRobotDatasetMetadata:
@@ -172,7 +150,7 @@ class LeRobotDatasetMetadata:
       metadata_buffer_size: Not needed: nothing is written.
       repo_type: "dataset".
       token: Not needed.
-      fps: The steps per second, if the dataset does not say.
+      fps: The steps per second, if the dataset does not say. Without it, each `timestamp` is NaN.
       **options: Those of `rlds.feeds.open`, such as `split`.
 
     Attributes:
@@ -209,15 +187,18 @@ class LeRobotDatasetMetadata:
         self.root = stores.as_path(where) if isinstance(where, str | os.PathLike) else None
         try:
             self.table = open_table(where, **{"video": "frames", **options})
-        except TypeError as error:
-            raise TypeError(
-                f"{error}. The arguments of {type(self).__name__} are those of LeRobot 0.6.1 and "
-                f"of rlds.feeds.open; got {', '.join(options) or 'none of the latter'}"
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"{error}\nA name is a path, or a folder in HF_LEROBOT_HOME; nothing is "
+                "downloaded: pass root='hf://datasets/NAME', or download it with `hf download`"
             ) from error
         episodes = self.table.episodes
         source = getattr(episodes, "source", None)
         said = getattr(episodes, "metadata", {}).get("lerobot", {}).get("info", {})
         self._said = said
+        for name in _SETTINGS:
+            setattr(self, name, said.get(name))
+        self._is_lerobot = isinstance(episodes, Episodes) and episodes.format == "lerobot"
         meaning = find_meaning(name_of(source)) if source is not None else None
         self._fps = fps or said.get("fps") or (meaning and meaning.control_hz)
         self.robot_type = said.get("robot_type") or (meaning and meaning.robot)
@@ -232,11 +213,6 @@ class LeRobotDatasetMetadata:
         for name, dtype in _SCALARS.items():
             self.features[name] = {"dtype": dtype, "shape": (1,), "names": None}
         self._ends = np.cumsum(self.table.steps(only_real=True).counts())
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in _SETTINGS:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        return getattr(self.info, name)
 
     def _paths(self, declared: Mapping[str, Any] | None) -> dict[str, str]:
         """The fields, by the names of their features."""
@@ -414,10 +390,9 @@ class LeRobotDatasetMetadata:
 
     def _row(self, number: int) -> dict[str, Any]:
         """What the table of a LeRobot dataset has of an episode, without its statistics."""
-        episodes = self.table.episodes
-        if not isinstance(episodes, Episodes):
+        if not self._is_lerobot:
             return {}
-        stored = dict(named_leaves(episodes.peek(number).metadata)).get(_ROW, "{}")
+        stored = dict(named_leaves(self.table.episodes.peek(number).metadata)).get(_ROW, "{}")
         row = json.loads(as_text(stored)).items()
         return {name: value for name, value in row if not name.startswith("stats/")}
 
@@ -435,15 +410,16 @@ class LeRobotDatasetMetadata:
 
     def get_data_file_path(self, ep_index: int) -> Path:
         """Returns the file with the rows of an episode, below the root."""
-        row = self.episodes[ep_index]
-        place = {f"{n}_index": row[f"data/{n}_index"] for n in ("chunk", "file")}
-        return Path(self.data_path.format(**place))
+        return self._file_of(ep_index, "data_path", "data")
 
     def get_video_file_path(self, ep_index: int, vid_key: str) -> Path:
         """Returns the file with the frames of a feature in an episode, below the root."""
-        row = self.episodes[ep_index]
-        place = {f"{n}_index": row[f"videos/{vid_key}/{n}_index"] for n in ("chunk", "file")}
-        return Path(self.video_path.format(video_key=vid_key, **place))
+        return self._file_of(ep_index, "video_path", f"videos/{vid_key}", video_key=vid_key)
+
+    def _file_of(self, number: int, pattern: str, columns: str, **names: str) -> Path:
+        row = self.episodes[number]
+        names |= {f"{n}_index": row[f"{columns}/{n}_index"] for n in ("chunk", "file")}
+        return Path(self.info[pattern].format(**names))
 
     @functools.cached_property
     def stats(self) -> dict[str, dict[str, np.ndarray]]:
@@ -453,10 +429,10 @@ class LeRobotDatasetMetadata:
 
     def _stored_stats(self) -> dict[str, dict[str, np.ndarray]]:
         """The statistics in the files of a LeRobot dataset that is here as a whole."""
-        episodes = self.table.episodes
-        if self.root is None or not isinstance(episodes, Episodes) or episodes.format != "lerobot":
+        if self.root is None or not self._is_lerobot:
             return {}
-        of_all = sum(episodes.source.num_episodes(split) or 0 for split in episodes.source.splits)
+        source = self.table.episodes.source
+        of_all = sum(source.num_episodes(split) or 0 for split in source.splits)
         file = self.root / _STATS
         if of_all != self.total_episodes or not file.exists():
             return {}
@@ -474,7 +450,7 @@ class LeRobotDatasetMetadata:
 
     def _computed_stats(self, names: Sequence[str]) -> dict[str, dict[str, np.ndarray]]:
         cameras = [name for name in self.camera_keys if name in names]
-        others = ("image", "video", "string", "bool")
+        others = ("image", "video", "string")
         numbers = [name for name in names if self.features[name]["dtype"] not in others]
         paths = [self.paths[name] for name in numbers]
         computed = self.table.compute_statistics(paths, quantiles=_QUANTILES)
@@ -585,11 +561,11 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         paths, table = self.meta.paths, self.meta.table
         self._stored = [path for path in [_TIMESTAMP, _TASK] if path in table.storage.fields]
         table = table.select([*paths.values(), *self._stored])
-        everything = range(table.num_episodes)
-        self._numbers = np.unique(everything if self.episodes is None else self.episodes)
+        chosen = range(table.num_episodes) if self.episodes is None else self.episodes
+        self._numbers = np.unique(np.array(chosen, np.int64))
         self._samples = table.filter_episodes(self._numbers).offsets(offsets, only_real=True)
         self.features = self.meta.features
-        self.num_episodes = len(everything if self.episodes is None else self.episodes)
+        self.num_episodes = len(chosen)
         self.num_frames = len(self._samples)
 
     def set_image_transforms(self, image_transforms: Callable[[Any], Any] | None) -> None:
@@ -613,15 +589,11 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         paths = [self.meta.paths[name] for name in names]
         table = self.meta.table.select([*paths, *self._stored])
         steps = table.filter_episodes(self._numbers).steps(only_real=True)
-        blocks = []
-        for begin in range(0, len(steps), _BLOCK):
-            rows = np.arange(begin, min(begin + _BLOCK, len(steps)))
-            columns = steps.batch_columns(rows)
-            block = {name: columns[path] for name, path in zip(names, paths)}
-            blocks.append(block | self._numbers_of(steps, rows, columns))
-        found = {}
-        for name in blocks[0] if blocks else ():
-            column = np.concatenate([block[name] for block in blocks])
+        rows = np.arange(len(steps))
+        columns = steps.batch_columns(rows)
+        found: dict[str, Any] = {name: columns[path] for name, path in zip(names, paths)}
+        found |= self._numbers_of(steps, rows, columns)
+        for name, column in found.items():
             shape = self.features[name]["shape"]
             if column.dtype == object:
                 found[name] = [as_text(text) for text in column]
@@ -633,8 +605,7 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
 
     def get_raw_item(self, idx: int) -> dict[str, Any]:
         """Returns the features of one step, without images and videos."""
-        item: dict[str, Any] = self.hf_dataset[idx]
-        return item
+        return dict(self.hf_dataset[idx])
 
     def select_columns(self, column_names: str | list[str]) -> Any:
         """Returns some columns of `hf_dataset`."""
@@ -687,7 +658,7 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         index = (self.meta._ends - np.diff([0, *self.meta._ends]))[episodes] + steps
         times = columns.get(_TIMESTAMP)
         if times is None:
-            times = steps / np.float32(self.meta._fps or 1)
+            times = steps / np.float32(self.meta._fps or np.nan)
         return {
             _TIMESTAMP: np.asarray(times, np.float32),
             "frame_index": steps,
@@ -732,11 +703,13 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         return {place: number for number, place in enumerate(places)}
 
 
-class StreamingLeRobotDataset(_IterableDataset):  # type: ignore[misc]
+class StreamingLeRobotDataset(LeRobotDataset, _IterableDataset):  # type: ignore[misc]
     """The items of a `LeRobotDataset` in random order, dealt to the workers of a `DataLoader`.
 
-    The order is one of all items: there is no buffer, and a seed decides about it. Steps before and
-    after an episode are those of `LeRobotDataset`: the first and the last one in their place.
+    The order is one of all items: there is no buffer, and a seed decides about it. Workers that a
+    `DataLoader` starts for each pass repeat the first order: pass `persistent_workers=True`. Steps
+    before and after an episode are those of `LeRobotDataset`: the first and the last one in their
+    place.
 
     Args:
       repo_id: As in `LeRobotDataset`.
@@ -787,7 +760,7 @@ class StreamingLeRobotDataset(_IterableDataset):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         del force_cache_sync, streaming, buffer_size, max_num_shards
-        self._items = LeRobotDataset(
+        super().__init__(
             *(repo_id, root, episodes, None, image_transforms, delta_timestamps, tolerance_s),
             revision=revision,
             return_uint8=return_uint8,
@@ -799,19 +772,14 @@ class StreamingLeRobotDataset(_IterableDataset):  # type: ignore[misc]
         self.seed, self.shuffle = seed, shuffle
         self.rng = np.random.default_rng(seed) if rng is None else rng
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "_items":  # It is not there before `__init__`, nor while it is unpickled.
-            raise AttributeError(name)
-        return getattr(self._items, name)
-
     def __iter__(self) -> Iterator[dict[str, Any]]:
         rng = self.rng if self.shuffle else np.random.default_rng(self.seed)
-        order = rng.permutation(self._items.num_frames)
+        order = rng.permutation(len(self))
         worker = import_extra("torch").utils.data.get_worker_info()
         if worker is not None:
             order = order[worker.id :: worker.num_workers]
         for begin in range(0, len(order), _AT_ONCE):
-            yield from self._items.__getitems__(order[begin : begin + _AT_ONCE].tolist())
+            yield from self.__getitems__(order[begin : begin + _AT_ONCE].tolist())
 
 
 def _to_tensors(batch: Mapping[str, list[Any]]) -> dict[str, list[Any]]:

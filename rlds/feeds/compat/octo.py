@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import io
 import pickle
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from rlds.feeds.mixture import Mixture
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.roles import ACTION
 from rlds.feeds.samples import Samples
+from rlds.raw_files.untrusted import source_errors
 from rlds_ecosystem import import_extra
 
 __all__ = ["make_interleaved_dataset", "make_oxe_dataset_kwargs_and_weights", "make_single_dataset"]
@@ -281,12 +283,9 @@ class _Paraphrases:
             hub = import_extra("huggingface_hub")
             file = Path(hub.hf_hub_download(repo_id=repo, filename=filename, repo_type="dataset"))
         content = file.read_bytes()
-        with file.open("rb") as opened:
-            try:
-                found = _Unpickler(opened).load()
-                texts = {text.encode(): more.encode() for text, more in found.items()}
-            except (pickle.UnpicklingError, EOFError, AttributeError) as error:
-                raise ValueError(f"{file}: no dict of texts: {error}") from error
+        with source_errors(file):
+            found = _Unpickler(io.BytesIO(content)).load()
+            texts = {text.encode(): more.encode() for text, more in found.items()}
         return cls(texts, hashlib.sha256(content).hexdigest())
 
     def of(self, text: bytes) -> list[bytes]:

@@ -118,7 +118,7 @@ def test_what_else_gr00t_has(directory):
 
 def test_statistics_with_quantiles_are_those_of_the_file(directory, tmp_path):
     path = shutil.copytree(directory / "arm_lerobot", tmp_path / "set")
-    stored = {"q01": [1, 2, 3], "q99": [4, 5, 6], "mean": [2, 2, 2]}
+    stored = {"q01": [1, 2, 3], "q99": [4, 5, 6], "mean": [2, 2, 2], "count": [18]}
     (path / "meta/stats.json").write_text(json.dumps({"action": stored}))
     modality = modality_of(raw_lerobot.IMAGE, "observation.state")
     found = dataset_of(path, "camera", modality).get_dataset_statistics()

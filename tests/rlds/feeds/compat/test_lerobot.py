@@ -194,8 +194,17 @@ def test_batches_of_some_episodes(directory):
     assert dataset[0][raw_lerobot.IMAGE].shape == (3, 4, 6)
     kept = LeRobotDataset(directory / "arm_lerobot", episode_filter=lambda row: row["length"] < 7)
     assert kept.episodes == [1, 2]
+    conditions = {"episode_filter": lambda row: row.get("data/file_index") == 1}
+    assert LeRobotDataset(directory / "arm_lerobot", **conditions).episodes == [2]
     with pytest.raises(IndexError):
         dataset[13]
+
+
+@needs_torch
+def test_times_are_not_known_without_a_rate(directory):
+    item = LeRobotDataset(directory / "arm", split="train")[1]
+    assert item["timestamp"].isnan()
+    assert item["frame_index"] == 1
 
 
 @needs_torch
@@ -269,7 +278,9 @@ def test_errors(directory):
         LeRobotDataset(path, split="train", episode_filter=lambda row: row["length"] > 99)
     with pytest.raises(TypeError, match="must be callable"):
         LeRobotDataset(path, split="train", image_transforms="grey")
-    with pytest.raises(TypeError, match=r"no option 'flavour'.* are those of LeRobot"):
+    with pytest.raises(
+        TypeError, match=r"^rlds's format tfds has no option 'flavour'; its options"
+    ):
         LeRobotDataset(path, flavour="sweet")
     with pytest.raises(ValueError, match="bucket"):
         LeRobotDatasetMetadata(path, repo_type="bucket")
@@ -277,14 +288,22 @@ def test_errors(directory):
         LeRobotDatasetMetadata("hf://datasets/me/arm", revision="main")
 
 
-def test_datasets_of_lerobot_are_found_by_their_names(directory, monkeypatch):
+def test_datasets_of_lerobot_are_found_by_their_names(directory, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_LEROBOT_HOME", str(directory))
     assert LeRobotDatasetMetadata("arm_lerobot", revision="v3.0").total_episodes == 3
-    with pytest.raises(FileNotFoundError, match="hf://datasets/me/none"):
+    with pytest.raises(
+        FileNotFoundError, match=r"me/none.*\n.* HF_LEROBOT_HOME; .*hf://datasets/NAME"
+    ):
         LeRobotDatasetMetadata("me/none")
+    # What `rlds.feeds.open` takes, such as a pattern of paths, is no name.
+    assert LeRobotDatasetMetadata(f"{directory}/arm_lero*").total_episodes == 3
     # Arguments about writing and downloading change nothing.
     given = {"batch_encoding_size": 2, "token": "mine", "force_cache_sync": True}
     assert len(LeRobotDataset("arm_lerobot", **given)) == 18
+    monkeypatch.delenv("HF_LEROBOT_HOME")
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    shutil.copytree(directory / "arm_lerobot", tmp_path / "lerobot/me/arm")
+    assert LeRobotDatasetMetadata("me/arm").total_episodes == 3
 
 
 @needs_torch

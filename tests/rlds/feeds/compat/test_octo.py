@@ -12,6 +12,7 @@ import pytest
 import raw_oxe
 
 import rlds.feeds
+import rlds.sources
 import tfds_files
 from rlds.feeds.compat.chains import shard_of
 from rlds.feeds.compat.octo import (
@@ -339,9 +340,14 @@ def test_paraphrases(directory, tmp_path):
     assert 0.12 < shares[b"take it"] / among < 0.22
     assert 0.12 < shares[b" grasp it"] / among < 0.22
     assert next(chain.iterator())["task"]["language_instruction"].tolist() == found
-    (tmp_path / "texts.pkl").write_bytes(pickle.dumps({"a": Path("b")}))
-    with pytest.raises(ValueError, match=r"texts.pkl: no dict of texts: pathlib"):
-        single(directory, **options)
+    for content, error in (
+        (pickle.dumps({"a": Path("b")}), r"pathlib.* in it, expected a dict of texts"),
+        (pickle.dumps(["a"]), "AttributeError"),
+        (b"\x80\x04ha\x94", "texts.pkl: cannot be read"),
+    ):
+        (tmp_path / "texts.pkl").write_bytes(content)
+        with pytest.raises(rlds.sources.SourceError, match=error):
+            single(directory, **options)
 
 
 def test_images_are_changed_at_random(directory):
