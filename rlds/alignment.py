@@ -73,7 +73,7 @@ def from_sars(
     *,
     observation: Any,
     action: Any,
-    reward: Any,
+    reward: Any = None,
     terminal: bool,
     discount: Any = None,
     transition_metadata: Mapping[str, Any] | None = None,

@@ -14,6 +14,7 @@ from rlds_ecosystem import version
 from rlds_ecosystem.nests import root_of
 from rlds_tools.cameras import Frames, VideoFrames, evenly
 from rlds_tools.findings import Finding
+from rlds_tools.inspection import number_of
 from rlds_tools.reporting import charts
 from rlds_tools.reporting.charts import number
 from rlds_tools.reporting.gathering import (
@@ -133,12 +134,11 @@ def findings(material: Material) -> Markup:
     """What is wrong, with links to episodes that are shown."""
     if not material.findings:
         return section("findings", "Findings", tag("p", _nothing_found(material), class_="quiet"))
-    shown = {episode.index for episode in material.shown}
     rows = [
         [
             tag("span", finding.severity, class_=f"badge {finding.severity}"),
             join(finding.text, _hint(finding)),
-            _places(finding, shown),
+            _places(material, finding),
         ]
         for finding in material.findings
     ]
@@ -155,12 +155,12 @@ def _hint(finding: Finding) -> Markup | None:
     return tag("p", finding.hint, class_="note") if finding.hint else None
 
 
-def _places(finding: Finding, shown: set[int]) -> Markup:
+def _places(material: Material, finding: Finding) -> Markup:
     if not finding.count:
         return join("everywhere")
     named: list[str] = []
     for index in finding.episodes:
-        named += [", ", _linked(index, shown)]
+        named += [", ", _linked(material, index)]
     more = f" and {finding.count - len(finding.episodes):,} more"
     noun = "episode " if finding.count == 1 else f"{finding.count:,} episodes: "
     first = ", " if finding.count == 1 else "; the first in "
@@ -168,9 +168,11 @@ def _places(finding: Finding, shown: set[int]) -> Markup:
     return join(noun, *named[1:], more if finding.count > len(finding.episodes) else "", step)
 
 
-def _linked(index: int, shown: set[int]) -> str:
-    text = f"{index:,}"
-    return tag("a", text, href=f"#episode-{index}") if index in shown else text
+def _linked(material: Material, index: int) -> str:
+    """The number of an episode in its dataset, with a link if the episode is shown."""
+    text = f"{number_of(material.episodes, index):,}"
+    is_shown = any(episode.index == index for episode in material.shown)
+    return tag("a", text, href=f"#episode-{index}") if is_shown else text
 
 
 # --- Fields.
@@ -337,7 +339,8 @@ def _episode(material: Material, quality: Quality, shown: Shown) -> Markup | Non
         "" if episode.complete else "incomplete",
         shown.why,
     ]
-    title = tag("h3", f"Episode {shown.index:,}", tag("small", " · ".join(filter(None, facts))))
+    place = number_of(material.episodes, shown.index)
+    title = tag("h3", f"Episode {place:,}", tag("small", " · ".join(filter(None, facts))))
     instruction = instruction_of(episode)
     marks = [
         tag("p", tag("span", f.severity, class_=f"badge {f.severity}"), f" {f.text}", class_="mark")
@@ -357,7 +360,7 @@ def _episode(material: Material, quality: Quality, shown: Shown) -> Markup | Non
             tag("div", *panels, class_="curves"),
             class_="side" if cameras else None,
         ),
-        _controls(shown.index, length),
+        _controls(place, length),
         id=f"episode-{shown.index}",
         class_="episode",
         data_steps=length,
@@ -435,16 +438,12 @@ def contact_sheet(material: Material, most: int) -> Markup:
     if not material.cameras or not most:
         return Markup("")
     camera, indices = material.cameras[0], material.survey.table.index
-    shown = {episode.index for episode in material.shown}
     tiles = []
     for row in evenly(len(indices), most):
         index = int(indices[row])
         tile = _tile(material, camera, index)
         if tile is not None:
-            link = (
-                tag("a", f"{index:,}", href=f"#episode-{index}") if index in shown else f"{index:,}"
-            )
-            tiles.append(tag("figure", tile, tag("figcaption", link)))
+            tiles.append(tag("figure", tile, tag("figcaption", _linked(material, index))))
     of = "" if len(tiles) == len(indices) else f", {len(tiles)} of {len(indices):,} episodes"
     text = f"The first and the last frame of {camera}{of}."
     sheet = tag("div", *tiles, class_="sheet")
@@ -460,9 +459,10 @@ def _tile(material: Material, camera: str, index: int) -> Markup | None:
         first, last = frames.take([0, len(frames) - 1])
     except (SourceError, TfdsFilesError):
         return None
+    place = number_of(material.episodes, index)
     return join(
-        still(first, f"First frame of episode {index}"),
-        still(last, f"Last frame of episode {index}"),
+        still(first, f"First frame of episode {place}"),
+        still(last, f"Last frame of episode {place}"),
     )
 
 
@@ -551,11 +551,10 @@ def _jerks(material: Material) -> np.ndarray | None:
 def _ranked(material: Material, title: str, values: np.ndarray, text: str, shown: Any) -> Markup:
     known = np.flatnonzero(np.isfinite(values))
     order = known[np.argsort(-values[known], kind="stable")][:_RANKED]
-    linked = {episode.index for episode in material.shown}
     items: list[str] = []
     for row in order:
         index = int(material.survey.table.index[row])
-        items += [" · ", _linked(index, linked), f" ({shown(float(values[row]))})"]
+        items += [" · ", _linked(material, index), f" ({shown(float(values[row]))})"]
     most = tag("p", tag("b", "Most in episode "), *items[1:], class_="note")
     note = tag("p", text, class_="note")
     return _panel(title, charts.histogram(values, title), note, most)

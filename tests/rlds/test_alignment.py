@@ -47,9 +47,8 @@ def test_all_orders_give_the_same_steps(length, terminal):
 
 @pytest.mark.parametrize(("terminal", "expected"), [(True, [1, 0, 0]), (False, [1, 1, 0])])
 def test_discount_that_is_not_recorded(terminal, expected):
-    steps = from_sars(
-        observation=np.zeros(3), action=np.zeros(2), reward=np.zeros(2), terminal=terminal
-    )
+    steps = from_sars(observation=np.zeros(3), action=np.zeros(2), terminal=terminal)
+    assert "reward" not in steps
     assert steps["discount"].tolist() == expected
     assert steps["discount"].dtype == np.float32
 

@@ -113,6 +113,8 @@ def test_report(dataset, log, tmp_path, capsys):
     condition = "steps > 5 and index <> 7"
     found = printed(capsys, "report", dataset, "-o", tmp_path / "r.html", "--where", condition)
     assert (found["episodes"], found["total"], found["steps"]) == (2, 2, 38)
+    titles = re.findall(r"<h3>(Episode \d+)", (tmp_path / "r.html").read_text())
+    assert sorted(titles) == ["Episode 1", "Episode 2"]  # Their numbers in the dataset.
     assert (
         shlex.quote(condition).replace("'", "&#x27;").replace(">", "&gt;").replace("<", "&lt;")
         in (tmp_path / "r.html").read_text()
