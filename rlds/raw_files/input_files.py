@@ -50,8 +50,10 @@ class Files:
     the files that are there.
     """
 
+    _descriptors: Sequence[int] = ()  # Also of one that could not be made.
+
     def __init__(self, *paths: str | os.PathLike[str], may_grow: bool = False) -> None:
-        self._descriptors: list[int] = []
+        self._descriptors = []
         self.may_grow, self._machine = may_grow, platform.node()
         self._states: dict[str, tuple[int, ...]] = {}
         # When each folder was changed, and what is in it.
@@ -75,7 +77,7 @@ class Files:
 
     def _hold(self, path: str) -> None:
         """Keeps something open, so that no other gets its number."""
-        self._descriptors.append(os.open(path, os.O_RDONLY))
+        self._descriptors = [*self._descriptors, os.open(path, os.O_RDONLY)]
 
     def _identity(self, found: os.stat_result) -> tuple[int, ...]:
         """Which folder or file it is; and with which content, of a file that does not grow."""
@@ -85,15 +87,18 @@ class Files:
 
     def _entries_of(self, folder: str) -> dict[str, tuple[int, ...]]:
         found = {}
-        for name in os.listdir(folder):
-            with contextlib.suppress(OSError):  # It leads nowhere.
-                if not name.startswith("."):
-                    found[name] = self._identity(os.stat(os.path.join(folder, name)))
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                with contextlib.suppress(OSError):  # It leads nowhere.
+                    is_identified = not entry.is_symlink() and (self.may_grow or entry.is_dir())
+                    found[entry.name] = (
+                        (entry.inode(),) if is_identified else self._identity(entry.stat())
+                    )
         return found
 
-    def check(
-        self, inputs: Callable[[], Iterable[str | os.PathLike[str]]], *, failed: bool
-    ) -> None:
+    def check(self, inputs: _Inputs, *, failed: bool) -> None:
         """Checks that the files are those that were opened.
 
         Args:

@@ -280,11 +280,14 @@ def declare(folders: Sequence[Path], layers: Iterable[Layer]) -> None:
             raise ValueError(f"type: the layer {name!r} has labels of type {kind}")
 
     def write(folder: Path) -> None:
-        content = [dataclasses.asdict(it) for it in {**declared([folder]), **new}.values()]
-        for it in content:
-            if not it["title"]:  # Earlier releases do not know it.
-                del it["title"]
-        write_at_once(folder / _LAYERS, json.dumps(content, indent=1).encode() + b"\n")
+        file = folder / _LAYERS
+        listed = json.loads(file.read_bytes()) if file.is_file() else []
+        content = {layer["name"]: layer for layer in listed}  # Those of newer releases have more.
+        for name, layer in new.items():
+            content[name] = dataclasses.asdict(layer)
+            if not layer.title:  # Earlier releases do not know it.
+                del content[name]["title"]
+        write_at_once(file, json.dumps([*content.values()], indent=1).encode() + b"\n")
 
     _in_first(folders, write)
 
@@ -332,7 +335,7 @@ def _parsed(file: Path, lines: Sequence[bytes]) -> Iterator[Label]:
 _NO_LABEL = (ValueError, TypeError, OverflowError, RecursionError)
 
 
-def _label_of(line: bytes | str) -> Label:
+def _label_of(line: bytes) -> Label:
     """Returns the label of a line; the keys of newer releases are passed over.
 
     Raises:
@@ -409,14 +412,13 @@ def append(
     Raises:
       OSError: None can.
       SourceError: A layer has a line that is no label: nobody could read what is added.
-      ValueError: A row is not the same when it is read again.
+      ValueError: A text is none of Unicode.
     """
-    layers = {row.layer: "" for row in new}
+    layers = {row.layer: b"" for row in new}
     for row in new:
-        line = json.dumps(dataclasses.asdict(row), ensure_ascii=False)
-        if _label_of(line.encode()) != row:
-            raise ValueError(f"{row}: it would be another label when it is read")
-        layers[row.layer] += line + "\n"
+        layers[row.layer] += (
+            json.dumps(dataclasses.asdict(row), ensure_ascii=False).encode() + b"\n"
+        )
     _rows(state_of(folders, layers))
 
     def add(folder: Path) -> None:
@@ -427,7 +429,7 @@ def append(
             for layer, lines in layers.items():
                 file = folder / f"{layer}.jsonl"
                 ends[file] = file.stat().st_size if file.exists() else 0
-                _add(file, lines.encode())
+                _add(file, lines)
         except OSError:  # The disk is full, say.
             for file, end in ends.items():
                 if file.exists():

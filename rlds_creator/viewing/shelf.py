@@ -23,6 +23,7 @@ import envlogger
 from rlds import sources
 from rlds.formats.logs.recorded_logs import find_logs
 from rlds.labels import Labels
+from rlds.raw_files.input_files import Files
 from rlds.sources import reading
 from rlds.sources.episode_table import EpisodeTable, key_of
 from rlds.sources.video_frames import frames_of
@@ -412,6 +413,7 @@ class _Logs(_Dataset):
         if damage is not None and not counts:
             raise damage
         self._ends = list(itertools.accumulate(counts))
+        self._files = Files(self.path, *self._paths[:_MOST_OPEN], may_grow=True)
         self.splits = ["train"]
         self.description = "Episodes recorded with EnvLogger."
         if damage is not None:
@@ -421,11 +423,13 @@ class _Logs(_Dataset):
         return self._ends[-1]
 
     def _place(self, index: int) -> tuple[str, int]:
+        self._files.check(lambda: self._paths, failed=False)
         number = bisect.bisect_right(self._ends, index)
         return self._paths[number], index - (self._ends[number - 1] if number else 0)
 
     @override
     def episodes(self, split: str) -> sources.Episodes:
+        self._files.check(lambda: self._paths, failed=False)
         found = sources.open(self.path, split=split, format=self.format)
         if len(found) != self.count(split):
             raise ValueError("Some logs cannot be read: these episodes cannot be filtered.")

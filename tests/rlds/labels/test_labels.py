@@ -405,6 +405,8 @@ def test_lines_of_newer_releases_and_other_tools(dataset):
     layers = dataset / ".rlds" / "labels" / "layers.json"
     layers.write_text('[{"name": "x", "type": "flag", "colour": "red"}]')
     assert labels.layers()["x"] == "flag"
+    labels.declare(Layer(name="y", type="flag"))
+    assert json.loads(layers.read_text())[0]["colour"] == "red"
 
 
 def test_what_cannot_be_read_again_is_refused(dataset):

@@ -6,12 +6,16 @@ import dm_env
 import numpy as np
 import pytest
 
+import rlds
+import rlds.labels
 from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
 from envlogger.errors import EnvLoggerError
 from envlogger.step_data import StepData
 from rlds import sources
+from rlds.editing import Delete
 from rlds_creator.viewing import Shelf
 from rlds_creator.viewing.cache import Cache
+from rlds_creator.viewing.labels import Said
 from tests.support import tiny_datasets
 
 
@@ -42,6 +46,32 @@ def test_what_is_at_paths(tmp_path):
         Shelf([tmp_path / "nothing"])
     with pytest.raises(sources.SourceError, match="no known format"):
         Shelf([tmp_path / "tfds" / "1.0.0" / "features.json"])
+
+
+@pytest.mark.parametrize("format", ["envlogger", "zarr"])
+def test_after_an_edit_in_place_a_shelf_shows_old_episodes_or_an_error(tmp_path, format):
+    path = tmp_path / "log"
+    writer = RiegeliBackendWriter(path, sync=False)
+    for number in range(3):
+        writer.record_step(StepData(dm_env.restart(np.int64(number)), np.int64(0)), True)
+        writer.record_step(StepData(dm_env.termination(1.0, np.int64(number)), np.int64(0)), False)
+    writer.close()
+    if format == "zarr":
+        log, path = path, tmp_path / "data.zarr"
+        sources.export(log, "zarr", path, allow_loss=True)
+    shelf = Shelf([path])
+    [dataset] = shelf.datasets()["datasets"]
+    split = dataset["splits"][0]["name"]
+    shown = shelf.view(dataset["id"], split, 1)
+    assert shown.step(0)["values"]["observation"] == 1
+    rlds.edit(path, Delete(episodes=[0]))
+    assert shown.step(0)["values"]["observation"] == 1
+    with pytest.raises(sources.SourceChangedError):
+        shelf.view(dataset["id"], split, 2).step(0)
+    said = Said(layer="slip", type="flag", value=True)
+    with pytest.raises(sources.SourceChangedError):
+        shelf.labels(dataset["id"], split, 1, "ann").add(said)
+    assert not rlds.labels.open(path).rows()
 
 
 def test_many_logs_do_not_stay_open(tmp_path):
