@@ -39,7 +39,7 @@ from rlds.statistics import FieldStatistics
 from rlds.video.fields import PER_METRE
 from rlds_ecosystem import import_extra, stores
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import named_leaves
+from rlds_ecosystem.nests import at
 
 __all__ = [
     "LeRobotDataset",
@@ -63,7 +63,6 @@ _SCALARS = {
 _LEFT_OUT = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL, rlds.DISCOUNT, _TASK)
 _QUANTITIES, _QUANTILES = ("min", "max", "mean", "std"), (0.01, 0.1, 0.5, 0.9, 0.99)
 _MOST_FRAMES = 64
-_BLOCK = 4096
 _AT_ONCE = 16  # Items that a stream reads at once.
 _STATS, _ROW = "meta/stats.json", "lerobot/row"
 # Entries of info.json that the metadata has as attributes.
@@ -212,7 +211,9 @@ class LeRobotDatasetMetadata:
             feature["shape"] = tuple(feature["shape"])
         for name, dtype in _SCALARS.items():
             self.features[name] = {"dtype": dtype, "shape": (1,), "names": None}
-        self._ends = np.cumsum(self.table.steps(only_real=True).counts())
+        lengths = self.table.steps(only_real=True).counts()
+        self._ends = np.cumsum(lengths)
+        self._begins = self._ends - lengths
 
     def _paths(self, declared: Mapping[str, Any] | None) -> dict[str, str]:
         """The fields, by the names of their features."""
@@ -323,16 +324,14 @@ class LeRobotDatasetMetadata:
         steps = self.table.select(fields).steps(only_real=True)
         known = dict(self.table_of_tasks)
         texts = {text: number for number, text in reversed(known.items())}
-        numbers = []
-        for begin in range(0, len(steps), _BLOCK):
-            batch = steps.batch(range(begin, min(begin + _BLOCK, len(steps))))
-            for row, text in enumerate(map(as_text, batch[_TASK])):
-                if text not in texts:
-                    stored = int(batch[_TASK_INDEX][row]) if _TASK_INDEX in fields else len(known)
-                    # Several datasets have several tasks of one number.
-                    texts[text] = max(known) + 1 if stored in known else stored
-                    known[texts[text]] = text
-                numbers.append(texts[text])
+        columns, numbers = steps.batch_columns(np.arange(len(steps))), []
+        for row, text in enumerate(map(as_text, columns[_TASK])):
+            if text not in texts:
+                stored = int(columns[_TASK_INDEX][row]) if _TASK_INDEX in fields else len(known)
+                # Several datasets have several tasks of one number.
+                texts[text] = max(known) + 1 if stored in known else stored
+                known[texts[text]] = text
+            numbers.append(texts[text])
         return known, np.array(numbers, np.int64)
 
     @property
@@ -369,31 +368,22 @@ class LeRobotDatasetMetadata:
     @functools.cached_property
     def episodes(self) -> _Episodes:
         """The table of episodes."""
-        begins = [0, *self._ends.tolist()[:-1]]
-        tasks = [
-            [
-                self.task_texts[number]
-                for number in dict.fromkeys(self.task_of_steps[begin:end].tolist())
-            ]
-            for begin, end in zip(begins, self._ends.tolist())
-        ]
-        return _Episodes(
-            {
-                "episode_index": list(range(len(begins))),
-                "tasks": tasks,
-                "length": np.diff([0, *self._ends]).tolist(),
-                "dataset_from_index": begins,
-                "dataset_to_index": self._ends.tolist(),
-            },
-            self._row,
-        )
+        begins, ends = self._begins.tolist(), self._ends.tolist()
+        numbers = [self.task_of_steps[begin:end].tolist() for begin, end in zip(begins, ends)]
+        columns = {
+            "episode_index": list(range(len(begins))),
+            "tasks": [[self.task_texts[n] for n in dict.fromkeys(each)] for each in numbers],
+            "length": (self._ends - self._begins).tolist(),
+            "dataset_from_index": begins,
+            "dataset_to_index": ends,
+        }
+        return _Episodes(columns, self._row)
 
     def _row(self, number: int) -> dict[str, Any]:
         """What the table of a LeRobot dataset has of an episode, without its statistics."""
         if not self._is_lerobot:
             return {}
-        stored = dict(named_leaves(self.table.episodes.peek(number).metadata)).get(_ROW, "{}")
-        row = json.loads(as_text(stored)).items()
+        row = json.loads(as_text(at(self.table.episodes.peek(number).metadata, _ROW))).items()
         return {name: value for name, value in row if not name.startswith("stats/")}
 
     def filter_episodes(
@@ -655,7 +645,7 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         """The time of each step and where it is, by the names of the columns of LeRobot."""
         places, steps = samples.locate(numbers)
         episodes = self._numbers[places]
-        index = (self.meta._ends - np.diff([0, *self.meta._ends]))[episodes] + steps
+        index = self.meta._begins[episodes] + steps
         times = columns.get(_TIMESTAMP)
         if times is None:
             times = steps / np.float32(self.meta._fps or np.nan)
@@ -697,9 +687,8 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         """The number of each item, by that among all episodes; None if these are all."""
         if self.episodes is None:
             return None
-        of = self.meta.episodes
-        ranges = [(of["dataset_from_index"][n], of["dataset_to_index"][n]) for n in self._numbers]
-        places = [place for begin, end in ranges for place in range(begin, end)]
+        begins, ends = self.meta._begins[self._numbers], self.meta._ends[self._numbers]
+        places = [n for begin, end in zip(begins, ends) for n in range(begin, end)]
         return {place: number for number, place in enumerate(places)}
 
 

@@ -310,7 +310,7 @@ class _RephrasedSamples(_octo.OctoSamples):
         drawn = uniform_of((episodes << 32) + steps, key_of("paraphrase", self.draw_seed, epoch))
         for texts in super()._instructions(episodes, steps, epoch):
             texts = texts.copy()
-            for row in np.flatnonzero(rare < self.rephrase_prob):
+            for row in np.flatnonzero((rare < self.rephrase_prob) & (texts != b"")):
                 known = self.paraphrases.of(texts[row])
                 texts[row] = known[int(drawn[row] * len(known))]
             yield texts
