@@ -89,10 +89,11 @@ class _Episodes(Sequence[Any]):
         self, columns: Mapping[str, list[Any]], read: Callable[[int], Mapping[str, Any]]
     ) -> None:
         self._columns, self._read = dict(columns), read
+        self._rows: dict[int, dict[str, Any]] = {}
 
     @functools.cached_property
     def _all(self) -> dict[str, list[Any]]:
-        rows = [self._read(number) for number in range(len(self))]
+        rows = list(self)
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: [row.get(name) for row in rows] for name in names} | self._columns
 
@@ -112,8 +113,10 @@ class _Episodes(Sequence[Any]):
         if isinstance(key, slice):
             return {name: column[key] for name, column in self._all.items()}
         number = range(len(self))[key]
-        known = {name: column[number] for name, column in self._columns.items()}
-        return {**self._read(number), **known}
+        if number not in self._rows:  # Some scripts ask for the row of each item.
+            known = {name: column[number] for name, column in self._columns.items()}
+            self._rows[number] = {**self._read(number), **known}
+        return dict(self._rows[number])
 
 
 def _located(repo_id: Any, root: Any, revision: str | None, repo_type: str, token: Any) -> Any:
