@@ -22,7 +22,7 @@ import unicodedata
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rlds.sources.beside import cached, folder_of, root_of
 from rlds.sources.source import Source, SourceError
@@ -53,6 +53,8 @@ __all__ = [
     "type_of",
     "types",
 ]
+
+T = TypeVar("T")
 
 COLUMN = "label"
 """The column of the table of episodes, a struct with fields for each layer."""
@@ -254,13 +256,8 @@ def declared(folders: Iterable[Path]) -> dict[str, Layer]:
         try:
             listed = json.loads(file.read_bytes()) if file.is_file() else []
             for layer in listed:
-                known = {
-                    field.name: layer[field.name]
-                    for field in dataclasses.fields(Layer)
-                    if field.name in layer
-                }
                 lists = {name: tuple(layer.get(name, ())) for name in ("choices", "keys")}
-                found.setdefault(layer["name"], Layer(**{**known, **lists}))
+                found.setdefault(layer["name"], _made(Layer, {**layer, **lists}))
         except (*_NO_LABEL, LookupError, AttributeError) as error:
             what = f"no layers of labels: {error}. Correct the file, or delete it"
             raise SourceError(what, file=file) from error
@@ -336,18 +333,22 @@ _NO_LABEL = (ValueError, TypeError, OverflowError, RecursionError)
 
 
 def _label_of(line: bytes) -> Label:
-    """Returns the label of a line; the keys of newer releases are passed over.
+    """Returns the label of a line.
 
     Raises:
       OverflowError, RecursionError, TypeError, ValueError: It has none.
     """
     if not isinstance(row := json.loads(line), dict):
         raise ValueError("expected a JSON object")
-    known = {field.name for field in dataclasses.fields(Label)}
-    row = {name: value for name, value in row.items() if name in known}
     if row.get("type") == "number" and type(row.get("value")) is int:
         row["value"] = float(row["value"])
-    return Label(**row)
+    return _made(Label, row)
+
+
+def _made(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Returns a label or a layer; newer releases may write more of it."""
+    known = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in values.items() if name in known})
 
 
 def _label_if_readable(line: bytes) -> Label | None:

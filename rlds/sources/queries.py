@@ -6,7 +6,6 @@ no statement, by an engine that may open no other file and change no setting.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -175,10 +174,8 @@ def _check_node(node: Any, depth: int) -> None:
             what = kind.lower().replace("_", " ")
             raise ValueError(f"conditions have no {what}; say it with columns and functions")
         if name and name not in _FUNCTIONS:
-            near = difflib.get_close_matches(name, _FUNCTIONS, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ValueError(
-                f"conditions cannot call {name!r}{hint} (docs/sources.md lists their functions)"
+                f"conditions cannot call {name!r} (docs/sources.md lists their functions)"
             )
         kind_of_cast = node.get("type_name") or (node.get("cast_type") or {}).get("id", "")
         if str(kind_of_cast).upper() in _TYPES:

@@ -113,7 +113,7 @@ class ZarrFiles:
         if self._is_folder:
             try:
                 check_is_file(self.path / name)
-                if (size := self._size(name)) > most:
+                if (size := int((self.path / name).stat().length)) > most:
                     what = f"the file has {size:,} bytes, expected at most {most:,.0f}"
                     raise SourceError(what, file=self.path, field=name)
                 return bytes((self.path / name).read_bytes())
@@ -127,9 +127,6 @@ class ZarrFiles:
             check_method(info, self.path)
             check_declared(info.file_size, info.compress_size, file=self.path, field=name)
             return self._opened().read(info)
-
-    def _size(self, name: str) -> int:
-        return int((self.path / name).stat().length)
 
     def arrays(self) -> list[str]:
         """Returns the paths of all arrays, in order, also of those that lack `.zarray`."""
