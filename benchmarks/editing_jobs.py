@@ -14,17 +14,21 @@ EPISODE = 100  # Steps.
 CAMERAS = ("observation.images.top", "observation.images.side")
 
 
-def write_lerobot(folder: Path, size: int) -> None:
-    """Writes a dataset with two cameras of 320 x 240, in AV1 as LeRobot encodes it."""
+def write_lerobot(folder: Path, size: int, *, zoom: int) -> None:
+    """Writes a dataset with two cameras of 40 x 30 times `zoom`, in AV1 as LeRobot encodes it."""
     import raw_lerobot as raw
 
     scene = np.random.default_rng(0).integers(0, 200, (30, 40, 3))
-    scene = np.kron(scene, np.ones((8, 8, 1), int)).astype(np.uint8)
+    scene = np.kron(scene, np.ones((zoom, zoom, 1), int)).astype(np.uint8)
 
     def frames(video: str, index: int, length: int) -> np.ndarray:
         return np.stack([np.roll(scene, 3 * index + step, 1) + step % 50 for step in range(length)])
 
-    said = {**raw.VIDEOS[raw.TOP], "shape": [240, 320, 3], "names": ["height", "width", "channels"]}
+    said = {
+        **raw.VIDEOS[raw.TOP],
+        "shape": [*scene.shape],
+        "names": ["height", "width", "channels"],
+    }
     number = size // EPISODE
     features = {name: raw.FEATURES[name] for name in ("action", raw.STATE, *raw._SCALARS)}
     with mock.patch.multiple(raw, frames=frames, VIDEOS=dict.fromkeys(CAMERAS, said)):

@@ -273,6 +273,12 @@ def _deletion(title: str, kind: str, size: int, quick: int = 0) -> Job:
     return Job(title, "step", size, ours, {ENVLOGGER: anew, "recorded anew here": anew}, quick)
 
 
+def _lerobot_deletion(title: str, zoom: int) -> Job:
+    data = partial(editing_jobs.write_lerobot, zoom=zoom)
+    peers = {LEROBOT: by(editing_jobs.delete_by_lerobot, data)}
+    return Job(title, "step", 6_000, by(editing_jobs.delete_from_lerobot, data), peers)
+
+
 def _many(form: str, data: Function) -> Job:
     title, peers = f"Choose from a million episodes, {form}", {}
     peers["the choice alone"] = by(many_jobs.choose, data, code=many_jobs.FILTER)
@@ -302,13 +308,8 @@ EDITS = [
     ),
     _deletion("Delete a tenth of a log of 17 floats", "floats", 40_000, quick=20_000),
     _deletion("Delete a tenth of a log of frames", "frames", 10_000),
-    Job(
-        "Delete a tenth of a LeRobot dataset",
-        "step",
-        6_000,
-        ours=by(editing_jobs.delete_from_lerobot, editing_jobs.write_lerobot),
-        peers={LEROBOT: by(editing_jobs.delete_by_lerobot, editing_jobs.write_lerobot)},
-    ),
+    _lerobot_deletion("Delete a tenth of a LeRobot dataset, 320 x 240", zoom=8),
+    _lerobot_deletion("Delete a tenth of a LeRobot dataset, 160 x 120", zoom=4),
     Job(
         "Record two cameras, 480 x 640, as video in a log",
         "step",

@@ -238,16 +238,16 @@ class VideoFile:
     def index(self) -> tuple[VideoInfo, Packets]:
         """Returns what the file says of the video, and where its packets are; read once."""
         if self._index is None:
-            with open_video(self._video, self.name) as (container, stream, in_order):
+            with open_video(self._video, self.name) as (container, stream, *order):
                 size = len(self._video) if isinstance(self._video, bytes) else size_of(self._video)
-                packets = read_packets(container, stream, size, in_order)
+                packets = read_packets(container, stream, size, *order)
                 self._index = info_of(container, stream, len(packets.frames)), packets
         return self._index
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[Any]:
         """Yields the stream, as PyAV has it."""
-        with open_video(self._video, self.name) as (_, stream, _):
+        with open_video(self._video, self.name) as (_, stream, *_):
             yield stream
 
 
@@ -439,6 +439,8 @@ def _new_file(file: BinaryIO, like: VideoFile) -> Iterator[_Mux]:
             options = {"fflags": "+bitexact", "video_track_timescale": str(base.denominator)}
             container = stack.enter_context(av.open(file, "w", format="mp4", options=options))
             stream = container.add_stream_from_template(template, opaque=True)
+        container.start_encoding()
+        assert stream.time_base == base  # So packets need not say it, which takes time.
 
         def mux(span: Span, shift: int, last: int) -> int:
             _, known = span.video.index()
@@ -450,7 +452,7 @@ def _new_file(file: BinaryIO, like: VideoFile) -> Iterator[_Mux]:
                     span.video.stored(span.packets), *columns
                 ):
                     packet = av.Packet(data)
-                    packet.stream, packet.time_base = stream, base
+                    packet.stream = stream
                     last = max(dts, last + 1)  # It may have less to reorder than what was before.
                     packet.pts, packet.dts = pts, last
                     packet.duration, packet.is_keyframe = duration, is_key

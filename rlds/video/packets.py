@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
 import os
 from collections.abc import Iterator
@@ -116,15 +117,17 @@ class Packets:
         depends on what comes before. It ends with the last one of them in the order of decoding:
         others between may be shown later.
         """
-        keys = np.flatnonzero(self.is_key)
-        before = keys[self.pts[keys] <= self.pts[self.frames[begin]]]
-        if not len(before):
+        wanted, keys = self.frames[begin:end], self._keys
+        before = keys[: np.searchsorted(keys, wanted.min(), "right")]
+        shown = self.pts[self.frames[begin]]
+        first = next((key for key in before[::-1] if self.pts[key] <= shown), None)
+        if first is None:
             raise ValueError(f"no keyframe before frame {begin}")
-        wanted = self.frames[begin:end]
-        first = before[before <= wanted.min()]
-        if not len(first):
-            raise ValueError(f"frame {begin} is decoded before the keyframe that it needs")
-        return int(first[-1]), int(wanted.max()) + 1
+        return int(first), int(wanted.max()) + 1
+
+    @functools.cached_property
+    def _keys(self) -> np.ndarray:
+        return np.flatnonzero(self.is_key)
 
 
 def size_of(path: str | os.PathLike[str]) -> int:
@@ -149,7 +152,9 @@ def video_errors(name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def open_video(video: str | os.PathLike[str] | bytes, name: str) -> Iterator[tuple[Any, Any, bool]]:
+def open_video(
+    video: str | os.PathLike[str] | bytes, name: str
+) -> Iterator[tuple[Any, Any, bool, bool]]:
     """Opens a video file.
 
     Args:
@@ -157,7 +162,8 @@ def open_video(video: str | os.PathLike[str] | bytes, name: str) -> Iterator[tup
       name: What to call it in an error.
 
     Yields:
-      The container and its first video stream, as PyAV has them, and whether `is_in_order`.
+      The container and its first video stream, as PyAV has them; whether `is_in_order`, and whether
+      it `has_several_descriptions`.
 
     Raises:
       SourceError: It is no video in mp4 or mov, or it is damaged.
@@ -172,8 +178,9 @@ def open_video(video: str | os.PathLike[str] | bytes, name: str) -> Iterator[tup
             file, size = stack.enter_context(open_binary(video)), size_of(video)
         stack.enter_context(video_errors(name))
         check_boxes(file, size, name)
-        in_order = is_in_order(file, size)
-        if not hasattr(av.Packet, "has_sidedata") and has_several_descriptions(file, size):
+        has_several = has_several_descriptions(file, size)
+        in_order = not has_several and is_in_order(file, size)
+        if has_several and not hasattr(av.Packet, "has_sidedata"):
             what = "it may switch to another stream, which PyAV before 16 does not show: update av"
             raise SourceError(what, file=name)
         file.seek(0)
@@ -189,10 +196,12 @@ def open_video(video: str | os.PathLike[str] | bytes, name: str) -> Iterator[tup
                 f"than {_MAX_PIXELS:,}",
                 file=name,
             )
-        yield container, stream, in_order
+        yield container, stream, in_order, has_several
 
 
-def read_packets(container: Any, stream: Any, size: int, in_order: bool = False) -> Packets:
+def read_packets(
+    container: Any, stream: Any, size: int, in_order: bool, has_several: bool
+) -> Packets:
     """Returns what there is to know of all packets.
 
     Args:
@@ -200,12 +209,13 @@ def read_packets(container: Any, stream: Any, size: int, in_order: bool = False)
       stream: The stream.
       size: How many bytes the file has.
       in_order: Whether the tables of the file say it, see `is_in_order`: then no packet is read.
+      has_several: Whether packets may be of several kinds, see `has_several_descriptions`.
 
     Raises:
       ValueError: There is none, or a packet has no time stamp or no place.
     """
     found = _listed(stream, size) if in_order else None
-    rows, fault = _demuxed(container, stream, size) if found is None else found
+    rows, fault = _demuxed(container, stream, size, has_several) if found is None else found
     if not len(rows):
         raise ValueError(fault or "no packets of video")
     if not fault and len(rows) < stream.frames:
@@ -242,7 +252,7 @@ def _missing(number: int) -> str:
     return f"it was cut: packet {number} is not all there"
 
 
-def _demuxed(container: Any, stream: Any, size: int) -> tuple[np.ndarray, str]:
+def _demuxed(container: Any, stream: Any, size: int, has_several: bool) -> tuple[np.ndarray, str]:
     """The rows of packets that are read, and why there are no more."""
     av = import_extra("av")
     rows: list[tuple[int, ...]] = []
@@ -256,7 +266,8 @@ def _demuxed(container: Any, stream: Any, size: int) -> tuple[np.ndarray, str]:
                 break
             if packet.pts is None or packet.dts is None or packet.pos is None:
                 raise ValueError(f"packet {len(rows)} has no time stamp, or no place in the file")
-            if rows and hasattr(packet, "has_sidedata") and packet.has_sidedata("new_extradata"):
+            # To ask takes as long as to read the packet.
+            if has_several and rows and packet.has_sidedata("new_extradata"):
                 raise ValueError(f"packet {len(rows)} begins another stream: cannot be cut")
             rows.append(
                 (

@@ -159,10 +159,10 @@ def _tiff_images(field: Field, files: list[bytes], damage: Damage) -> np.ndarray
         try:
             pixels = tiff_pixels(data)
         except (ValueError, OSError) as error:
-            raise damage(f"a damaged TIFF file: {error}", row) from error
+            raise damage(f"a damaged TIFF file: {error}", row=row) from error
         if (pixels.shape, pixels.dtype) != (field.shape, field.dtype):
             found = f"an image of {pixels.dtype} of shape {pixels.shape}"
-            raise damage(f"{found}, but it is {field} in the first file", row)
+            raise damage(f"{found}, but it is {field} in the first file", row=row)
         images[row] = pixels
     return images
 
@@ -196,7 +196,7 @@ def _numbers(field: Field, array: Any, damage: Damage) -> np.ndarray:
         if (lengths != size).any():
             wrong = int(np.argmax(lengths != size))
             what = f"{lengths[wrong]} values, expected {size}: the shape is {tuple(shape)}"
-            raise damage(what, wrong // per_row)
+            raise damage(what, row=wrong // per_row)
         per_row *= size
         array = _storage(array.flatten())
     _check_no_null(array, max(per_row, 1), damage)
@@ -215,14 +215,14 @@ def _in_dtype(values: np.ndarray, dtype: np.dtype, damage: Damage) -> np.ndarray
     if "b" in (values.dtype.kind, dtype.kind) or not same.all():
         row = int(np.argmin(same)) // max(same[:1].size, 1)
         found = f"{values.dtype} {values[row]!r:.100}"
-        raise damage(f"{found}, which {dtype}, as in the first file, cannot hold", row)
+        raise damage(f"{found}, which {dtype}, as in the first file, cannot hold", row=row)
     return converted
 
 
 def _check_no_null(array: Any, per_row: int, damage: Damage) -> None:
     if array.null_count:
         row = array.is_null().to_numpy(zero_copy_only=False).argmax() // per_row
-        raise damage("no value", int(row))
+        raise damage("no value", row=int(row))
 
 
 def objects(values: list[Any]) -> np.ndarray:

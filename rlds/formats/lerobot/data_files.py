@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -50,10 +51,12 @@ class DataFiles:
     ) -> None:
         self._root, self._features = root, features
         self._opened: dict[tuple[str, ...], ParquetRows] = {}
+        # File, columns, first row; the rows as they are stored, and their values.
+        self._known: tuple[str, list[str], int, Any, dict[str, np.ndarray]] | None = None
         self.columns, self.schema = self._first_columns(table)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": {}}
+        return {**self.__dict__, "_opened": {}, "_known": None}
 
     def _first_columns(self, table: EpisodeTable) -> tuple[dict[str, Column], str]:
         damage: SourceError | None = None
@@ -90,11 +93,7 @@ class DataFiles:
         return columns
 
     def read(
-        self,
-        row: EpisodeRow,
-        names: Collection[str],
-        span: range | None = None,
-        table: Any = None,
+        self, row: EpisodeRow, names: Collection[str], span: range | None = None
     ) -> dict[str, np.ndarray]:
         """Returns columns by name; of images the names of the files, too, with `PATH`.
 
@@ -102,21 +101,64 @@ class DataFiles:
           row: The episode.
           names: The columns.
           span: Which of its rows; all by default.
-          table: These rows, if they have been read already; see `table`.
 
         Raises:
           SourceError: They are damaged, or not those of the episode.
         """
         span = range(row.length) if span is None else span
-        wanted = [*dict.fromkeys([_EPISODE_INDEX, _FRAME_INDEX, *names])]
-        table = self._read_table(row, wanted, span) if table is None else table
+        wanted = _with_numbers(names)
+        table = self._read_table(row, wanted, span)
+        found = self._values(row, wanted, span, table)
+        self._check_numbers(row, span, found)
+        return found
+
+    def stored(self, row: EpisodeRow, names: Collection[str]) -> tuple[Any, dict[str, np.ndarray]]:
+        """Returns columns as they are stored, a table of Arrow, and what `read` returns.
+
+        What is decoded with the rows is kept for the next episode.
+
+        Raises:
+          SourceError: They are damaged, or not those of the episode.
+        """
+        wanted, known = _with_numbers(names), self._known
+        end = row.begin + row.length
+        if (
+            known is None
+            or known[:2] != (row.file, wanted)
+            or not (known[2] <= row.begin and end <= known[2] + known[3].num_rows)
+        ):
+            known = self._known = row.file, wanted, row.begin, *self._read_ahead(row, wanted)
+        begin = row.begin - known[2]
+        found = {name: column[begin : begin + row.length] for name, column in known[4].items()}
+        self._check_numbers(row, range(row.length), found)
+        return known[3].slice(begin, row.length), found
+
+    def _read_ahead(self, row: EpisodeRow, names: Sequence[str]) -> tuple[Any, Any]:
+        """Reads an episode, with rows after it unless one is damaged."""
+        with contextlib.suppress(SourceError):
+            table = self._read_table(row, names, range(row.length), ahead=True)
+            return table, self._values(row, names, range(table.num_rows), table)
+        table = self._read_table(row, names, range(row.length))
+        return table, self._values(row, names, range(row.length), table)
+
+    def _values(
+        self, row: EpisodeRow, names: Sequence[str], span: range, table: Any
+    ) -> dict[str, np.ndarray]:
         found: dict[str, np.ndarray] = {}
-        for name in wanted:
+        for name in names:
             damage = partial(self._damage, row, span, name)
             found[name] = values_of(self.columns[name], table[name], damage)
             if self.columns[name].kind == "image":
                 paths = table[name].combine_chunks().field("path").to_pylist()
                 found[name + PATH] = objects([path or "" for path in paths])
+        return found
+
+    def _check_numbers(self, row: EpisodeRow, span: range, found: Mapping[str, np.ndarray]) -> None:
+        """Checks that rows are those of an episode.
+
+        Raises:
+          SourceError: They are not.
+        """
         frames = found[_FRAME_INDEX]
         numbers = {
             _EPISODE_INDEX: np.full(len(span), row.index),
@@ -128,26 +170,17 @@ class DataFiles:
                 at = int(wrong[0])
                 what = f"{found[name][at]}, expected {expected[at]}: rows are shifted or missing"
                 raise self._damage(row, span, name, what, at)
-        return found
-
-    def table(self, row: EpisodeRow) -> Any:
-        """Returns all columns of the rows of an episode as they are stored: a table of Arrow.
-
-        `read` says whether they are its rows.
-
-        Raises:
-          SourceError: They are damaged.
-        """
-        return self._read_table(row, list(self.columns), range(row.length))
 
     def _damage(
-        self, row: EpisodeRow, span: range, field: str, what: str, at: int | None = None
+        self, episode: EpisodeRow, span: range, field: str, what: str, row: int | None = None
     ) -> SourceError:
-        number = None if at is None else row.begin + span.start + at
-        file = self._root / row.file
-        return SourceError(what, file=file, episode=row.key, row=number, field=field)
+        number = None if row is None else episode.begin + span.start + row
+        file = self._root / episode.file
+        return SourceError(what, file=file, episode=episode.key, row=number, field=field)
 
-    def _read_table(self, row: EpisodeRow, names: Sequence[str], span: range) -> Any:
+    def _read_table(
+        self, row: EpisodeRow, names: Sequence[str], span: range, *, ahead: bool = False
+    ) -> Any:
         """Reads rows, with a reader that goes on where it was last."""
         file, key = os.fspath(self._root / row.file), tuple(names)
         with source_errors(file, episode=row.key):
@@ -158,7 +191,7 @@ class DataFiles:
             if row.is_whole_file and rows.num_rows != row.length:
                 what = f"{rows.num_rows} rows, but the table of episodes says {row.length}"
                 raise SourceError(what, file=file)
-            table = rows.read(row.begin + span.start, row.begin + span.stop)
+            table = rows.read(row.begin + span.start, row.begin + span.stop, ahead=ahead)
         while len(self._opened) >= _MAX_OPEN:
             self._opened.pop(next(iter(self._opened)), None)
         self._opened[key] = rows
@@ -173,3 +206,8 @@ class DataFiles:
         if others:
             what = "a column that others do not have"
             raise SourceError(what, file=rows.path, field=min(others))
+
+
+def _with_numbers(names: Collection[str]) -> list[str]:
+    """Names of columns, with those by which rows are known to be those of an episode."""
+    return [*dict.fromkeys([*names, _EPISODE_INDEX, _FRAME_INDEX])]

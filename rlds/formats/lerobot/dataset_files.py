@@ -132,6 +132,7 @@ class Rows:
       numbers: The columns of numbers of tasks, beside `task_index`: they become those that the
         texts of `known_tasks` have here.
       known_tasks: The texts of tasks by these numbers.
+      values: The numbers of columns, of those that are at hand as arrays of NumPy.
     """
 
     columns: Mapping[str, Any]
@@ -141,6 +142,7 @@ class Rows:
     others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     numbers: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     known_tasks: TextTable = dataclasses.field(default_factory=dict)
+    values: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
 class DatasetFiles(abc.ABC):
@@ -196,7 +198,8 @@ class DatasetFiles(abc.ABC):
             "tasks": list(dict.fromkeys(rows.tasks)),
             "length": num_rows,
         }
-        self._write(table, said, dataclasses.replace(rows, statistics=statistics))
+        values = {**rows.values, **made}
+        self._write(table, said, dataclasses.replace(rows, statistics=statistics, values=values))
         self._num_episodes += 1
         self._num_rows += num_rows
 
@@ -298,12 +301,17 @@ class _Files30(DatasetFiles):
             self._stack.callback(tables.close)
         for videos in self._videos.values():
             self._stack.callback(videos.close)
-        self._rows: list[dict[str, Any]] = []  # Of the table of episodes, not yet written.
+        # Of the table of episodes, not yet written.
+        self._rows: list[dict[str, Any]] = []
+        self._statistics: list[Mapping[str, Statistics]] = []
 
     def _write(self, table: Any, said: dict[str, Any], rows: Rows) -> None:
         names = [name for name in rows.statistics if name in table.column_names]
-        numbers = {name: flat_numbers(table[name]) for name in names}
-        self._total.add(rows.statistics, {n: it for n, it in numbers.items() if it is not None})
+        found = {
+            name: rows.values[name] if name in rows.values else flat_numbers(table[name])
+            for name in names
+        }
+        self._total.add(rows.statistics, {n: it for n, it in found.items() if it is not None})
         said["data/chunk_index"], said["data/file_index"] = self._data.add(table)
         said["dataset_from_index"] = self._num_rows
         said["dataset_to_index"] = self._num_rows + table.num_rows
@@ -311,9 +319,8 @@ class _Files30(DatasetFiles):
             chunk, file, begin = files.add(rows.clips[name])
             end = begin + table.num_rows / self._settings.fps
             said |= dict(zip(layout.video_columns(name), (chunk, file, begin, end)))
-        for feature, found in rows.statistics.items():
-            said |= {f"stats/{feature}/{name}": value.tolist() for name, value in found.items()}
         self._rows.append(said)
+        self._statistics.append(rows.statistics)
         if len(self._rows) == _EPISODES_AT_ONCE:
             self._write_episodes()
 
@@ -327,6 +334,8 @@ class _Files30(DatasetFiles):
         for field in self._settings.episode_schema or ():
             if field.name in names and not field.name.startswith(layout.EPISODE_GROUPS):
                 columns[field.name] = arrow.array(columns[field.name], field.type)
+        columns |= _columns_of(self._statistics)
+        self._statistics = []
         chunk, file = self._episodes.place(len(rows))
         columns["meta/episodes/chunk_index"] = [chunk] * len(rows)
         columns["meta/episodes/file_index"] = [file] * len(rows)
@@ -372,13 +381,14 @@ class _VideoFiles:
             self.close()
             self._num_files += 1
         chunk, file = divmod(self._num_files - 1, self._settings.chunks_size)
-        path = self._directory / _VIDEO_30.format(
-            video_key=self._name, chunk_index=chunk, file_index=file
-        )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not self._most and isinstance(clip, Clip):
-            return chunk, file, join_clips([clip], path)[0]
-        self._writer = self._writer or VideoWriter(path)
+        if self._writer is None:
+            path = self._directory / _VIDEO_30.format(
+                video_key=self._name, chunk_index=chunk, file_index=file
+            )
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not self._most and isinstance(clip, Clip):
+                return chunk, file, join_clips([clip], path)[0]
+            self._writer = VideoWriter(path)
         try:
             begin = self._writer.add(clip)
         except UnlikeClipError:
@@ -463,3 +473,23 @@ def _as_json(statistics: Mapping[str, Statistics]) -> dict[str, Any]:
         name: {kind: value.tolist() for kind, value in found.items()}
         for name, found in statistics.items()
     }
+
+
+def _columns_of(episodes: Sequence[Mapping[str, Statistics]]) -> dict[str, Any]:
+    """The columns of the table of episodes (3.0) that hold their statistics."""
+    arrow = import_extra("pyarrow")
+    kinds = dict.fromkeys((name, kind) for each in episodes for name in each for kind in each[name])
+    columns: dict[str, Any] = {}
+    for name, kind in kinds:
+        values: list[Any] = [each.get(name, {}).get(kind) for each in episodes]
+        shapes = {value.shape if value is not None and value.size else None for value in values}
+        if None in shapes or len(shapes) > 1:
+            column: Any = [value if value is None else value.tolist() for value in values]
+        else:
+            stacked = np.stack(values)
+            arrow_type = arrow.from_numpy_dtype(stacked.dtype)
+            for _ in stacked.shape[1:]:
+                arrow_type = arrow.list_(arrow_type)
+            column = column_array(stacked, arrow_type)
+        columns[f"stats/{name}/{kind}"] = column
+    return columns

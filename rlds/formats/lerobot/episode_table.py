@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 import json
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from etils import epath
 
+from rlds.formats.lerobot.columns import Column, values_of
 from rlds.formats.lerobot.layout import (
     EPISODES_FOLDER,
     EPISODES_JSONL,
@@ -27,6 +30,7 @@ from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import COMPLETE
 from rlds.sources.source import SourceError
 from rlds_ecosystem import stores
+from rlds_ecosystem.fields import Field
 
 __all__ = ["EpisodeRow", "EpisodeTable", "VideoSpan"]
 
@@ -40,7 +44,7 @@ _FILE, _PLACE = "file of the table", "place in the file"
 _BEGIN = "first row"
 _MAX, _FAR = 1 << 62, 1e18
 # To read several rows of a wide table takes little more time than to read one.
-_ROWS_AT_ONCE = 16
+_ROWS_AT_ONCE = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +137,8 @@ class EpisodeTable:
         self.is_sound = not self.lost and self._has_sound_numbers()
         self._stats_lines: dict[int, int] | None = None
         self._rows: ParquetRows | None = None
-        self._known: tuple[str, int, list[dict[str, Any]]] | None = None  # What was read last.
+        self._last: tuple[int, EpisodeRow] | None = None  # The place, and what `row` returned.
+        self._known: tuple[str, int, dict[str, Any]] | None = None  # What was read last.
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None, "_known": None}  # They are open.
@@ -147,6 +152,12 @@ class EpisodeTable:
         Raises:
           SourceError: It is damaged or missing; says where.
         """
+        last = self._last
+        if last is None or last[0] != place:
+            last = self._last = place, self._row(place)
+        return last[1]
+
+    def _row(self, place: int) -> EpisodeRow:
         said = self._said(place)
         index, length, begin = said[_INDEX], said[_LENGTH], said.get(_FROM, 0)
         what = ""
@@ -172,7 +183,10 @@ class EpisodeTable:
         return EpisodeRow(index, length, file, begin, is_whole_file, videos, is_complete)
 
     def whole(self, place: int) -> dict[str, Any]:
-        """Returns all that the tables say of an episode, under the names of version 3.0."""
+        """Returns all that the tables say of an episode, under the names of version 3.0.
+
+        Numbers of statistics may be in an array.
+        """
         said = self._said(place)
         file, at = self._files[said[_FILE]], said[_PLACE]
         if not self._info.is_v3:
@@ -184,9 +198,9 @@ class EpisodeTable:
                 rows = ParquetRows(file)
             end = min(begin + _ROWS_AT_ONCE, rows.num_rows)
             with source_errors(file, row=at):
-                known = file, begin, rows.read(begin, end).to_pylist()
+                known = file, begin, _values_in(rows.read(begin, end))
             self._rows, self._known = rows, known
-        return dict(known[2][at - begin])
+        return {name: column[at - begin] for name, column in known[2].items()}
 
     def _has_sound_numbers(self) -> bool:
         said = self._columns
@@ -360,6 +374,20 @@ def _line_at(file: stores.PathLike, offset: int) -> dict[str, Any]:
         opened.seek(offset)
         found: dict[str, Any] = json.loads(opened.readline())
         return found
+
+
+def _values_in(table: Any) -> dict[str, Any]:
+    """The columns of a table by name: arrays of statistics that all have one shape, else lists."""
+    found: dict[str, Any] = {}
+    for name in table.column_names:
+        if name.startswith("stats/"):
+            with contextlib.suppress(ValueError):  # Shapes differ, or a value is missing.
+                first = np.asarray(table[name][0].as_py())
+                column = Column(name, "numbers", Field(first.dtype, first.shape))
+                found[name] = values_of(column, table[name], partial(SourceError, file=name))
+        if name not in found:
+            found[name] = table[name].to_pylist()
+    return found
 
 
 def _flags(table: Any, name: str) -> np.ndarray:

@@ -28,6 +28,8 @@ __all__ = [
 
 # The arrays of a feature, by name: min, max, mean, std, count, and the quantiles.
 Statistics: TypeAlias = dict[str, np.ndarray]
+# The statistics of an episode, and its rows, by the names of features.
+_Episode: TypeAlias = tuple[Mapping[str, Statistics], Mapping[str, np.ndarray]]
 
 QUANTILES: Mapping[str, float] = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 
@@ -36,6 +38,8 @@ _MIN_FRAMES, _MAX_FRAMES, _POWER = 100, 10_000, 0.75
 _LARGE, _SMALL = 300, 150
 # Of more columns no quantiles of all episodes are computed: each takes 64 kB and more.
 _MOST_QUANTILES = 4096
+# How many episodes, and bytes of their rows, are added together.
+_EPISODES_AT_ONCE, _BYTES_AT_ONCE = 100, 1 << 20
 # How many values stand for a frame of which only the quantiles of its episode are known.
 _POINTS = 10
 
@@ -165,6 +169,9 @@ class Total:
         self._merged = {name: _moments(found) for name, found in (before or {}).items()}
         self._sketches: dict[str, QuantileSketch] = {}
         self._counts: dict[str, int] = {}
+        # Episodes that are added together, which takes less time, and the size of their rows.
+        self._waiting: list[_Episode] = []
+        self._num_bytes = 0
 
     def add(self, episode: Mapping[str, Statistics], rows: Mapping[str, np.ndarray]) -> None:
         """Adds an episode.
@@ -173,29 +180,44 @@ class Total:
           episode: Its statistics.
           rows: Its features of numbers.
         """
-        for name, found in episode.items():
-            so_far = self._merged.get(name)
-            with np.errstate(invalid="ignore"):  # Of infinite values.
-                self._merged[name] = _moments(found) if so_far is None else _merged(so_far, found)
-        self.add_quantiles(episode, rows)
+        self._waiting.append((episode, rows))
+        self._num_bytes += sum(column.nbytes for column in rows.values())
+        if len(self._waiting) == _EPISODES_AT_ONCE or self._num_bytes > _BYTES_AT_ONCE:
+            self._add_waiting()
+
+    def _add_waiting(self) -> None:
+        episodes, self._waiting, self._num_bytes = self._waiting, [], 0
+        for name in dict.fromkeys(name for episode, _ in episodes for name in episode):
+            found = [self._merged[name]] if name in self._merged else []
+            found += [episode[name] for episode, _ in episodes if name in episode]
+            self._merged[name] = _merged(found)
+        self._add_quantiles(episodes)
 
     def add_quantiles(
         self, episode: Mapping[str, Statistics], rows: Mapping[str, np.ndarray]
     ) -> None:
         """Adds what only quantiles need; see `add`."""
-        for name, found in episode.items():
-            size, count = found["mean"].size, int(found["count"].max())
-            if QUANTILES.keys() - found.keys() or size > _MOST_QUANTILES:
-                continue
-            values = rows[name] if name in rows else _spread(found, _POINTS * count)
-            if values.size % size == 0:
-                sketch = self._sketches.setdefault(name, QuantileSketch(size))
-                sketch.add(values.reshape(-1, size))
-                self._counts[name] = self._counts.get(name, 0) + count
+        self._add_quantiles([(episode, rows)])
+
+    def _add_quantiles(self, episodes: Sequence[_Episode]) -> None:
+        values: dict[str, list[np.ndarray]] = {}
+        for episode, rows in episodes:
+            for name, found in episode.items():
+                size, count = found["mean"].size, int(found["count"].max())
+                if QUANTILES.keys() - found.keys() or size > _MOST_QUANTILES:
+                    continue
+                column = rows[name] if name in rows else _spread(found, _POINTS * count)
+                if column.size % size == 0:
+                    values.setdefault(name, []).append(column.reshape(-1, size))
+                    self._counts[name] = self._counts.get(name, 0) + count
+        for name, columns in values.items():
+            sketch = self._sketches.setdefault(name, QuantileSketch(columns[0].shape[1]))
+            sketch.add(np.concatenate(columns))
 
     @property
     def features(self) -> dict[str, Statistics]:
         """The statistics, with the quantiles of features of which all episodes have some."""
+        self._add_waiting()
         return {name: {**found, **self._quantiles(name)} for name, found in self._merged.items()}
 
     def _quantiles(self, name: str) -> Statistics:
@@ -218,18 +240,23 @@ def _spread(found: Statistics, number: int) -> np.ndarray:
     return np.stack([np.interp(shares, [0, *QUANTILES.values(), 1], row) for row in known], axis=1)
 
 
-def _merged(one: Statistics, other: Statistics) -> Statistics:
-    number = one["count"] + other["count"]
-    share = other["count"] / number
-    apart = other["mean"] - one["mean"]
-    variance = one["std"] ** 2 * (1 - share) + other["std"] ** 2 * share
-    return {
-        "min": np.minimum(one["min"], other["min"]),
-        "max": np.maximum(one["max"], other["max"]),
-        "mean": one["mean"] + apart * share,
-        "std": np.sqrt(variance + apart**2 * share * (1 - share)),
-        "count": number,
-    }
+def _merged(found: Sequence[Statistics]) -> Statistics:
+    if len(found) == 1:
+        return _moments(found[0])
+    kinds = ("min", "max", "mean", "std", "count")
+    least, most, means, stds, counts = (np.stack([of[k] for of in found], -1) for k in kinds)
+    number = counts.sum(-1)
+    shares = counts / number[..., None]
+    with np.errstate(invalid="ignore"):  # Of infinite values.
+        mean = (means * shares).sum(-1)
+        variance = ((stds**2 + (means - mean[..., None]) ** 2) * shares).sum(-1)
+        return {
+            "min": least.min(-1),
+            "max": most.max(-1),
+            "mean": mean,
+            "std": np.sqrt(variance),
+            "count": number,
+        }
 
 
 def _rank(share: float, number: int) -> int:

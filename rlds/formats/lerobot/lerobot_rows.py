@@ -265,7 +265,8 @@ class LeRobotRows:
         statistics = self._stored_statistics(said)
         if statistics and found.table.schema.equals(self._schema):
             columns = dict(zip(found.table.column_names, found.table.columns))
-            rows = Rows(columns, found.tasks, statistics, found.frames, layout.others_of(said))
+            others, values = layout.others_of(said), found.numbers
+            rows = Rows(columns, found.tasks, statistics, found.frames, others, values=values)
         else:
             episode = reading.read(place.source, place.split, place.index)
             rows = self._rows(episode, is_stored=True)

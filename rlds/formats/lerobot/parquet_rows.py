@@ -65,8 +65,13 @@ class ParquetRows:
         self._place = -1  # The row that the next batch begins with.
         self._batch: Any = None  # What came last.
 
-    def read(self, begin: int, end: int) -> Any:
+    def read(self, begin: int, end: int, *, ahead: bool = False) -> Any:
         """Returns the rows from `begin` to before `end`, a table of Arrow.
+
+        Args:
+          begin: The first row.
+          end: The row after the last one.
+          ahead: Whether to return rows after them, too, that are decoded already.
 
         Raises:
           SourceError: There are no such rows, or they are damaged.
@@ -76,9 +81,9 @@ class ParquetRows:
                 f"rows {begin} to {end} are wanted, but there are {self.num_rows}", file=self.path
             )
         with source_errors(self.path):
-            return self._read(begin, end)
+            return self._read(begin, end, ahead)
 
-    def _read(self, begin: int, end: int) -> Any:
+    def _read(self, begin: int, end: int, ahead: bool) -> Any:
         arrow = import_extra("pyarrow")
         found = []
         batch_begin = self._place - (self._batch.num_rows if self._batch is not None else 0)
@@ -92,7 +97,8 @@ class ParquetRows:
             batch_end = batch_begin + self._batch.num_rows
             if begin < batch_end:
                 first = max(begin - batch_begin, 0)
-                found.append(self._batch.slice(first, min(end, batch_end) - batch_begin - first))
+                last = batch_end if ahead else min(end, batch_end)
+                found.append(self._batch.slice(first, last - batch_begin - first))
             batch_begin = batch_end
         schema = self.schema
         if self.columns is not None:

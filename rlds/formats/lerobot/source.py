@@ -109,13 +109,15 @@ class StoredEpisode:
       tasks: The text of the task of each row.
       frames: Where the frames of the video features are.
       extras: Its further files: fields of an episode, by path.
-      numbers: The other columns of numbers of tasks.
+      columns: All columns, as arrays of NumPy.
+      numbers: Those of numbers.
     """
 
     table: Any
     tasks: Sequence[str]
     frames: Mapping[str, Span]
     extras: Mapping[str, bytes]
+    columns: Mapping[str, np.ndarray]
     numbers: Mapping[str, np.ndarray]
 
 
@@ -519,25 +521,21 @@ class LeRobotSource(RandomAccessSource):
         known = self._stored  # Who copies an episode asks for its digest first.
         if known is not None and known[0] == place:
             return known[1]
-        return self._read_stored(place, self._columns_of_tasks)[0]
+        return self._read_stored(place)
 
-    def _read_stored(
-        self, place: int, names: Collection[str]
-    ) -> tuple[StoredEpisode, dict[str, np.ndarray]]:
-        """Returns an episode as it is stored, and the columns of some names."""
+    def _read_stored(self, place: int) -> StoredEpisode:
         row = self._table.row(place)
         with source_errors(self._root / row.file, episode=row.key):
-            table = self._data.table(row)
-            columns = self._data.read(row, names, table=table)
+            table, columns = self._data.stored(row, self._columns)
             frames = {name: self._span(row, name) for name in self._info.videos}
             tasks, extras = self._tasks_in(row, columns), self._extra_files(row)
-            numbers = {name: columns[name] for name in self.task_columns}
-            found = StoredEpisode(table, tasks, frames, extras, numbers)
+            numbers = {n: columns[n] for n, c in self._columns.items() if c.kind == "numbers"}
+            found = StoredEpisode(table, tasks, frames, extras, columns, numbers)
         self._stored = place, found
-        return found, columns
+        return found
 
     def stored_row(self, split: str, index: int) -> Mapping[str, Any]:
-        """Returns all that the tables say of an episode, as `lerobot/row`.
+        """Returns all that the tables say of an episode, as `lerobot/row`, statistics as arrays.
 
         Raises:
           SourceError: It is damaged.
@@ -551,13 +549,10 @@ class LeRobotSource(RandomAccessSource):
           SourceError: It is damaged.
         """
         row = self._table.row(self._splits[split][index])
-        columns = self._data.read(row, self._columns_of_tasks)
+        names = [*({_TASK_INDEX} & self._columns.keys()), *self.task_columns]
+        _, columns = self._data.stored(row, names)
         found = {n for name in self.task_columns for n in np.unique(columns[name]).tolist()}
         return [*self._tasks_in(row, columns), *(self.texts[n] for n in found if n in self.texts)]
-
-    @property
-    def _columns_of_tasks(self) -> list[str]:
-        return [*({_TASK_INDEX} & self._columns.keys()), *self.task_columns]
 
     def _tasks_in(self, row: EpisodeRow, columns: Mapping[str, np.ndarray]) -> Sequence[str]:
         """The text of the task of each row."""
@@ -574,14 +569,14 @@ class LeRobotSource(RandomAccessSource):
           SourceError: It is damaged.
         """
         place = self._splits[split][index]
-        names = dict.fromkeys([*self._columns, *self.task_columns])
-        found, columns = self._read_stored(place, names)
-        row, content = self._table.row(place), dict[str, Any](columns)
+        found = self._read_stored(place)
+        row, content = self._table.row(place), dict[str, Any](found.columns)
         with source_errors(self._root / row.file, episode=row.key):
             for name in NUMBERS:
                 content.pop(name, None)
-            for name, numbers in found.numbers.items():
-                texts = [str(self.texts.get(n, n)) for n in numbers.ravel().tolist()]
+            for name in self.task_columns:
+                numbers = found.columns[name].ravel().tolist()
+                texts = [str(self.texts.get(n, n)) for n in numbers]
                 content[name] = objects(texts)
             runs = [f"{len([*rows])} {text}" for text, rows in itertools.groupby(found.tasks)]
             content |= {TASK: objects(runs), **found.extras}
@@ -599,7 +594,9 @@ class LeRobotSource(RandomAccessSource):
         """The wanted fields of an episode by path."""
         about: dict[str, Any] = {}
         if ROW in wanted:
-            about[ROW] = json.dumps(self._table.whole(place), ensure_ascii=False)
+            about[ROW] = json.dumps(
+                self._table.whole(place), ensure_ascii=False, default=lambda value: value.tolist()
+            )
         for name in self._info.videos:
             camera = f"{VIDEO}/{self._paths[name]}"
             if any(path.startswith(f"{camera}/") for path in wanted):

@@ -121,6 +121,7 @@ class TableFiles:
         self._writer: Any = None
         self._sink: Any = None
         self._waiting: list[Any] = []  # Tables that become the next group of rows.
+        self._waiting_rows = self._waiting_bytes = 0
 
     def place(self, num_rows: int) -> tuple[int, int]:
         """Returns the chunk and the file that a table of so many rows goes to."""
@@ -145,19 +146,16 @@ class TableFiles:
             self._file += 1
         self._waiting.append(table)
         self._num_rows += table.num_rows
-        rows = sum(waiting.num_rows for waiting in self._waiting)
-        if rows >= _ROWS_OF_GROUP or self._waiting_bytes >= _MEGABYTE:
+        self._waiting_rows += table.num_rows
+        self._waiting_bytes += table.nbytes
+        if self._waiting_rows >= _ROWS_OF_GROUP or self._waiting_bytes >= _MEGABYTE:
             self._write_group()
         return chunk, file
-
-    @property
-    def _waiting_bytes(self) -> int:
-        return sum(table.nbytes for table in self._waiting)
 
     def _write_group(self) -> None:
         if self._waiting:
             table = import_extra("pyarrow").concat_tables(self._waiting)
-            self._waiting = []
+            self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
             self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
 
     def close(self) -> None:

@@ -199,9 +199,11 @@ def test_what_the_tables_say_of_packets_is_what_reading_them_finds(name, movflag
     for data in (whole, whole[: len(whole) * 3 // 4])[: 1 + (movflags == "faststart")]:
         found = []
         for by_tables in (True, False):
-            with open_video(data, "video") as (container, stream, in_order):
+            with open_video(data, "video") as (container, stream, in_order, *others):
                 assert in_order == (name != "h264" and movflags != "frag_keyframe+empty_moov")
-                packets = read_packets(container, stream, len(data), in_order and by_tables)
+                packets = read_packets(
+                    container, stream, len(data), in_order and by_tables, *others
+                )
                 found.append(dataclasses.asdict(packets))
         assert found[0]["fault"] == found[1]["fault"]
         assert bool(found[0].pop("fault")) == (data is not whole)

@@ -9,6 +9,7 @@ import av
 import foreign_readers
 import numpy as np
 import PIL.Image
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import raw_lerobot as raw
@@ -212,6 +213,29 @@ def test_episodes_that_cannot_be_read(tmp_path):
     assert (made.num_episodes, len(made.left_out)) == (2, 1)
     assert len(check_layout(tmp_path / "made")) == 2
     assert_same_rows(rows_and_frames(path, 2), rows_and_frames(tmp_path / "made"))
+
+
+def without_last_value(file, name):
+    """Leaves out the last value of a column; returns its row."""
+    table = pq.read_table(file)
+    at, row = table.column_names.index(name), table.num_rows - 1
+    nothing = pa.nulls(1, table.schema.field(at).type)
+    column = pa.chunked_array([*table[name].slice(0, row).chunks, nothing])
+    pq.write_table(table.set_column(at, table.schema.field(at), column), file)
+    return row
+
+
+@pytest.mark.parametrize("name", ["next.reward", "task_index"])
+def test_rows_that_are_damaged_after_those_that_are_copied(tmp_path, name):
+    """They are in one file, of which many rows are decoded together."""
+    raw.write_v3(tmp_path / "data", files=((*range(len(raw.LENGTHS)),),), codecs=VIDEOS)
+    [file] = (tmp_path / "data/data").rglob("*.parquet")
+    row, last = without_last_value(file, name), len(raw.LENGTHS) - 1
+    made = rlds.edit(tmp_path / "data", Delete(episodes=[last]), to=tmp_path / "made")
+    assert made.num_episodes == last
+    damaged = f"episode_{last:06}, row {row}, field '{name}': no value"
+    with pytest.raises(SourceError, match=damaged):
+        rlds.edit(tmp_path / "data", Delete(episodes=[0]), to=tmp_path / "again")
 
 
 def test_options_that_do_not_fit(tmp_path):
@@ -604,6 +628,11 @@ def test_columns_of_numbers_that_may_be_those_of_tasks(tmp_path):
     annotations = rlds.sources.open(path)[0].steps["annotation"]["human"]["action"]
     assert {*annotations["task_description"].tolist()} == {5}
     assert not LeRobotSource(path).task_columns
+    without_last_value(max((path / "data").rglob("*.parquet")), TEXT)
+    source = LeRobotSource(path, task_columns=[TEXT])
+    assert not [*source.faults("train")]  # Reading the episode says it.
+    with pytest.raises(SourceError, match="no value"):
+        source.read("train", 1)
 
 
 @pytest.mark.parametrize(("form", "suffix"), [("zarr", ".zarr"), ("robomimic", ".hdf5")])
