@@ -348,8 +348,8 @@ def inspect(
     if not chosen or isinstance(found, RecordFile):
         raise KeyError(f"no split {split!r}, only {[each.name for each in splits]} in {found.path}")
     if where is not None:
-        splits = (_open(path, each.name, found.format, None, options) for each in chosen)
-        chosen = tuple(_chosen(episodes, where) for episodes in splits)
+        opened = (_open(path, each.name, found.format, None, options) for each in chosen)
+        chosen = tuple(_chosen(episodes, where) for episodes in opened)
     return dataclasses.replace(found, splits=chosen, where=where)
 
 
@@ -360,10 +360,15 @@ def _chosen(episodes: Episodes, where: str) -> InspectedSplit:
 
 
 def _inspect(path: str, format: str | None, options: Mapping[str, Any]) -> Inspection | RecordFile:
-    is_here = "://" not in path and not _is_of_datasets(path)
-    if is_here and format in (None, "tfds") and not options:
+    folder: Any = path
+    if "://" in path:
+        from rlds import sources
+
+        format = format or sources.format_of(path)
+        folder = tfds_files.find_folder(path) if format == "tfds" else path
+    if format in (None, "tfds") and not options and not _is_of_datasets(path):
         try:
-            return _from_summary(path, tfds_files.summarize(path))
+            return _from_summary(path, tfds_files.summarize(folder))
         except (FileNotFoundError, NotADirectoryError):
             pass  # It is something else, if anything.
     if format is None and path.endswith(tuple(_RECORD_FILES)) and os.path.isfile(path):

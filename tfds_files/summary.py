@@ -101,30 +101,31 @@ def summarize(directory: str | os.PathLike[str]) -> FolderSummary:
 
     Args:
       directory: A folder of this machine: that of a version, or one that has but one dataset below
-        it.
+        it. Elsewhere: the folder of a version, with the methods of `pathlib.Path`.
 
     Raises:
       FileNotFoundError: There is no dataset, or there are several.
       DamagedFileError: A file is not what TFDS writes.
     """
-    directory = find(pathlib.Path(directory), _folders_in)
-    info = read_json(directory / INFO_FILE)
+    folder: Any = directory if hasattr(directory, "read_bytes") else pathlib.Path(directory)
+    found = find(folder, _folders_in)
+    info = read_json(found / INFO_FILE)
     try:
         return FolderSummary(
-            directory=str(directory),
+            directory=str(found),
             name=str(info.get("name", "")),
             config_name=str(info.get("configName", "")),
             version=str(info.get("version", "")),
             description=str(info.get("description", "")),
             file_format=str(info.get("fileFormat") or "tfrecord"),
             splits=tuple(map(_split, info.get("splits", []))),
-            fields=tuple(_fields(_read_if_there(directory / FEATURES_FILE), (), (), 0)),
-            metadata=_read_if_there(directory / METADATA_FILE),
+            fields=tuple(_fields(_read_if_there(found / FEATURES_FILE), (), (), 0)),
+            metadata=_read_if_there(found / METADATA_FILE),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, DamagedFileError):
             raise
-        raise DamagedFileError(f"{directory}: not as TFDS writes it: {error!r}") from error
+        raise DamagedFileError(f"{found}: not as TFDS writes it: {error!r}") from error
 
 
 def find(directory: Folder, folders_in: Callable[[Folder], Iterable[str]]) -> Folder:

@@ -34,5 +34,5 @@ def command(path: str, columns: str | None, **options: Any) -> Result:
     """
     from rlds_tools import listing
 
-    chosen = None if columns is None else columns.split(",")
+    chosen = None if columns is None else [name.strip() for name in columns.split(",")]
     return listing.list_episodes(path, columns=chosen, **options)

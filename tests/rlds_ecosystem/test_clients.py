@@ -1,5 +1,6 @@
 """What is done with directories, done with URLs: by each client, on emulators."""
 
+import json
 import os
 import subprocess
 import sys
@@ -197,6 +198,12 @@ def test_from_a_recording_that_is_killed_to_datasets(store, tmp_path):
     built_path = stores.as_path(os.fspath(built.data_path))
     files = [entry.name for entry in stores.list_directory(built_path)]
     assert files == sorted(path.name for path in local.data_path.iterdir())
+    shown = [
+        json.loads(run("-m", "rlds_tools", "inspect", os.fspath(path), "--json"))
+        for path in (built_path, local.data_path)
+    ]
+    for name in ("version", "file_format", "step_fields", "episode_fields"):
+        assert shown[0][name] == shown[1][name], name
     with pytest.raises(FileExistsError, match="exists and is not overwritten"):
         tfds_builders.build_from_logs(log, name="walk", data_dir=data)
     copied = tfds_builders.convert(FolderSource(built_path), name="copied", data_dir=data)

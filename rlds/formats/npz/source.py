@@ -127,8 +127,8 @@ class NpzSource(RandomAccessSource):
         self._episode: dict[str, Field] = {}
         with open_episode(self._files[0], self._layout) as first:
             there = [*first.paths, *first.flags]
-            of_episode = {name: name for name in self._per_episode}
-            for option, paths in {"per_episode": of_episode, **self._names}.items():
+            named = {"per_episode": {name: name for name in self._per_episode}, **self._names}
+            for option, paths in named.items():
                 for name, path_in_episode in paths.items():
                     if not any(is_in(found, path_in_episode) for found in there):
                         raise ValueError(f"{option}: {name!r} is none of {there}")
