@@ -104,7 +104,7 @@ $(LOWEST)/.installed: pyproject.toml | $(VENV)/.dev
 	$(LOWEST)/bin/python -m pip install --quiet uv
 	$(LOWEST)/bin/uv pip compile --quiet --resolution lowest-direct $(LOWEST_EXTRAS:%=--extra %) pyproject.toml -o $(LOWEST)/lowest.txt
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --requirement $(LOWEST)/lowest.txt
-	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python pytest pytest-xdist 'hypothesis==6.100' 'pyparsing<3.2'
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python pytest pytest-xdist 'hypothesis==6.140' 'pyparsing<3.2'
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --no-deps 'zarr==3.0.8' crc32c donfig 'minari==0.5.4' typer shellingham
 	touch $@
 
