@@ -80,7 +80,10 @@ def where_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def opens_source(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options by which the data at `path` is opened: its `format`, and `options` of it."""
+    """Adds the options by which data is opened: its `format`, and `options` of the format.
+
+    The data is at the argument `path`, or at all of `paths`.
+    """
 
     @click.option("--format", help="The format of the data, if it cannot be recognized.")
     @click.option(
@@ -92,9 +95,10 @@ def opens_source(function: Callable[..., Any]) -> Callable[..., Any]:
         help="An option of the format.",
     )
     @functools.wraps(function)
-    def command(path: str, format: str | None, given: Sequence[str], **kwargs: Any) -> Any:
-        options = source_options(path, format, given)
-        return function(path=path, format=format, options=options, **kwargs)
+    def command(format: str | None, given: Sequence[str], **kwargs: Any) -> Any:
+        paths = kwargs.get("paths") or [kwargs["path"]]
+        options, *_ = [source_options(path, format, given) for path in paths]
+        return function(format=format, options=options, **kwargs)
 
     return command
 

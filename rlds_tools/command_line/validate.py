@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from rlds_tools.command_line.printing import (
     jobs_option,
+    opens_source,
     prints_result,
-    source_options,
     wants_progress,
 )
 from rlds_tools.results import Result
@@ -43,15 +42,10 @@ Examples:
     show_default=True,
     help="Print so many findings of a split.",
 )
-@click.option("--format", help="The format of the data, if it cannot be recognized.")
-@click.option(
-    "--option", "-O", "given", multiple=True, metavar="NAME=VALUE", help="An option of the format."
-)
 @jobs_option
+@opens_source
 @prints_result
-def command(
-    paths: tuple[str, ...], given: Sequence[str], jobs: int | None, **options: Any
-) -> Result:
+def command(paths: tuple[str, ...], jobs: int | None, **options: Any) -> Result:
     """Check datasets: the rules of RLDS, and what goes wrong in practice.
 
     Errors are broken rules and data that cannot be read. Warnings are what is probably a mistake:
@@ -61,11 +55,6 @@ def command(
     from rlds_ecosystem.processes import default_jobs
     from rlds_tools import validating
 
-    parsed = [source_options(path, options["format"], given) for path in paths]
     return validating.validate(
-        *paths,
-        **options,
-        options=parsed[0],
-        jobs=jobs or default_jobs(),
-        progress=wants_progress(),
+        *paths, **options, jobs=jobs or default_jobs(), progress=wants_progress()
     )
