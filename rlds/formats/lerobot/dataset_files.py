@@ -306,7 +306,7 @@ class _Files30(DatasetFiles):
         self._statistics: list[Mapping[str, Statistics]] = []
 
     def _write(self, table: Any, said: dict[str, Any], rows: Rows) -> None:
-        names = [name for name in rows.statistics if name in table.column_names]
+        names = rows.statistics.keys() & {*table.column_names}
         found = {
             name: rows.values[name] if name in rows.values else flat_numbers(table[name])
             for name in names

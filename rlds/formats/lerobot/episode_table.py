@@ -161,7 +161,7 @@ class EpisodeTable:
         said = self._said(place)
         index, length, begin = said[_INDEX], said[_LENGTH], said.get(_FROM, 0)
         what = ""
-        for name, value in said.items():
+        for name, value in () if self.is_sound else said.items():
             if not 0 <= value < _MAX:
                 what = f"{name}: {value!r:.100}, expected a number"
         if said.get(_TO, length) != begin + length:
