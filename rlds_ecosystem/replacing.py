@@ -102,7 +102,7 @@ def replaced(
                 if identity() != before or (has_labels and _state(path / _LABELS) != labels):
                     raise StorageError(
                         f"{path} has changed while a new one was made of it, and stays as it is "
-                        "now; do it again, when nobody adds to it"
+                        "now; do it again, when nobody adds data or labels"
                     )
                 if not has_labels:
                     _copy_labels(path, draft)
