@@ -55,8 +55,8 @@ class DiskReserve:
         Returns:
           Whether the space is there: false if the disk is full, or the space was released.
         """
-        missing = self._least + num_bytes - self._size
         with self._lock:
+            missing = self._least + num_bytes - self._size
             if self.cause is None and missing > 0:
                 try:
                     self._grow(-(-missing // _BLOCK) * _BLOCK)
