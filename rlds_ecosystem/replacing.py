@@ -98,7 +98,8 @@ def replaced(
             shutil.copymode(path, draft)
             sync_all(draft)
             sync(place)
-            with _alone(path), _labels_locked({path / _LABELS, *held}):
+            folders = {Path(os.path.realpath(folder)) for folder in (path / _LABELS, *held)}
+            with _alone(path), _labels_locked(folders):
                 if identity() != before or (has_labels and _state(path / _LABELS) != labels):
                     raise StorageError(
                         f"{path} has changed while a new one was made of it, and stays as it is "

@@ -387,7 +387,10 @@ def test_edits_that_meet_new_labels_change_nothing(tmp_path, monkeypatch, format
     with pytest.raises(StorageError, match="has changed while"):
         rlds.edit(path, editing.Add("speed", add))
     assert rlds.labels.open(path).of(1) == new
-    rlds.edit(path, editing.Add("speed", add))
+    link = tmp_path / "links" / path.name
+    link.parent.mkdir()
+    link.symlink_to(path)
+    rlds.edit(link, editing.Add("speed", add))
     with pytest.raises(SourceError, match="open it again"):  # They name episodes that were there.
         labels.add("slip", 0, True, by="bob")
     found = [rlds.labels.open(path).of(number) for number in range(2)]
