@@ -256,32 +256,33 @@ def edit(
         Nothing has changed.
 
     """
-    made = prepare_edit(
-        path,
-        operations,
-        format=format,
-        to_format=to_format,
-        progress=progress,
-        options=options,
-        target_options=target_options,
-    )
-    settings = _Settings(allow_loss, skip_damaged, verify, progress)
-    if len(made.view.splits) > 1 and not (made.keeps_splits or made.is_split or allow_loss):
-        raise ValueError(
-            f"{made.format} is written without splits, and the data has {list(made.view.splits)}: "
-            "make a dataset of each with a split, or allow that they become one (allow_loss=True, "
-            "--allow-loss on the command line)"
+    with _opened(path):
+        made = prepare_edit(
+            path,
+            operations,
+            format=format,
+            to_format=to_format,
+            progress=progress,
+            options=options,
+            target_options=target_options,
         )
-    if to is None:
-        found = [_in_place(made, path, keep_old, settings)]
-    else:
-        targets = made.targets(to)
-        for target in targets:
-            if stores.as_path(target).exists():
-                raise FileExistsError(
-                    f"{target!r} exists already; remove it, or name another place"
-                )
-        found = [made.write(target, splits, settings) for target, splits in targets.items()]
+        settings = _Settings(allow_loss, skip_damaged, verify, progress)
+        if len(made.view.splits) > 1 and not (made.keeps_splits or made.is_split or allow_loss):
+            raise ValueError(
+                f"{made.format} is written without splits, and the data has "
+                f"{list(made.view.splits)}: make a dataset of each with a split, or allow that "
+                "they become one (allow_loss=True, --allow-loss on the command line)"
+            )
+        if to is None:
+            found = [_in_place(made, path, keep_old, settings)]
+        else:
+            targets = made.targets(to)
+            for target in targets:
+                if stores.as_path(target).exists():
+                    raise FileExistsError(
+                        f"{target!r} exists already; remove it, or name another place"
+                    )
+            found = [made.write(target, splits, settings) for target, splits in targets.items()]
     kept = sum(each.num_episodes for each in found)
     return Edited(tuple(found), kept, made.of, str(made))
 
@@ -302,7 +303,9 @@ def _in_place(
         return files_in(target), said_in(labels)
 
     new = replaced(target, keep_old=keep_old, identity=identity, held=labels)
-    with new as draft, _unchanged(made, target):
+    with new as draft:
+        if state_of(made.episodes) != made.inputs:
+            raise StorageError(f"{target} has changed since it was opened; do it again")
         # A link to a dataset of another name has no name that tells the format.
         at = target if target.name == draft.name else os.path.realpath(target)
         found = made.write(draft, splits, settings, at=at)
@@ -318,19 +321,17 @@ def _in_place(
 
 
 @contextlib.contextmanager
-def _unchanged(made: Edit, target: Path) -> Iterator[None]:
-    """Checks that files are those that were opened.
+def _opened(path: str | os.PathLike[str] | Episodes) -> Iterator[None]:
+    """Checks that the files of a dataset stay those that were opened.
 
     Raises:
-      StorageError: They are not.
+      StorageError: They do not.
     """
-    what = f"{target} has changed since it was opened; do it again"
     try:
-        if state_of(made.episodes) != made.inputs:
-            raise StorageError(what)
         yield
     except SourceChangedError as error:
-        raise StorageError(what) from error
+        name = "the dataset" if isinstance(path, Episodes) else os.fspath(path)
+        raise StorageError(f"{name} has changed since it was opened; do it again") from error
 
 
 def _target_of(made: Edit, path: str | os.PathLike[str]) -> Path:

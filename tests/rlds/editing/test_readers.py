@@ -20,7 +20,6 @@ import rlds.feeds
 import rlds.labels
 from envlogger.testing.catch_env import Catch
 from rlds.editing import Add, Delete, Describe, Trim
-from rlds.sources import SourceError
 from rlds.sources.digests import digest_of
 from rlds.sources.exporting import export
 from rlds_ecosystem.errors import StorageError
@@ -216,7 +215,7 @@ def test_two_editors(tmp_path):
         return 2
 
     done = []
-    with pytest.raises(SourceError, match="open it again"):
+    with pytest.raises(StorageError, match="has changed since it was opened; do it again"):
         rlds.edit(path, Add("late", late))
     episodes = rlds.sources.open(path)
     assert "slow" in episodes.spec
