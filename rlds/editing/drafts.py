@@ -170,7 +170,8 @@ class Draft:
             table = part.episodes.table(progress=self._progress)
             column = table.aliases.get(name, name)
             if column not in table.columns:
-                hint = "; did you mean 'instruction'?" if "task" in name else ""
+                is_task = "task" in name and "instruction" in table.columns
+                hint = "; did you mean 'instruction'?" if is_task else ""
                 known = ", ".join(table.columns)
                 raise ValueError(f"there is no column {name!r}, only {known}{hint}")
             values += table.arrow([column])[column].to_pylist()

@@ -6,6 +6,7 @@ no statement, by an engine that may open no other file and change no setting.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -140,6 +141,7 @@ def check_repeatable(condition: str) -> None:
         )
 
 
+@functools.lru_cache(16)  # Edits ask twice.
 def _tree(condition: str) -> str:
     """Parses a condition, without running it; returns JSON."""
     duckdb = import_extra("duckdb")

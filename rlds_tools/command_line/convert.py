@@ -9,6 +9,7 @@ import click
 
 from rlds_ecosystem.names import what_there_is
 from rlds_tools.command_line.printing import (
+    format_option,
     invocation,
     parsed_options,
     prints_result,
@@ -62,14 +63,7 @@ _SETTINGS = {"ignore_unknown_options": True}
 )
 @click.option("--version", help="The version of the new dataset; default: that of SRC, or 1.0.0.")
 @click.option("--name", help="The name of the new dataset.")
-@click.option(
-    "--option",
-    "-O",
-    "given",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="An option of the source; may be given several times.",
-)
+@format_option("An option of the source; may be given several times.")
 @click.option(
     "--float64",
     type=click.Choice(["bytes", "float32"]),

@@ -7,7 +7,12 @@ from typing import Any
 
 import click
 
-from rlds_tools.command_line.printing import prints_result, source_options, wants_progress
+from rlds_tools.command_line.printing import (
+    format_option,
+    prints_result,
+    source_options,
+    wants_progress,
+)
 from rlds_tools.results import Result
 
 EXAMPLES = """\b
@@ -38,9 +43,7 @@ Examples:
 @click.option("--atol", default=0.0, help="How far numbers may differ, absolutely. Default: 0.")
 @click.option("--format", help="The format of ONE, if it cannot be recognized.")
 @click.option("--other-format", help="The format of OTHER.")
-@click.option(
-    "--option", "-O", multiple=True, metavar="NAME=VALUE", help="An option of ONE's format."
-)
+@format_option("An option of ONE's format.")
 @click.option("--other-option", multiple=True, metavar="NAME=VALUE", help="An option of OTHER's.")
 @prints_result
 def command(
@@ -48,7 +51,7 @@ def command(
     other: str,
     format: str | None,
     other_format: str | None,
-    option: Sequence[str],
+    given: Sequence[str],
     other_option: Sequence[str],
     **chosen: Any,
 ) -> Result:
@@ -65,7 +68,7 @@ def command(
         other,
         format=format,
         other_format=other_format,
-        options=source_options(one, format, option),
+        options=source_options(one, format, given),
         other_options=source_options(other, other_format, other_option),
         progress=wants_progress(),
         **chosen,

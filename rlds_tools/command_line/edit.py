@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from rlds_tools.command_line.printing import (
+    format_option,
     parsed_options,
     prints_result,
     source_options,
@@ -89,9 +90,7 @@ Examples:
 @click.option("--keep-old", is_flag=True, help="Keep the old dataset, as PATH.old.")
 @click.option("--as", "to_format", metavar="FORMAT", help="The format of the new dataset.")
 @click.option("--format", help="The format of PATH, if it cannot be recognized.")
-@click.option(
-    "--option", "-O", "given", multiple=True, metavar="NAME=VALUE", help="An option of PATH."
-)
+@format_option("An option of PATH.")
 @click.option(
     "--to-option", "-T", "to_given", multiple=True, metavar="NAME=VALUE", help="One of the new."
 )

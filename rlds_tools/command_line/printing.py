@@ -16,6 +16,7 @@ from rlds_tools.results import Result
 
 __all__ = [
     "Invocation",
+    "format_option",
     "invocation",
     "jobs_option",
     "opens_source",
@@ -79,6 +80,11 @@ def where_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
+def format_option(help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Returns a decorator that adds `-O`, options of a format, as the argument `given`."""
+    return click.option("--option", "-O", "given", multiple=True, metavar="NAME=VALUE", help=help)
+
+
 def opens_source(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options by which data is opened: its `format`, and `options` of the format.
 
@@ -86,14 +92,7 @@ def opens_source(function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @click.option("--format", help="The format of the data, if it cannot be recognized.")
-    @click.option(
-        "--option",
-        "-O",
-        "given",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="An option of the format.",
-    )
+    @format_option("An option of the format.")
     @functools.wraps(function)
     def command(format: str | None, given: Sequence[str], **kwargs: Any) -> Any:
         paths = kwargs.get("paths") or [kwargs["path"]]

@@ -193,15 +193,20 @@ def made_layer(page, name, kind, of, choices=(), keys=()):
         page.get_by_label(f"Key of “{choice}”").press(key)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
+def _recorded(directory):
+    """Records three episodes; returns their labels."""
     rng = np.random.default_rng(0)
-    with envlogger.EnvLogger(_Eyes(), data_directory=str(tmp_path / "reach")) as env:
+    with envlogger.EnvLogger(_Eyes(), data_directory=str(directory)) as env:
         for _ in range(3):
             timestep = env.reset()
             while not timestep.last():
                 timestep = env.step(rng.random(2).astype(np.float32))
-    labels = rlds.labels.open(tmp_path / "reach")
+    return rlds.labels.open(directory)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
+    labels = _recorded(tmp_path / "reach")
     with serving(view_app(Shelf([tmp_path / "reach"]), by="")) as there:
         visitor = visit(there, color_scheme=scheme)
         page = visitor.open("/")
@@ -357,13 +362,7 @@ def test_a_rate_that_nothing_states_is_said_to_be_assumed_and_can_be_set(viewed,
 
 
 def test_keys_that_come_before_the_labels_are_for_the_step_that_was_shown(tmp_path, visit):
-    rng = np.random.default_rng(0)
-    with envlogger.EnvLogger(_Eyes(), data_directory=str(tmp_path / "reach")) as env:
-        for _ in range(3):
-            timestep = env.reset()
-            while not timestep.last():
-                timestep = env.step(rng.random(2).astype(np.float32))
-    labels = rlds.labels.open(tmp_path / "reach")
+    labels = _recorded(tmp_path / "reach")
     labels.declare(rlds.labels.Layer(name="slip", type="flag", keys=("KeyS",)))
     labels.declare(rlds.labels.Layer(name="note", type="text", keys=("KeyT",)))
     with serving(view_app(Shelf([tmp_path / "reach"]), by="ann")) as there:
