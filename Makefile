@@ -94,10 +94,9 @@ fuzz: $(VENV)/.fuzz
 wheel: $(VENV)/.wheel
 	$(BIN)/python tools/wheel.py
 
-# The fast tests of `rlds` with the lowest releases that pyproject.toml allows. Known failures: zarr 3.0
-# writes fixed-length texts in another way, and h5py 3.11 prints empty lines when a disk is full.
+# The fast tests of `rlds` with the lowest releases that pyproject.toml allows.
 lower-bounds: $(LOWEST)/.installed
-	$(LOWEST)/bin/python -m pytest -p no:anyio -m "not slow" tests/rlds
+	$(LOWEST)/bin/python -m pytest -n auto --dist worksteal -p no:anyio -m "not slow" tests/rlds
 
 $(LOWEST)/.installed: pyproject.toml | $(VENV)/.dev
 	$(BIN)/python -m venv --clear $(LOWEST)

@@ -38,7 +38,9 @@ def show_progress(
     done = DownloadColumn() if of_bytes else MofNCompleteColumn()
     columns = (_name_column(), BarColumn(), done, TimeRemainingColumn())
     console = rich.console.Console(stderr=True)
-    with Progress(*columns, console=console, disable=not is_shown, transient=True) as bars:
+    bars = Progress(*columns, console=console, disable=not is_shown, transient=True)
+    # Before rich 14.3, bars that are not shown print an empty line at their end.
+    with bars if is_shown else contextlib.nullcontext():
         yield bars
 
 

@@ -36,7 +36,8 @@ _DEFLATE = ("zlib", "gzip")
 _CODECS = ("", "blosc", "zstd", "lz4", *_DEFLATE, *IMAGE_CODECS)
 # Of compressed chunks: what a codec writes besides the values, such as the profile of an image.
 _LARGEST_HEADER = 1 << 16
-_TEXT_FILTER = "vlen-utf8"
+# Filters by kind of dtype: a text after its length. zarr 3.0 has them on text of fixed length, too.
+_FILTERS = {"O": ("vlen-utf8",), "U": ("", "vlen-utf8"), "S": ("", "vlen-bytes")}
 _CACHED_BYTES = 1 << 26
 # How many chunks a row may have.
 _MAX_CHUNKS = 1 << 20
@@ -89,7 +90,8 @@ class ZarrArray:
         name = content["dtype"]
         self.dtype: np.dtype = np.dtype(name if isinstance(name, str) else "V8")
         filters = [found["id"] for found in content.get("filters") or []]
-        if filters != ([_TEXT_FILTER] if self.dtype == object else []):
+        self._filter: str = "".join(filters[:1])
+        if filters[1:] or self._filter not in _FILTERS.get(self.dtype.kind, ("",)):
             raise ValueError(f"the filters {filters} on {name!r} are not read")
         if self.dtype.kind not in "biufUSO":
             raise ValueError(f"dtype {name!r}, expected numbers, bools or text")
@@ -187,7 +189,7 @@ class ZarrArray:
 
     def _most_bytes(self) -> float:
         """Returns the largest size of the file of a chunk: no codec doubles its input."""
-        if self.dtype == object:
+        if self._filter:
             return math.inf
         size = math.prod(self._chunks) * self.dtype.itemsize
         return 2 * size + _LARGEST_HEADER if self.codec else size
@@ -222,12 +224,12 @@ class ZarrArray:
     def _decoded(self, data: bytes) -> np.ndarray:
         """Returns a chunk; raises any error of a codec if it is damaged."""
         count, order = math.prod(self._chunks), self._order
-        if self.dtype == object:
+        if self._filter:
             texts = memoryview(self._decompressed(data, None)).cast("B")
             found = int.from_bytes(texts[:4], "little")
             if found != count or len(texts) < 4 + 4 * count:  # Each begins with its length.
                 raise ValueError(f"{found} texts in {len(texts)} bytes, expected {count}")
-            values = import_extra("numcodecs").VLenUTF8().decode(texts)
+            values = import_extra("numcodecs").get_codec({"id": self._filter}).decode(texts)
             return np.asarray(values, object).reshape(self._chunks, order=order)  # type: ignore[call-overload]
         size = count * self.dtype.itemsize
         if size > trusted_bytes(len(data)):

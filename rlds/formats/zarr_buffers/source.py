@@ -205,7 +205,7 @@ class ZarrSource(RandomAccessSource):
             METADATA_KEY: {
                 "attributes": self._attributes(),
                 "values": {
-                    it.name: {"dtype": it.dtype.str, "values": it.all().tolist()} for it in others
+                    it.name: {"dtype": it.dtype.str, "values": _json_values(it)} for it in others
                 },
                 "images": {array.name.removeprefix(DATA): array.described for array in kept},
             }
@@ -336,6 +336,13 @@ def is_constant(name: str) -> bool:
 def _field(array: ZarrArray) -> Field:
     kinds: Mapping[str, Any] = {"U": str, "O": str, "S": bytes}
     return Field(kinds.get(array.dtype.kind, array.dtype), array.row_shape)
+
+
+def _json_values(array: ZarrArray) -> Any:
+    values = array.all()
+    if array.dtype.kind == "S":
+        values = np.char.decode(values.astype(bytes), "utf-8", "backslashreplace")
+    return values.tolist()
 
 
 def _file_field(array: ZarrArray) -> Field:

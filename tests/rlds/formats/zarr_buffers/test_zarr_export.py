@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import raw_npz
 import raw_zarr
+import zarr
 
 import rlds.sources
 import tfds_builders
@@ -120,6 +121,16 @@ def test_through_a_dataset(tmp_path):
     assert {*keys} == raw_npz.sample().keys()  # A dataset has them in another order.
     camera = np.concatenate([raw_npz.sample()[key]["observation/camera"][:-1] for key in keys])
     np.testing.assert_array_equal(made["data/camera"], camera)
+
+
+def test_names_as_bytes(tmp_path):
+    path = raw_zarr.write_pusht(tmp_path / "a.zarr")
+    names = np.array([b"x", b"\xff", b"yy", b""])
+    array = zarr.open_group(path)["meta"].create_array("names", shape=(4,), dtype=names.dtype)
+    array[:] = names
+    export(path, "zarr", tmp_path / "b.zarr")
+    values = rlds.sources.open(tmp_path / "b.zarr").metadata["zarr"]["values"]
+    assert values["meta/names"] == {"dtype": "|S2", "values": ["x", "\\xff", "yy", ""]}
 
 
 READ = """

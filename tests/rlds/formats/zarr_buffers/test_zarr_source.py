@@ -9,6 +9,7 @@ from pathlib import Path
 
 import conversions
 import imagecodecs
+import numcodecs
 import numpy as np
 import pytest
 import raw_zarr
@@ -269,6 +270,41 @@ def test_text_big_endian_numbers_and_other_orders(tmp_path):
     np.testing.assert_array_equal(found["f"], values["data/f"][2:])
     assert found["f"].dtype == np.float64
     assert found["words"].tolist() == found["long"].tolist() == ["", "ü", "up"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "codec", "values"),
+    [
+        ("<U4", "vlen-utf8", ["pick", "it", "", "ü", "up", ""]),
+        ("|S3", "vlen-bytes", [b"pi", b"it", b"", b"\xff", b"up", b""]),
+    ],
+)
+def test_text_of_fixed_length_as_zarr_3_0_writes_it(tmp_path, dtype, codec, values):
+    path = raw_zarr.write_pusht(tmp_path / "a.zarr", lengths=(2, 3))
+    folder = path / "data/words"
+    folder.mkdir()
+    described = {
+        "shape": [5],
+        "chunks": [2],
+        "fill_value": "",
+        "order": "C",
+        "filters": [{"id": codec}],
+        "dimension_separator": ".",
+        "compressor": None,
+        "zarr_format": 2,
+        "dtype": dtype,
+    }
+    (folder / ".zarray").write_text(json.dumps(described))
+    encode = numcodecs.get_codec({"id": codec}).encode
+    for number in range(3):
+        chunk = np.array(values[2 * number : 2 * number + 2], object)
+        (folder / str(number)).write_bytes(encode(chunk))
+    found = [episode.steps["observation"]["words"] for episode in rlds.sources.open(path)]
+    assert np.concatenate(found).tolist() == values[:5]
+    text = (folder / ".zarray").read_text()
+    (folder / ".zarray").write_text(text.replace(dtype, "<i4"))
+    with pytest.raises(SourceError, match=f"filters \\['{codec}'\\] on '<i4' are not read"):
+        rlds.sources.open(path)
 
 
 SPOILT = {
