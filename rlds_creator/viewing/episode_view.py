@@ -51,6 +51,7 @@ class EpisodeView:
       steps: Its steps.
       title: What it is called.
       about: The metadata of the dataset that it is of, where its rate may be found.
+      base: The address of its data, if there may be other data at that of its outline later.
       cache_seconds: How long browsers may keep its pictures.
     """
 
@@ -60,9 +61,10 @@ class EpisodeView:
         *,
         title: str = "",
         about: Mapping[str, Any] | None = None,
+        base: str | None = None,
         cache_seconds: int = 31_536_000,
     ) -> None:
-        self.steps, self.title = steps, title
+        self.steps, self.title, self.base = steps, title, base
         self.cache_seconds = cache_seconds
         self._about = about or {}
         self._lock = threading.Lock()
@@ -108,11 +110,12 @@ class EpisodeView:
     def outline(self, seconds: float = _SECONDS) -> dict[str, Any]:
         """Returns what there is.
 
-        "fields" has the path, kind, dtype, shape and names of each field. The kind is "picture",
-        "number", "vector", "array", "text" or "flag". "rewards" has one for each step, None where
-        there is none, and "times" the seconds since the first step, if they were recorded. "fps" is
-        how many steps there are in a second, if that is known. "shown" is the path of the picture
-        that a player saw, if there is one.
+        "base" is the address of its data; None for that of the outline. "fields" has the path,
+        kind, dtype, shape and names of each field. The kind is "picture", "number", "vector",
+        "array", "text" or "flag". "rewards" has one for each step, None where there is none, and
+        "times" the seconds since the first step, if they were recorded. "fps" is how many steps
+        there are in a second, if that is known. "shown" is the path of the picture that a player
+        saw, if there is one.
 
         The rewards of a long log are not read at once. Then "is_complete" is false, and there are
         those of steps that are evenly spread, the more the later you ask.
@@ -124,6 +127,7 @@ class EpisodeView:
         rewards, is_complete = self._rewards(seconds)
         return {
             "title": self.title,
+            "base": self.base,
             "num_steps": self.num_steps,
             "fps": self._fps(),
             "fields": fields,

@@ -10,12 +10,13 @@ import itertools
 import math
 import os
 import re
+import secrets
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from typing_extensions import override
 
@@ -24,6 +25,7 @@ from rlds import sources
 from rlds.formats.logs.recorded_logs import find_logs
 from rlds.labels import Labels
 from rlds.raw_files.input_files import Files
+from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import reading
 from rlds.sources.episode_table import EpisodeTable, key_of
 from rlds.sources.video_frames import frames_of
@@ -55,7 +57,7 @@ _STATE_SECONDS = 2.0
 
 
 class Shelf:
-    """Datasets, opened when they are first looked at.
+    """Datasets, opened when they are first looked at, and again after an edit.
 
     Args:
       paths: Folders of datasets, logs, or anything that `rlds.sources.open` takes; or folders with
@@ -79,7 +81,7 @@ class Shelf:
         may_label: bool = True,
     ) -> None:
         cache, self._may_label = Cache(_CACHE_BYTES), may_label
-        self._thumbnails = Thumbnails()
+        self._thumbnails, self._lock = Thumbnails(), threading.Lock()
         places = [place for path in paths for place in _places(os.fspath(path), format)]
         if not places:
             raise FileNotFoundError("there is nothing to be shown")
@@ -95,7 +97,7 @@ class Shelf:
 
     def datasets(self) -> dict[str, Any]:
         """Returns what there is: {"datasets": [..]}."""
-        return {"datasets": [dataset.described() for dataset in self._datasets.values()]}
+        return {"datasets": [self._current(id).described() for id in self._datasets]}
 
     def listing(
         self, dataset: str, split: str, offset: int = 0, limit: int = 50, where: str = ""
@@ -190,7 +192,7 @@ class Shelf:
           IndexError: There is no such episode.
           SourceError: It is damaged.
         """
-        first = next(iter(self._datasets.values()))
+        first = self._current(next(iter(self._datasets)))
         first.open()
         if not first.splits:
             raise IndexError("There are no episodes.")
@@ -198,13 +200,24 @@ class Shelf:
         return first.address(first.splits[0], episode)
 
     def _dataset(self, dataset: str, split: str) -> _Dataset:
-        if dataset not in self._datasets:
+        id, at, _ = dataset.partition("@")
+        if id not in self._datasets:
             raise KeyError(f"There is no dataset {dataset!r}.")
-        found = self._datasets[dataset]
+        found = self._current(id)
+        if at and dataset != found.opened:
+            what = "the dataset was changed or opened again after this page; reload the page"
+            raise SourceChangedError(what, file=found.path)
         found.open()
         if split not in found.splits:
             raise KeyError(f"There is no split {split!r}.")
         return found
+
+    def _current(self, id: str) -> _Dataset:
+        """A dataset, opened again if its files were changed: who has the old one keeps that."""
+        with self._lock:
+            if self._datasets[id].is_changed():
+                self._datasets[id] = self._datasets[id].again()
+            return self._datasets[id]
 
 
 def _places(path: str, format: str | None) -> Iterator[tuple[str, str]]:
@@ -274,6 +287,7 @@ class _Dataset:
 
     def __init__(self, id: str, name: str, path: str, format: str, cache: Cache) -> None:
         self.id, self.name, self.path, self.format = id, name, path, format
+        self.opened = f"{id}@{secrets.token_hex(4)}"  # No other, before or after an edit, is equal.
         self.cache = cache
         self.where: str | None = None
         self.description = ""
@@ -291,6 +305,21 @@ class _Dataset:
             if not self._is_open:
                 self._open()
                 self._is_open = True
+
+    def is_changed(self) -> bool:
+        """Whether its files are not those that were opened."""
+        try:
+            if self._is_open:
+                self._check_files()
+        except SourceChangedError:
+            return True
+        return False
+
+    def again(self) -> _Dataset:
+        """The same, not opened yet."""
+        made = type(self)(self.id, self.name, self.path, self.format, self.cache)
+        made.where = self.where
+        return made
 
     def described(self) -> dict[str, Any]:
         """What it is; what is wrong with it if it cannot be opened."""
@@ -310,6 +339,7 @@ class _Dataset:
                     self.steps(split, index),
                     title=f"{self.name}, {split} {index}",
                     about=self.metadata,
+                    base=f"/api/datasets/{self.opened}/{quote(split, safe='')}/{index}/view",
                     cache_seconds=300,  # Somebody may write the dataset anew.
                 )
                 while len(self._views) > _MOST_OPEN:
@@ -325,7 +355,7 @@ class _Dataset:
             total = self.count(split)
             return range(at_least if total is None else total)
         found: Sequence[int] = self.cache.get(
-            (self.id, split, "where", where, self.labels(split).state()),
+            (self.opened, split, "where", where, self.labels(split).state()),
             lambda: self._table(split).where(where),
         )
         return found
@@ -375,6 +405,10 @@ class _Dataset:
     def _open(self) -> None:
         raise NotImplementedError
 
+    def _check_files(self) -> None:
+        """Raises a `SourceChangedError` if they are not those that were opened."""
+        raise NotImplementedError
+
     def count(self, split: str) -> int | None:
         """How many episodes a split has, if that is known."""
         raise NotImplementedError
@@ -422,14 +456,18 @@ class _Logs(_Dataset):
     def count(self, split: str) -> int:
         return self._ends[-1]
 
-    def _place(self, index: int) -> tuple[str, int]:
+    @override
+    def _check_files(self) -> None:
         self._files.check(lambda: self._paths, failed=False)
+
+    def _place(self, index: int) -> tuple[str, int]:
+        self._check_files()
         number = bisect.bisect_right(self._ends, index)
         return self._paths[number], index - (self._ends[number - 1] if number else 0)
 
     @override
     def episodes(self, split: str) -> sources.Episodes:
-        self._files.check(lambda: self._paths, failed=False)
+        self._check_files()
         found = sources.open(self.path, split=split, format=self.format)
         if len(found) != self.count(split):
             raise ValueError("Some logs cannot be read: these episodes cannot be filtered.")
@@ -438,7 +476,7 @@ class _Logs(_Dataset):
     def steps(self, split: str, index: int) -> Steps:
         path, number = self._place(index)
         # It is closed when nobody looks at the episode any more.
-        return LogSteps(envlogger.Reader(path), number, self.cache, f"{self.id}/{index}")
+        return LogSteps(envlogger.Reader(path), number, self.cache, f"{self.opened}/{index}")
 
     def state(self, split: str, index: int) -> str:
         path, number = self._place(index)
@@ -472,6 +510,10 @@ class _Source(_Dataset):
         self._tables = Tables.of(source)
         self._looked, self._key = -math.inf, ""
 
+    @override
+    def _check_files(self) -> None:
+        reading.check(self._source)
+
     def count(self, split: str) -> int | None:
         return self._source.num_episodes(split)
 
@@ -481,7 +523,7 @@ class _Source(_Dataset):
 
     def steps(self, split: str, index: int) -> Steps:
         episodes = sources.Episodes(self._with_pictures, split, format=self.format)
-        name = f"{self.id}/{split}"
+        name = f"{self.opened}/{split}"
         if self._tables is not None:
             table, row = self._tables.find(split, index)
             return TableSteps(table, row, episodes, index, self.cache, name)

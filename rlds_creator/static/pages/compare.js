@@ -77,7 +77,7 @@ function Pair({ left, right, addresses, first }) {
   const [alignment, setAlignment] = useState(/** @type {Alignment} */ ("start"));
   const offsets = lengths.map((length) => (alignment === "end" ? numSteps - length : 0));
   const longest = lengths[0] >= lengths[1] ? 0 : 1;
-  const rate = useRate(datas[longest].base, outlines[longest]);
+  const rate = useRate(datas[longest].page, outlines[longest]);
   const begins = useMemo(() => beginnings(numSteps, rate.fps, outlines[longest].times), [left.outline, right.outline, rate.fps]);
   const pictures = [usePictures(left.outline), usePictures(right.outline)];
   /** @param {number} step @param {number} index */

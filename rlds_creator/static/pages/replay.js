@@ -72,7 +72,7 @@ export function useEpisode(base, filter) {
     };
   }, [base, tries, JSON.stringify(filter)]);
   // What is said now is not meant for the episode before.
-  const isOther = state.data !== null && state.data.base !== base;
+  const isOther = state.data !== null && state.data.page !== base;
   return { ...state, ...(isOther && { data: null, outline: null }), reload: () => setTries(tries + 1) };
 }
 
@@ -158,7 +158,7 @@ function Recorded({ id, data, outline, query }) {
  */
 function Replay({ data, outline, query, back, title = outline.title || "Episode", chips, subtitle, onLabel, notes, problem }) {
   const numSteps = outline.num_steps;
-  const rate = useRate(data.base, outline);
+  const rate = useRate(data.page, outline);
   const begins = useMemo(() => beginnings(numSteps, rate.fps, outline.times), [outline, rate.fps]);
   const pictures = usePictures(outline);
   const playback = usePlayback({ numSteps, begins, first: Number(query.t ?? 0), isReady: (step) => data.isReady(step, pictures.chosen) });

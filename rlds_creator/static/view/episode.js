@@ -12,7 +12,7 @@ const MOST_SIDE = 1024;
  *   shape: (number | null)[], names: string[], unit?: string, doc?: string, scaled?: [number, number]}} Field
  * @typedef {{title: string, num_steps: number, fps: number | null, fields: Field[], rewards: (number | null)[],
  *   times: number[] | null, metadata: Record<string, any>, previous: string | null, next: string | null,
- *   place?: number | null, listed?: Record<string, any>, shown?: string | null, is_complete?: boolean}} Outline
+ *   base?: string | null, place?: number | null, listed?: Record<string, any>, shown?: string | null, is_complete?: boolean}} Outline
  */
 
 /**
@@ -69,6 +69,8 @@ export class EpisodeData {
    * @param {Record<string, string>} [filter] Of the list in which it is one.
    */
   constructor(base, filter = {}) {
+    this.page = base;
+    // The outline names the address of the same data, which leads to an error after an edit.
     this.base = base;
     this.filter = filter;
     /** @type {Outline | null} */
@@ -86,6 +88,7 @@ export class EpisodeData {
    */
   async load(signal, wait) {
     this.outline = await get(this.base, { ...this.filter, wait }, signal);
+    this.base = this.outline?.base ?? this.base;
     return /** @type {Outline} */ (this.outline);
   }
 

@@ -1,6 +1,7 @@
 """Which datasets there are at the paths that are given, and how many files stay open."""
 
 import os
+import urllib.parse
 
 import dm_env
 import numpy as np
@@ -48,30 +49,55 @@ def test_what_is_at_paths(tmp_path):
         Shelf([tmp_path / "tfds" / "1.0.0" / "features.json"])
 
 
-@pytest.mark.parametrize("format", ["envlogger", "zarr"])
-def test_after_an_edit_in_place_a_shelf_shows_old_episodes_or_an_error(tmp_path, format):
-    path = tmp_path / "log"
+def edited_data(path, format):
+    """Three episodes with their number as the observation, and the same without the first one."""
     writer = RiegeliBackendWriter(path, sync=False)
     for number in range(3):
         writer.record_step(StepData(dm_env.restart(np.int64(number)), np.int64(0)), True)
         writer.record_step(StepData(dm_env.termination(1.0, np.int64(number)), np.int64(0)), False)
     writer.close()
-    if format == "zarr":
-        log, path = path, tmp_path / "data.zarr"
-        sources.export(log, "zarr", path, allow_loss=True)
-    shelf = Shelf([path])
+    if format != "envlogger":
+        log, path = path, path.with_name(f"data.{format}")
+        sources.export(log, format, path, allow_loss=True)
+    yield path
+    rlds.edit(path, Delete(episodes=[0]))
+    yield path
+
+
+@pytest.mark.parametrize("format", ["envlogger", "zarr", "tfds"])
+def test_after_an_edit_in_place_a_shelf_opens_the_dataset_again(tmp_path, format):
+    edit = edited_data(tmp_path / "log", format)
+    shelf = Shelf([next(edit)])
     [dataset] = shelf.datasets()["datasets"]
     split = dataset["splits"][0]["name"]
     shown = shelf.view(dataset["id"], split, 1)
     assert shown.step(0)["values"]["observation"] == 1
-    rlds.edit(path, Delete(episodes=[0]))
+    assert len(shelf.listing(dataset["id"], split, where="steps > 1")["episodes"]) == 3
+    old = urllib.parse.unquote(shown.base).split("/")[3]
+    old_labels = shelf.labels(old, split, 1, "ann")
+    path = next(edit)
+
+    # A page of before keeps to the old episode, or gets an error; nothing is labelled by it.
     assert shown.step(0)["values"]["observation"] == 1
-    with pytest.raises(sources.SourceChangedError):
-        shelf.view(dataset["id"], split, 2).step(0)
     said = Said(layer="slip", type="flag", value=True)
     with pytest.raises(sources.SourceChangedError):
-        shelf.labels(dataset["id"], split, 1, "ann").add(said)
+        old_labels.add(said)
+    for ask in (shelf.view, shelf.beside, lambda *place: shelf.labels(*place, "ann")):
+        with pytest.raises(sources.SourceChangedError, match="reload the page"):
+            ask(old, split, 1)
     assert not rlds.labels.open(path).rows()
+
+    # A page that is loaded now shows what is there now.
+    [found] = shelf.datasets()["datasets"]
+    assert found == {**dataset, "splits": [{"name": split, "episodes": 2}]}
+    assert shelf.listing(dataset["id"], split)["total"] == 2
+    assert len(shelf.listing(dataset["id"], split, where="steps > 1")["episodes"]) == 2
+    shown = shelf.view(dataset["id"], split, 1)
+    assert shown.step(0)["values"]["observation"] == 2
+    now = urllib.parse.unquote(shown.base).split("/")[3]
+    shelf.labels(now, split, 1, "ann").add(said)
+    [label] = rlds.labels.open(path).rows()
+    assert label.episode == rlds.labels.open(path).digest(1)
 
 
 def test_many_logs_do_not_stay_open(tmp_path):
