@@ -109,6 +109,7 @@ def card(
     tasks: Sequence[str] = ("reinforcement-learning",),
     tags: Sequence[str] = (),
     format: str | None = None,
+    options: Mapping[str, Any] | None = None,
     force: bool = False,
     progress: bool | None = None,
 ) -> Card:
@@ -133,6 +134,7 @@ def card(
       tasks: What it is for, by the names of Hugging Face, such as "robotics".
       tags: More tags.
       format: The name of the format, if it cannot be recognized.
+      options: Options of the format; see `rlds.sources.open`.
       force: Whether to replace files that are there.
       progress: Whether to show a progress bar; if None, on a terminal.
 
@@ -152,13 +154,13 @@ def card(
     for file in (output, croissant):
         if file is not None and not force and stores.as_path(file).exists():
             raise FileExistsError(f"{file} is there already, perhaps edited: --force replaces it")
-    found = inspect(path, format=format)
+    found = inspect(path, format=format, options=options)
     if not isinstance(found, Inspection):
         raise ValueError(f"{path} is a file of records: name the folder of a dataset")
     from rlds import sources
     from rlds.editing import lineage_of
 
-    source = _source(path, found.format)
+    source = sources.formats()[found.format].source(path, **(options or {}))
     with show_progress(progress) as bars:
         splits = tuple(_counted(source, split, bars) for split in found.splits)
     about = _About(
@@ -195,12 +197,6 @@ def card(
         readme_file=None if output is None else os.fspath(output),
         croissant_file=None if croissant is None else os.fspath(croissant),
     )
-
-
-def _source(path: str | os.PathLike[str], format: str) -> Source:
-    from rlds import sources
-
-    return sources.formats()[format].source(path)
 
 
 def _folder_of(file: str | os.PathLike[str]) -> str:

@@ -617,7 +617,7 @@ class Table:
 
     def windows(
         self,
-        *,
+        *lengths: int,
         history: int = 1,
         horizon: int = 1,
         history_fields: str | Iterable[str] = (rlds.OBSERVATION,),
@@ -630,6 +630,7 @@ class Table:
         The fields, the masks and the values are those of `rlds.transformations.windows`.
 
         Args:
+          *lengths: None: the lengths are `history` and `horizon`.
           history: How many steps of the past, the present one included.
           horizon: How many steps of the future, the present one included.
           history_fields: The fields that get a history, as an axis after the first, oldest first.
@@ -640,8 +641,15 @@ class Table:
 
         Raises:
           KeyError: A field is missing.
+          TypeError: A length has no name.
           ValueError: A length is not positive, or the padding is unknown.
         """
+        if lengths:
+            n = lengths[0]
+            raise TypeError(
+                f"windows({n!r}): of what? Pass history={n!r} for observations up to each step, "
+                f"horizon={n!r} for actions from it on, or call segments({n!r}) for runs of steps"
+            )
         return Windows(self, history, horizon, history_fields, horizon_fields, padding, only_real)
 
     def offsets(

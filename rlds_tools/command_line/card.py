@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rlds_tools.command_line.printing import prints_result, wants_progress
+from rlds_tools.command_line.printing import opens_source, prints_result, wants_progress
 from rlds_tools.results import Result
 
 EXAMPLES = """\b
@@ -55,8 +55,8 @@ Examples:
     "several times.",
 )
 @click.option("--tag", "tags", multiple=True, help="A tag more. May be given several times.")
-@click.option("--format", help="The format of the data, if it cannot be recognized.")
 @click.option("--force", is_flag=True, help="Replace files that are there.")
+@opens_source
 @prints_result
 def command(path: str, citation: Path | None, **options: Any) -> Result:
     """Write a README for the dataset at PATH, with the front matter that dataset hubs read.

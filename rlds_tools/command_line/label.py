@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rlds_tools.command_line.printing import prints_result
+from rlds_tools.command_line.printing import opens_source, prints_result
 from rlds_tools.results import Result
 
 EXAMPLES = """\b
@@ -40,8 +40,7 @@ def _command(name: str) -> Callable[[Callable[..., Result]], Any]:
     """Makes a command of a function that takes a path."""
 
     def made(function: Callable[..., Result]) -> Any:
-        with_format = click.option("--format", help="The format of PATH, if it is not recognized.")
-        return command.command(name)(click.argument("path")(with_format(prints_result(function))))
+        return command.command(name)(click.argument("path")(opens_source(prints_result(function))))
 
     return made
 

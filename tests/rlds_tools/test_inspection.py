@@ -118,4 +118,13 @@ def test_options_of_the_format(tmp_path, capsys):
     assert run([*words, "--where", "steps = 5"]) == 0
     assert run([*words, "--episode", "0", "--step", "3"]) == 0
     assert "action" in capsys.readouterr().out
+    # Commands that do not inspect take the same words.
+    said = words[2:]
+    assert run(["card", str(tmp_path), *said]) == 0
+    assert "| `action` | float64 |" in capsys.readouterr().out
+    assert run(["label", "add", str(tmp_path), "quality", "0", "good", "--by", "ann", *said]) == 0
+    assert run(["label", str(tmp_path), *said, "-q"]) == 0
+    assert run(["label", "export", str(tmp_path), str(tmp_path / "labels.csv"), *said]) == 0
+    assert "1 label" in capsys.readouterr().out
+    assert run(["label", str(tmp_path), "-O", "no=1", "--format", "npz"]) == 2
     assert run([*words, "-O", "colour=red"]) == 2

@@ -50,6 +50,12 @@ def test_orders_of_seeds_and_epochs_differ(table, shuffle):
     assert len(orders) == 16
 
 
+def test_a_length_of_windows_without_its_name_is_asked_for(table):
+    with pytest.raises(TypeError, match=r"history=5 .* horizon=5 .* segments\(5\)"):
+        table.windows(5)
+    assert len(table.windows()) == len(table.steps())
+
+
 def test_segments_are_of_few_episodes(table):
     feed = Feed(table.steps(), 4, shuffle=SegmentShuffle(None, 2), epochs=1)
     episodes = [{key.rpartition(b" of ")[2] for key in keys(batch)} for batch in feed]
