@@ -179,6 +179,7 @@ def stats(
     lengths: list[int] = []
     returns: list[float] = []
     groups: dict[str, list[tuple[int, float | None]]] = collections.defaultdict(list)
+    not_finite: dict[str, np.ndarray] = {}
     first_not_finite = ""
 
     def read() -> Iterator[dict[str, Any]]:
@@ -191,18 +192,14 @@ def stats(
             if by is not None:
                 groups[_value_of(episode, by)].append((episode.num_steps, reward))
             known = episode.final_observation_known
-            first_not_finite = first_not_finite or _first_not_finite(
-                number_of(episodes, number), episode, chosen
-            )
+            for path, are_wrong in _not_finite(episode, chosen):
+                step, place = np.argwhere(are_wrong)[0][0], number_of(episodes, number)
+                where = f"{path} in step {step} of episode {place} ({episode.key})"
+                first_not_finite = first_not_finite or where
+                not_finite[path] = not_finite.get(path, 0) + are_wrong.sum(axis=0)
             yield {"steps": episode.steps, "final_observation_known": known}
 
     statistics = compute_statistics(read(), chosen, quantiles=QUANTILES, finite_only=True)
-    not_finite = {}
-    for name, field in statistics.fields.items():
-        is_of_transitions = root_of(name) in OF_TRANSITIONS
-        number = statistics.num_transitions if is_of_transitions else sum(lengths)
-        if (field.count < number).any():
-            not_finite[name] = number - field.count
     if not_finite:
         numbers = ", ".join(f"{name} {of.sum():,}" for name, of in not_finite.items())
         what = f"NaN or infinite values do not count: {numbers}. The first is {first_not_finite}"
@@ -222,17 +219,16 @@ def stats(
     )
 
 
-def _first_not_finite(number: int, episode: SourceEpisode, fields: Sequence[str]) -> str:
-    """Where the first NaN or infinite value of an episode is; empty if it has none."""
+def _not_finite(episode: SourceEpisode, fields: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields each field with NaN or infinite values, and which values those are."""
     for path, leaf in named_leaves(episode.steps):
-        if not any(is_in(path, field) for field in fields):
-            continue
         column = np.asarray(leaf)  # It may be of sequences.
+        if column.dtype.kind != "f" or not any(is_in(path, field) for field in fields):
+            continue
         has_placeholder = root_of(path) in OF_TRANSITIONS and episode.final_observation_known
-        real = column[: len(column) - has_placeholder]
-        if real.dtype.kind == "f" and len(found := np.argwhere(~np.isfinite(real))):
-            return f"{path} in step {found[0][0]} of episode {number} ({episode.key})"
-    return ""
+        are_wrong = ~np.isfinite(column[: len(column) - has_placeholder])
+        if are_wrong.any():
+            yield path, are_wrong
 
 
 def _by_element(numbers: Mapping[str, np.ndarray]) -> Iterator[tuple[str, int]]:

@@ -477,15 +477,12 @@ def inspect_step(
 
 def number_of(episodes: Episodes, index: int) -> int:
     """Returns the number of an episode in its split, of which a condition may have chosen some."""
-    from rlds.sources.selected import SelectedSource
-    from rlds.sources.wrapped import WrappedSource
+    from rlds.sources import RandomAccessSource
 
     split, number = episodes.place(index if index >= 0 else len(episodes) + index)
     source = episodes.source
-    while isinstance(source, WrappedSource):
-        if isinstance(source, SelectedSource):
-            number = int(source.chosen[split][number])
-        source = source.source
+    if isinstance(source, RandomAccessSource):
+        return source.base_at(split, number)[0].index
     return number
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from rlds_tools.inspection import Inspection, find_datasets, inspect
+from rlds_tools.inspection import Inspection, RecordFile, find_datasets, inspect
 from rlds_tools.results import Block, Result, Style, Table, count, size_of
 
 if TYPE_CHECKING:
@@ -196,9 +196,7 @@ def list_datasets(
     if not os.path.isdir(directory):
         raise FileNotFoundError(f"{directory!r} is not a folder")
     places = sorted(find_datasets(directory, depth))
-    datasets = (_describe(path, format) for path, format in places)
-    if where is not None:
-        datasets = (_with_matching(found, where) for found in datasets)
+    datasets = (_describe(path, format, where) for path, format in places)
     return Listing(directory, tuple(datasets), where)
 
 
@@ -272,39 +270,31 @@ def _in_words(options: Mapping[str, Option]) -> list[str]:
     return [str(option) for option in options.values() if option.is_json]
 
 
-def _describe(path: str, format: str) -> Found:
+def _describe(path: str, format: str, where: str | None) -> Found:
+    """Describes a dataset, and counts the episodes for which a condition holds."""
+    found = Found(path, format)
     try:
-        found = inspect(path, format=format)
-    except (OSError, ValueError, RuntimeError, LookupError) as error:
-        return Found(path, format, error=str(error))
-    assert isinstance(found, Inspection)
-    episodes = [split.episodes for split in found.splits]
-    steps = [split.steps for split in found.splits]
-    return Found(
-        path,
-        format,
-        found.name,
-        found.version,
-        None if None in episodes else sum(filter(None, episodes)),
-        None if None in steps else sum(filter(None, steps)),
-        found.num_bytes,
-    )
-
-
-def _with_matching(found: Found, where: str) -> Found:
-    """Counts the episodes of a dataset for which a condition holds."""
-    if found.error is not None:
-        return found
-    try:
-        chosen = inspect(found.path, format=found.format, where=where)
+        dataset = inspect(path, format=format)
+        assert isinstance(dataset, Inspection)
+        sizes = *_totals(dataset), dataset.num_bytes
+        found = Found(path, format, dataset.name, dataset.version, *sizes)
+        if where is not None:
+            episodes, steps = _totals(inspect(path, format=format, where=where))
+            found = dataclasses.replace(found, matching=episodes, matching_steps=steps)
     except (OSError, ValueError, RuntimeError, LookupError) as error:
         said = str(error).removeprefix(f"where: {where!r}: ")
         return dataclasses.replace(found, error=said)
-    assert isinstance(chosen, Inspection)
-    return dataclasses.replace(
-        found,
-        matching=sum(split.episodes or 0 for split in chosen.splits),
-        matching_steps=sum(split.steps or 0 for split in chosen.splits),
+    return found
+
+
+def _totals(dataset: Inspection | RecordFile) -> tuple[int | None, int | None]:
+    """Returns how many episodes and steps all splits have, as far as that is known."""
+    assert isinstance(dataset, Inspection)
+    episodes = [split.episodes for split in dataset.splits]
+    steps = [split.steps for split in dataset.splits]
+    return (
+        None if None in episodes else sum(filter(None, episodes)),
+        None if None in steps else sum(filter(None, steps)),
     )
 
 

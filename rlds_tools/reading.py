@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import collections
-import concurrent.futures
+import functools
 import itertools
-import multiprocessing
-import signal
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from rlds.sources import Episodes, SourceEpisode, SourceError
 from rlds_ecosystem.nests import named_leaves
+from rlds_ecosystem.processes import in_processes
 
 __all__ = ["indices_of", "read_all"]
 
 # Starting processes takes seconds, and what they read is copied: it pays for many small episodes.
 _MANY, _SMALL = 5_000, 1 << 18
 _CHUNK, _CHUNK_BYTES = 128, 32 << 20
-
-_episodes: Episodes
 
 
 def indices_of(episodes: Episodes) -> Iterator[int]:
@@ -79,44 +74,25 @@ def _num_bytes(value: object) -> int:
 def _read_in_processes(
     episodes: Episodes, indices: Iterator[int], jobs: int
 ) -> Iterator[tuple[int, SourceEpisode | SourceError]]:
-    pool = concurrent.futures.ProcessPoolExecutor(
-        jobs, multiprocessing.get_context("spawn"), _begin, (episodes,)
-    )
-    waiting: collections.deque[tuple[list[int], concurrent.futures.Future[Any]]] = (
-        collections.deque()
-    )
-    try:
-        while True:
-            while len(waiting) <= 2 * jobs and (chunk := list(itertools.islice(indices, _CHUNK))):
-                waiting.append((chunk, pool.submit(_read_chunk, chunk)))
-            if not waiting:
-                return
-            chunk, future = waiting.popleft()
-            found, messages = future.result()
-            for message in messages:
-                warnings.warn(message, stacklevel=1)
-            yield from zip(chunk, found)
-            for index in chunk[len(found) :]:  # It would have been too much to send.
-                yield index, _read(episodes, index)
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _begin(episodes: Episodes) -> None:
-    global _episodes
-    _episodes = episodes
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the process that waits for this one.
+    chunks = iter(lambda: list(itertools.islice(indices, _CHUNK)), [])
+    read = functools.partial(_read_chunk, episodes)
+    for chunk, (found, messages) in in_processes(read, chunks, jobs):
+        for message in messages:
+            warnings.warn(message, stacklevel=1)
+        yield from zip(chunk, found)
+        for index in chunk[len(found) :]:  # It would have been too much to send.
+            yield index, _read(episodes, index)
 
 
 def _read_chunk(
-    indices: Sequence[int],
+    episodes: Episodes, indices: Sequence[int]
 ) -> tuple[list[SourceEpisode | SourceError], list[Warning | str]]:
     found: list[SourceEpisode | SourceError] = []
     size = 0
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for index in indices:
-            found.append(_read(_episodes, index))
+            found.append(_read(episodes, index))
             size += _size_of(found[-1])
             if size > _CHUNK_BYTES:
                 break

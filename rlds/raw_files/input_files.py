@@ -9,6 +9,7 @@ import platform
 import re
 import stat
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -50,10 +51,7 @@ class Files:
     the files that are there.
     """
 
-    _descriptors: Sequence[int] = ()  # Also of one that could not be made.
-
     def __init__(self, *paths: str | os.PathLike[str], may_grow: bool = False) -> None:
-        self._descriptors = []
         self.may_grow, self._machine = may_grow, platform.node()
         self._states: dict[str, tuple[int, ...]] = {}
         # When each folder was changed, and what is in it.
@@ -77,7 +75,7 @@ class Files:
 
     def _hold(self, path: str) -> None:
         """Keeps something open, so that no other gets its number."""
-        self._descriptors = [*self._descriptors, os.open(path, os.O_RDONLY)]
+        weakref.finalize(self, os.close, os.open(path, os.O_RDONLY))
 
     def _identity(self, found: os.stat_result) -> tuple[int, ...]:
         """Which folder or file it is; and with which content, of a file that does not grow."""
@@ -132,9 +130,6 @@ class Files:
                 raise changed(os.path.join(folder, name))
         self._entries[folder] = {**now, **before}
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_descriptors": []}
-
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         if self._machine != platform.node():
@@ -143,10 +138,6 @@ class Files:
             for path in self._entries:
                 with contextlib.suppress(OSError):
                     self._hold(path)
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        for descriptor in self._descriptors:
-            close(descriptor)
 
 
 def _settled(folder: os.stat_result) -> int:

@@ -7,14 +7,12 @@ has another size or another time of change.
 
 from __future__ import annotations
 
-import concurrent.futures
+import functools
 import hashlib
 import itertools
 import json
-import multiprocessing
 import os
 import shutil
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,7 +31,7 @@ from rlds.sources.wrapped import WrappedSource
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.nests import is_in
-from rlds_ecosystem.processes import default_jobs
+from rlds_ecosystem.processes import default_jobs, in_processes
 from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.replacing import FOLDER
 from rlds_ecosystem.whole_files import try_to_lock, write_at_once
@@ -348,39 +346,10 @@ def _made(source: Source, split: str, tasks: Sequence[range | str], jobs: int) -
     for number, task in enumerate(tasks):
         spent = time.monotonic() - begin
         if number and jobs > 1 and spent / number * (len(tasks) - number) > _LONG:
-            yield from _made_in_processes(source, split, tasks[number:], jobs)
+            rows = functools.partial(maker.rows, split)
+            yield from (table for _, table in in_processes(rows, tasks[number:], jobs))
             return
         yield maker.rows(split, task)
-
-
-def _made_in_processes(
-    source: Source, split: str, tasks: Sequence[range | str], jobs: int
-) -> Iterator[Any]:
-    pool = concurrent.futures.ProcessPoolExecutor(
-        jobs, multiprocessing.get_context("spawn"), _begin, (source,)
-    )
-    try:
-        remaining = iter(tasks)
-        waiting = [pool.submit(_rows, split, t) for t in itertools.islice(remaining, 2 * jobs)]
-        while waiting:
-            table = waiting.pop(0).result()
-            waiting += [pool.submit(_rows, split, t) for t in itertools.islice(remaining, 1)]
-            yield table
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-_maker: RowMaker
-
-
-def _begin(source: Source) -> None:
-    global _maker
-    _maker = RowMaker(source)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the process that waits for this one.
-
-
-def _rows(split: str, task: range | str) -> Any:
-    return _maker.rows(split, task)
 
 
 def _counted(table: Any, first: int) -> Any:

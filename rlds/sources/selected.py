@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
-from rlds.sources import reading
-from rlds.sources.source import (
-    ALL_ROWS,
-    Outline,
-    Outlines,
-    Place,
-    RandomAccessSource,
-    SourceEpisode,
-)
+from rlds.sources.source import Outlines, Place, RandomAccessSource
 from rlds.sources.wrapped import WrappedSource
 
 __all__ = ["SelectedSource"]
@@ -84,18 +76,8 @@ class SelectedSource(WrappedSource):
         return None if known is None else np.asarray(known)[self.chosen[split]].tolist()
 
     @override
-    def key(self, split: str, index: int) -> str:
-        return self.source.key(split, int(self.chosen[split][index]))
-
-    @override
-    def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
-    ) -> SourceEpisode:
-        return reading.read(self.source, split, int(self.chosen[split][index]), fields, rows)
+    def _number(self, split: str, index: int) -> int:
+        return int(self.chosen[split][index])
 
     @override
     def stored_names(self) -> Mapping[str, str]:
@@ -103,15 +85,7 @@ class SelectedSource(WrappedSource):
 
     @override
     def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
-        return self.source.stored_at(split, int(self.chosen[split][index]), in_part=in_part)
-
-    @override
-    def base_at(self, split: str, index: int) -> tuple[Place, int]:
-        return self.source.base_at(split, int(self.chosen[split][index]))
-
-    @override
-    def outline(self, split: str, index: int) -> Outline:
-        return reading.outline(self.source, split, int(self.chosen[split][index]))
+        return self.source.stored_at(split, self._number(split, index), in_part=in_part)
 
     @override
     def outlines(self, split: str) -> Outlines | None:

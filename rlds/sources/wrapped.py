@@ -97,9 +97,14 @@ class WrappedSource(RandomAccessSource):
         """Those of the source."""
         return self.source.faults(split)
 
+    def _number(self, split: str, index: int) -> int:
+        """The number in the source of an episode."""
+        del split
+        return index
+
     def key(self, split: str, index: int) -> str:
         """That of the source."""
-        return self.source.key(split, index)
+        return self.source.key(split, self._number(split, index))
 
     def read(
         self,
@@ -109,7 +114,7 @@ class WrappedSource(RandomAccessSource):
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
         """What the source reads."""
-        return reading.read(self.source, split, index, fields, rows)
+        return reading.read(self.source, split, self._number(split, index), fields, rows)
 
     def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
         """None, as a wrapped episode is another one unless a derived class says otherwise."""
@@ -122,11 +127,11 @@ class WrappedSource(RandomAccessSource):
 
     def base_at(self, split: str, index: int) -> tuple[Place, int]:
         """That of the source."""
-        return self.source.base_at(split, index)
+        return self.source.base_at(split, self._number(split, index))
 
     def outline(self, split: str, index: int) -> Outline:
         """That of the source."""
-        return reading.outline(self.source, split, index)
+        return reading.outline(self.source, split, self._number(split, index))
 
     def outlines(self, split: str) -> Outlines | None:
         """Those of the source."""

@@ -29,7 +29,6 @@ def test_processes_change_nothing(tmp_path, monkeypatch):
 
 def test_a_chunk_that_is_large_and_warnings(dataset, monkeypatch):
     episodes = rlds.sources.open(dataset)
-    monkeypatch.setattr(reading, "_episodes", episodes, raising=False)
     monkeypatch.setattr(reading, "_CHUNK_BYTES", 10)
     read = reading._read
 
@@ -38,5 +37,5 @@ def test_a_chunk_that_is_large_and_warnings(dataset, monkeypatch):
         return read(*args)
 
     monkeypatch.setattr(reading, "_read", warn)
-    found, messages = reading._read_chunk([0, 1, 2])
+    found, messages = reading._read_chunk(episodes, [0, 1, 2])
     assert (len(found), list(map(str, messages))) == (1, ["old"])
