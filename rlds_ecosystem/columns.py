@@ -304,14 +304,13 @@ def _stack_uniform(values: Sequence[Any]) -> np.ndarray | None:
 
 def _stack_leaves(values: Sequence[Any], path: str, steps: Sequence[int]) -> np.ndarray:
     arrays = [_as_array(value, path, step) for step, value in zip(steps, values)]
-    descriptions = [dtype_and_shape(array) for array in arrays]
     dtypes, shapes = {array.dtype for array in arrays}, {array.shape for array in arrays}
     kinds = {dtype.kind for dtype in dtypes}
     if len(dtypes) > 1 and len(shapes) == 1 and (kinds <= {"i", "f"} or kinds <= {"u", "f"}):
         common = [equal_in(array, np.result_type(*dtypes)) for array in arrays]
         if all(array is not None for array in common):
             return np.stack(common)
-    _check_equal(descriptions, path, steps)
+    _check_equal([dtype_and_shape(array) for array in arrays], path, steps)
     return np.stack(arrays)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from etils import epath
     from rich.progress import Progress
 
-    from rlds.sources import Episodes, Source
+    from rlds.sources import Source
 
 __all__ = ["Card", "card"]
 
@@ -219,26 +219,10 @@ def _counted(source: Source, split: InspectedSplit, bars: Progress) -> Inspected
     from rlds import sources
 
     episodes = sources.Episodes(source, split.name)
-    bar = bars.add_task(f"Counting the steps of {split.name}", total=split.episodes)
-    lengths = []
-    for length in _lengths(episodes):
-        lengths.append(length)
-        bars.advance(bar)
+    what = f"Counting the steps of {split.name}"
+    outlines = bars.track(episodes.outlines(), split.episodes, description=what)
+    lengths = [outline.num_steps for outline in outlines]
     return dataclasses.replace(split, episodes=len(lengths), steps=sum(lengths))
-
-
-def _lengths(episodes: Episodes) -> Iterator[int]:
-    from rlds.sources import RandomAccessSource
-    from rlds_ecosystem.nests import named_leaves
-
-    if not isinstance(episodes.source, RandomAccessSource):
-        yield from (episode.num_steps for episode in episodes)
-        return
-    # A flag is decoded in no time; datasets of others may have none.
-    fields = [*episodes.source.step_flags, *dict(named_leaves(episodes.source.step_fields()))]
-    for number in range(len(episodes)):
-        columns = episodes.columns(number, fields[:1], decode_images=False)
-        yield len(dict(named_leaves(columns))[fields[0]])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,6 +20,7 @@ from rlds_ecosystem.fields import MEANING, Field, in_words
 from rlds_ecosystem.nests import is_in, named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.texts import shorten
+from rlds_tools.reading import indices_of
 from rlds_tools.results import Block, Result, Table, count, plain, text_of
 from rlds_tools.survey import open_splits
 from tfds_files import RaggedColumn
@@ -300,7 +301,7 @@ def _pairs(one: Episodes, other: Episodes, match: str) -> Iterator[tuple[int | N
 def _index_of_ids(episodes: Episodes, is_needed: bool) -> dict[str, int]:
     """The episodes by their ids; if two have the same one, an error or none at all."""
     indices: dict[str, int] = {}
-    for index in itertools.takewhile(episodes.has, itertools.count()):
+    for index in indices_of(episodes):
         key = _id_of(episodes, index)
         if indices.setdefault(key, index) != index:
             if not is_needed:

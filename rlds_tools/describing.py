@@ -22,6 +22,7 @@ from rlds_tools.cameras import cameras_of
 from rlds_tools.inspection import number_of
 from rlds_tools.reading import indices_of, read_all
 from rlds_tools.results import Block, Result, Spread, Table, count, plain, text_of
+from rlds_tools.values import element_name
 
 if TYPE_CHECKING:
     from rlds.sources import Episodes, SourceEpisode
@@ -234,9 +235,8 @@ def _not_finite(episode: SourceEpisode, fields: Sequence[str]) -> Iterator[tuple
 def _by_element(numbers: Mapping[str, np.ndarray]) -> Iterator[tuple[str, int]]:
     """Yields the elements of fields of which there are any, by the names of `Statistics.rows`."""
     for path, counts in numbers.items():
-        for place in map(tuple, np.argwhere(counts)):
-            element = f"[{', '.join(map(str, place))}]" if place else ""
-            yield path + element, int(counts[place])
+        for element in map(int, np.flatnonzero(counts)):
+            yield element_name(path, np.shape(counts), element), int(np.ravel(counts)[element])
 
 
 def _all(episodes: Episodes, progress: bool | None, jobs: int) -> Iterator[SourceEpisode]:

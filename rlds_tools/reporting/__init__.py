@@ -6,13 +6,13 @@ import dataclasses
 import html
 import os
 import shlex
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
 
+from rlds_ecosystem.whole_files import write_at_once
 from rlds_tools.findings import Finding
 from rlds_tools.results import Block, Result, Table, count, size_of
 
@@ -70,18 +70,7 @@ class Report(Result):
         Raises:
           OSError: It cannot be written.
         """
-        target = Path(path)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False
-        ) as file:
-            try:
-                file.write(self.content)
-                file.close()
-                os.chmod(file.name, 0o666 & ~_umask())
-                os.replace(file.name, target)
-            except BaseException:
-                os.unlink(file.name)
-                raise
+        write_at_once(path, self.content.encode())
         return dataclasses.replace(self, output=os.fspath(path))
 
     @override
@@ -180,9 +169,3 @@ def report(
         findings=material.findings,
         content=page.page_of(material, command, frames, max_size),
     )
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

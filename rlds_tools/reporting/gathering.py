@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from rlds_ecosystem.progress import show_progress
 from rlds_tools import inspection
 from rlds_tools.cameras import Frames, VideoFrames, evenly
 from rlds_tools.findings import Finding
+from rlds_tools.reading import indices_of
 from rlds_tools.results import text_of
 from rlds_tools.survey import Survey, open_splits
 
@@ -187,15 +189,7 @@ def _to_read(
         affordable = _MOST_BYTES * total // max(num_bytes or 1, 1)
         most = min(most, max(affordable, _LEAST_EPISODES))
         return sorted({*evenly(total, most), *named})
-    return _first(episodes, max([most, *(index + 1 for index in named)]))
-
-
-def _first(episodes: Episodes, most: int) -> Iterable[int]:
-    """The first indices: of a source in order, going to any other would mean reading all."""
-    index = 0
-    while index < most and episodes.has(index):
-        yield index
-        index += 1
+    return itertools.islice(indices_of(episodes), max([most, *(index + 1 for index in named)]))
 
 
 def _choice(survey: Survey, findings: Sequence[Finding], named: Sequence[int]) -> tuple[Shown, ...]:
