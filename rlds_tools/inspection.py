@@ -104,6 +104,7 @@ class Inspection(Result):
       episode_fields: The fields of an episode beside the steps.
       metadata: What is said of the data as a whole.
       robotics: What the fields mean, if the dataset is of a robot and known.
+      tasks: How many episodes of a LeRobot dataset have each task; empty if that is not known.
       where: The condition of the episodes that are counted.
     """
 
@@ -120,6 +121,7 @@ class Inspection(Result):
     episode_fields: tuple[Field, ...]
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     robotics: DatasetMeaning | None = None
+    tasks: Mapping[str, int] = dataclasses.field(default_factory=dict)
     where: str | None = None
 
     @override
@@ -141,7 +143,8 @@ class Inspection(Result):
             yield _table_of_fields("of an episode", self.episode_fields)
         if self.robotics is not None:
             yield from _known_of(self.robotics)
-        yield from recording_facts(self.metadata, sum(split.steps or 0 for split in self.splits))
+        steps = sum(split.steps or 0 for split in self.splits)
+        yield from recording_facts(self.metadata, steps, self.tasks)
         if self.metadata:
             yield f"metadata: {', '.join(self.metadata)} (all of it with --json)"
         if self.where is not None:
@@ -350,7 +353,7 @@ def inspect(
     if where is not None:
         opened = (_open(path, each.name, found.format, None, options) for each in chosen)
         chosen = tuple(_chosen(episodes, where) for episodes in opened)
-    return dataclasses.replace(found, splits=chosen, where=where)
+    return dataclasses.replace(found, splits=chosen, tasks={}, where=where)
 
 
 def _chosen(episodes: Episodes, where: str) -> InspectedSplit:
@@ -672,6 +675,11 @@ def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> I
     format = format or marked_format(path) or sources.format_of(path)
     source = sources.formats()[format].source(path, **options)
     files = [stores.as_path(file) for file in source.inputs()]
+    tasks: Mapping[str, int] = {}
+    if format == "lerobot":
+        from rlds.formats.lerobot.episode_table import episodes_of_tasks
+
+        tasks = episodes_of_tasks(stores.as_path(path))
     splits, fields = [], {}
     for name in source.splits:
         episodes = sources.Episodes(source, name, format=format)
@@ -699,6 +707,7 @@ def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> I
         episode_fields=tuple(_fields_of(fields)),
         metadata=source.metadata(),
         robotics=_meaning(str(getattr(source, "name", "")), source.metadata()),
+        tasks=tasks,
     )
 
 

@@ -13,12 +13,15 @@ __all__ = ["recording_facts"]
 _SHOWN_TASKS = 5
 
 
-def recording_facts(metadata: Mapping[str, Any], num_steps: int) -> Iterator[Block]:
+def recording_facts(
+    metadata: Mapping[str, Any], num_steps: int, episodes: Mapping[str, int]
+) -> Iterator[Block]:
     """Yields what the metadata of a LeRobot dataset, or of one that was made of it, says.
 
     Args:
       metadata: The metadata of the dataset.
       num_steps: The number of its steps; 0 if it is not known.
+      episodes: The number of episodes of each task; empty if it is not known.
     """
     recorded = _dict(metadata.get("lerobot"))
     info = _dict(recorded.get("info"))
@@ -37,7 +40,9 @@ def recording_facts(metadata: Mapping[str, Any], num_steps: int) -> Iterator[Blo
     tasks = recorded.get("tasks")
     tasks = list(map(_dict, tasks)) if isinstance(tasks, list) else []
     if tasks:
-        shown = "; ".join(shorten(str(task.get("task")), 80) for task in tasks[:_SHOWN_TASKS])
+        texts = [str(task.get("task")) for task in tasks[:_SHOWN_TASKS]]
+        number = {text: f" ({count(episodes.get(text, 0), 'episode')})" for text in texts}
+        shown = "; ".join(shorten(text, 80) + number[text] * bool(episodes) for text in texts)
         yield f"{count(len(tasks), 'task')}: {shown}{'; …' if len(tasks) > _SHOWN_TASKS else ''}"
 
 

@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,16 +25,16 @@ from rlds.formats.lerobot.layout import (
     video_columns,
 )
 from rlds.formats.lerobot.parquet_rows import ParquetRows, as_numpy
-from rlds.formats.lerobot.small_files import encoded_schema, read_lines, walk
+from rlds.formats.lerobot.small_files import encoded_schema, read_info, read_lines, walk
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import COMPLETE
 from rlds.sources.source import SourceError
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
 
-__all__ = ["EpisodeRow", "EpisodeTable", "VideoSpan"]
+__all__ = ["EpisodeRow", "EpisodeTable", "VideoSpan", "episodes_of_tasks"]
 
-_INDEX, _LENGTH = "episode_index", "length"
+_INDEX, _LENGTH, _TASKS = "episode_index", "length", "tasks"
 _DATA_FILE = ("data/chunk_index", "data/file_index")
 _FROM, _TO = "dataset_from_index", "dataset_to_index"
 # Where the table says something of an episode: in which of its files, and in which row (3.0), or
@@ -45,6 +45,24 @@ _BEGIN = "first row"
 _MAX, _FAR = 1 << 62, 1e18
 # To read several rows of a wide table takes little more time than to read one.
 _ROWS_AT_ONCE = 64
+
+
+def episodes_of_tasks(root: epath.Path) -> Mapping[str, int]:
+    """Returns the number of episodes of each task; empty if a table cannot be read."""
+    with contextlib.suppress(SourceError):
+        lists = (tasks for tasks in _task_lists(root) if isinstance(tasks, list))
+        return collections.Counter(text for tasks in lists for text in {*map(str, tasks)})
+    return {}
+
+
+def _task_lists(root: epath.Path) -> Iterator[Any]:
+    if not read_info(root).is_v3:
+        yield from (raw.get(_TASKS) for _, raw in read_lines(root / EPISODES_JSONL))
+        return
+    for path in walk(root / EPISODES_FOLDER, ".parquet"):
+        rows = ParquetRows(path, [_TASKS])
+        if _TASKS in rows.schema.names:
+            yield from rows.read(0, rows.num_rows)[_TASKS].to_pylist()
 
 
 @dataclasses.dataclass(frozen=True)
