@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import json
 import os
-import shutil
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,7 @@ from rlds_creator.exporting.merging import Selection, tag_field
 from rlds_creator.exporting.recordings import ExportError
 from rlds_creator.exporting.targets import FORMATS, Format
 from rlds_ecosystem import version
-from rlds_ecosystem.whole_files import sync
+from rlds_ecosystem.whole_files import made_at_once
 from rlds_tools.converting import dataset_name
 from rlds_tools.results import count
 
@@ -100,38 +97,30 @@ def export(
     """
     chosen = _format(format)
     target, report = Path(output), progress or (lambda _: None)
-    if target.exists() and (archive or not target.is_dir() or any(target.iterdir())):
-        raise FileExistsError(f"{target} exists and is not overwritten")
-    selection = Selection(
-        [os.fspath(directory) for directory in directories],
-        keep_internal=keep_internal,
-        end_at=end_at,
-    )
     file_name = dataset_name(name)
-    with _draft(target) as draft:
-        folder = draft / "export"
+    with made_at_once(target) as made:
+        selection = Selection(
+            [os.fspath(directory) for directory in directories],
+            keep_internal=keep_internal,
+            end_at=end_at,
+        )
+        # What else is made beside it goes away.
+        folder = made.with_name(f"{made.name}.files") if archive else made
         folder.mkdir()
         end = 1 - _PART_OF_ZIP * archive
         if chosen.write is None:
             data = folder / file_name
             selection.write_log(os.fspath(data), _part(report, 0, end))
         else:
-            log = draft / "log"
+            log = made.with_name(f"{made.name}.log")
             selection.write_log(os.fspath(log), _part(report, 0, end * _PART_OF_LOG))
             data = _written(chosen, log, folder, file_name, _part(report, end * _PART_OF_LOG, end))
         path = data.relative_to(folder).as_posix()
         _describe(folder, chosen, name, path, selection, end_at)
         num_bytes = sum(found.stat().st_size for found in folder.rglob("*") if found.is_file())
         if archive:
-            file = draft / "export.zip"
-            write_archive(folder, file, file_name, _part(report, end, 1))
-            num_bytes = file.stat().st_size
-            os.replace(file, target)
-        else:
-            if target.exists():
-                target.rmdir()
-            os.rename(folder, target)
-        sync(target.parent)
+            write_archive(folder, made, file_name, _part(report, end, 1))
+            num_bytes = made.stat().st_size
     return Exported(
         num_episodes=len(selection.episodes),
         num_steps=selection.num_steps,
@@ -166,18 +155,6 @@ def _written(
 def _part(report: Callable[[float], None], begin: float, end: float) -> Callable[[float], None]:
     """Reports the progress of a part of the work."""
     return lambda done: report(begin + (end - begin) * done)
-
-
-@contextlib.contextmanager
-def _draft(target: Path) -> Iterator[Path]:
-    """A directory beside the target, which goes away."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    draft.mkdir()
-    try:
-        yield draft
-    finally:
-        shutil.rmtree(draft)
 
 
 def _describe(
