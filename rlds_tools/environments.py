@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import importlib
+import importlib.util
 import inspect
 import json
 import os
@@ -99,6 +99,11 @@ def _dm_control(name: str, seed: int) -> dm_env.Environment:
         raise ValueError(
             f"{_DM_CONTROL}{name} names no task: dm_control:DOMAIN/TASK, such as "
             "dm_control:cartpole/swingup"
+        )
+    if sys.version_info >= (3, 13) and importlib.util.find_spec("dm_control") is None:
+        raise ImportError(
+            f"{_DM_CONTROL}{name}: dm_control needs labmaze, which has no wheels for Python 3.13 "
+            "and later. Use Python 3.11 or 3.12"
         )
     with _failures_named(f"{_DM_CONTROL}{name}", install_command("dm_control")):
         with warnings.catch_warnings():

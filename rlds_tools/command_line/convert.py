@@ -35,8 +35,8 @@ _SETTINGS = {"ignore_unknown_options": True}
     "--to",
     default="tfrecord",
     metavar="FORMAT",
-    help="The new format: tfrecord or array_record for a dataset of TFDS, or one that `rlds list "
-    "--formats` shows as written.",
+    help="The new format: tfrecord (or tfds) or array_record for a dataset of TFDS, or one that "
+    "`rlds list --formats` shows as written.",
 )
 @click.option("--format", help="The format of SRC, if it cannot be recognized.")
 @where_option
@@ -126,6 +126,7 @@ def command(
     from rlds import sources
     from rlds_tools import converting
 
+    to = FILE_FORMATS[0] if to == "tfds" else to
     if to not in converting.targets():
         known = what_there_is(to, converting.targets())
         raise click.UsageError(f"--to: no format {to!r} can be written; {known}")

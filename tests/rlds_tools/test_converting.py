@@ -335,6 +335,7 @@ def test_any_source_to_a_dataset_and_on_to_minari(log, tmp_path, capsys):
         (["--to", "floppy"], "no format 'floppy' can be written; there are: tfrecord"),
         (["--to", "minari", "--name", "x"], "--name: not for --to minari"),
         (["--plan"], "--plan: not for --to tfrecord"),
+        (["--plan", "--to", "tfds"], "--plan: not for --to tfrecord"),
         (["--to", "minari", "-T", "x=1"], "minari has no option 'x'"),
     ):
         assert commands.run(["convert", log, str(tmp_path / "y-v0"), *wrong]) == 2
