@@ -126,7 +126,12 @@ export function useReturn(callback) {
  */
 export function useResource(path, query) {
   const address = path === null ? null : path + queryOf(query);
-  const [state, setState] = useState({ path, data: /** @type {any} */ (null), error: /** @type {any} */ (null), isLoading: address !== null });
+  const [state, setState] = useState({
+    path,
+    data: /** @type {any} */ (null),
+    error: /** @type {any} */ (null),
+    isLoading: address !== null,
+  });
   const abort = useRef(/** @type {AbortController | null} */ (null));
   const reload = useCallback(async () => {
     abort.current?.abort();

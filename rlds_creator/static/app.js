@@ -34,7 +34,9 @@ const pages = new Map();
 function load(route) {
   let page = pages.get(route.page);
   if (!page) {
-    page = Promise.all([import(`./pages/${route.page}.js`), ...(route.styles ?? []).map(loadStyle)]).then(([module]) => module.default);
+    page = Promise.all([import(`./pages/${route.page}.js`), ...(route.styles ?? []).map(loadStyle)]).then(
+      ([module]) => module.default,
+    );
     page.catch(() => pages.delete(route.page));
     pages.set(route.page, page);
   }
@@ -77,8 +79,16 @@ function App() {
     addEventListener("signed-out", reload);
     return () => removeEventListener("signed-out", reload);
   }, []);
-  const value = useMemo(() => me && { ...me, can: (/** @type {string} */ what) => me.may.includes(what), reload }, [me]);
-  if (!value) return error ? html`<main class="page"><${Failed} isPage error=${error} onRetry=${reload} /></main>` : html`<${Loading} />`;
+  const value = useMemo(
+    () => me && { ...me, can: (/** @type {string} */ what) => me.may.includes(what), reload },
+    [me],
+  );
+  if (!value)
+    return error
+      ? html`<main class="page">
+        <${Failed} isPage error=${error} onRetry=${reload} />
+      </main>`
+      : html`<${Loading} />`;
   return html`<${MeContext.Provider} value=${value}><${Shell} /><//>`;
 }
 
@@ -86,7 +96,8 @@ function Shell() {
   const me = useMe();
   const { path, search } = useAddress();
   const found = useMemo(() => match(ROUTES, path, search), [path, search]);
-  const route = found && me.mode === "view" && path === "/" ? ROUTES.find((one) => one.page === "datasets") : found?.route;
+  const route =
+    found && me.mode === "view" && path === "/" ? ROUTES.find((one) => one.page === "datasets") : found?.route;
   const isIn = me.person !== null || me.mode === "view" || route?.page === "enter";
   useEffect(() => {
     document.body.classList.toggle("immersive", Boolean(route?.immersive && isIn));
@@ -97,7 +108,8 @@ function Shell() {
     ${!isIn
       ? html`<main id="main" tabindex="-1" class="page"><${Welcome} /></main>`
       : route
-        ? html`<${Page} key=${route.page === "replay" ? route.pattern : path} route=${route} params=${found?.params ?? {}} query=${found?.query ?? {}} />`
+        ? html`<${Page} key=${route.page === "replay" ? route.pattern : path} route=${route}
+          params=${found?.params ?? {}} query=${found?.query ?? {}} />`
         : html`<main id="main" tabindex="-1" class="page"><${NotFound} /></main>`}
     <${Above} />
   `;
@@ -112,7 +124,10 @@ function skip(event) {
 // Whether a page has been shown before.
 let hasShown = false;
 
-/** @param {{route: import("./router.js").Route, params: Record<string, string>, query: Record<string, string>}} props */
+/**
+ * @param {{route: import("./router.js").Route, params: Record<string, string>,
+ *   query: Record<string, string>}} props
+ */
 function Page({ route, params, query }) {
   const [page, setPage] = useState(/** @type {any} */ (null));
   const [error, setError] = useState(/** @type {any} */ (null));
@@ -121,12 +136,14 @@ function Page({ route, params, query }) {
     // After the server was brought up to date, its pages have other addresses.
     const explain = () => setError(new Error("The server has other pages now, or does not answer."));
     load(route).then((loaded) => setPage(() => loaded), explain);
-    // What had the focus may be gone with the page before. The first page leaves the first Tab to the link that skips the navigation.
+    // What had the focus may be gone with the page before. The first page leaves the first Tab to the link that
+    // skips the navigation.
     const isLost = document.activeElement === document.body || !document.activeElement?.isConnected;
     if (hasShown && isLost) main.current?.focus({ preventScroll: true });
     hasShown = true;
   }, []);
-  return html`<main id="main" ref=${main} tabindex="-1" class=${classes("page", route.immersive && "wide", route.isBroad && "broad")}>
+  return html`<main id="main" ref=${main} tabindex="-1"
+    class=${classes("page", route.immersive && "wide", route.isBroad && "broad")}>
     ${error
       ? html`<${Failed} isPage error=${error} onRetry=${() => location.reload()} />`
       : page
@@ -159,7 +176,9 @@ class Boundary extends Component {
 function NavLink({ href, icon, below = [], children }) {
   const { path } = useAddress();
   const isAt = path === href || below.some((place) => path.startsWith(place));
-  return html`<li><a href=${href} aria-current=${isAt ? "page" : undefined}><${Icon} name=${icon} />${children}</a></li>`;
+  return html`<li>
+    <a href=${href} aria-current=${isAt ? "page" : undefined}><${Icon} name=${icon} />${children}</a>
+  </li>`;
 }
 
 function Bar() {
@@ -178,7 +197,8 @@ function Bar() {
     <a class="brand" href="/" aria-label="${productOf(me)}, start">
       <svg viewBox="0 0 32 32" aria-hidden="true">
         <rect class="tile" width="32" height="32" rx="8" />
-        <path class="sign" d="M12.5 10.2v11.6c0 .8.9 1.3 1.6.8l8.6-5.8c.6-.4.6-1.2 0-1.6l-8.6-5.8c-.7-.5-1.6 0-1.6.8z" />
+        <path class="sign"
+          d="M12.5 10.2v11.6c0 .8.9 1.3 1.6.8l8.6-5.8c.6-.4.6-1.2 0-1.6l-8.6-5.8c-.7-.5-1.6 0-1.6.8z" />
       </svg>
       <span>${productOf(me)}</span>
     </a>
@@ -222,7 +242,11 @@ function ThemeMenu() {
   };
   const icon = THEMES.find((one) => one.name === theme)?.icon ?? "system";
   return html`<${Menu} label="Theme" icon=${icon}
-    items=${THEMES.map((one) => ({ label: one.label, icon: one.name === theme ? "check" : one.icon, do: () => choose(one.name) }))} />`;
+    items=${THEMES.map((one) => ({
+      label: one.label,
+      icon: one.name === theme ? "check" : one.icon,
+      do: () => choose(one.name),
+    }))} />`;
 }
 
 function Welcome() {
@@ -233,7 +257,8 @@ function Welcome() {
 }
 
 function NotFound() {
-  return html`<${Empty} isPage icon="search" title="There is no such page" action=${html`<${Button} kind="primary" href="/">Go to the start<//>`}>
+  return html`<${Empty} isPage icon="search" title="There is no such page"
+    action=${html`<${Button} kind="primary" href="/">Go to the start<//>`}>
     The address may be mistyped, or what it showed was deleted.
   <//>`;
 }

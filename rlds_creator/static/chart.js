@@ -49,7 +49,12 @@ function onThemeChange(callback) {
 }
 
 /** @param {number | null} value */
-const short = (value) => (value === null ? "" : Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3) ? value.toExponential(1) : String(+value.toPrecision(4)));
+const short = (value) =>
+  value === null
+    ? ""
+    : Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3)
+      ? value.toExponential(1)
+      : String(+value.toPrecision(4));
 
 /** @typedef {[number, number] | null} Zoom The steps that are shown; null for all. */
 
@@ -84,7 +89,9 @@ export function useZoom(step, numSteps) {
   }, [step]);
   /** @param {string} code Of a key. @returns {boolean} Whether it was one that zooms. */
   const zoomKey = (code) => {
-    const factor = { Equal: 0.5, NumpadAdd: 0.5, Minus: 2, NumpadSubtract: 2, Digit0: Infinity, Numpad0: Infinity }[code];
+    const factor = { Equal: 0.5, NumpadAdd: 0.5, Minus: 2, NumpadSubtract: 2, Digit0: Infinity, Numpad0: Infinity }[
+      code
+    ];
     if (factor === undefined) return false;
     const half = (((zoom?.[1] ?? last) - (zoom?.[0] ?? 0)) / 2) * factor;
     setZoom(partOf(step - half, step + half, last));
@@ -96,8 +103,9 @@ export function useZoom(step, numSteps) {
 /**
  * A chart. A click goes to a step; dragging chooses a range, or zooms if there is nothing to choose it
  * for. The wheel zooms; with Shift, it and the mouse move what is shown. A double click shows all.
- * @param {{label: string, steps: number[], curves: Curve[], step: number, numSteps: number, zoom: Zoom, onZoom: (zoom: Zoom) => void,
- *   bands?: Band[], onSeek: (step: number) => void, onSelect?: (first: number, last: number) => void}} props
+ * @param {{label: string, steps: number[], curves: Curve[], step: number, numSteps: number, zoom: Zoom,
+ *   onZoom: (zoom: Zoom) => void, bands?: Band[], onSeek: (step: number) => void,
+ *   onSelect?: (first: number, last: number) => void}} props
  */
 export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, bands = [], onSeek, onSelect }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
@@ -143,12 +151,26 @@ export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, band
           bind: { dblclick: () => null },
         },
         scales: {
-          x: { time: false, range: (/** @type {any} */ _u, /** @type {number} */ min, /** @type {number} */ max) => now.current.zoom ?? [Math.min(min, 0) || 0, Math.max(max, 1)] },
-          y: { range: hasBars ? (/** @type {any} */ u, /** @type {number | null} */ min, /** @type {number | null} */ max) => padded(u, Math.min(min ?? 0, 0), Math.max(max ?? 0, 0)) : padded },
+          x: {
+            time: false,
+            range: (/** @type {any} */ _u, /** @type {number} */ min, /** @type {number} */ max) =>
+              now.current.zoom ?? [Math.min(min, 0) || 0, Math.max(max, 1)],
+          },
+          y: {
+            range: hasBars
+              ? (/** @type {any} */ u, /** @type {number | null} */ min, /** @type {number | null} */ max) =>
+                  padded(u, Math.min(min ?? 0, 0), Math.max(max ?? 0, 0))
+              : padded,
+          },
           right: { range: padded },
         },
         axes: [
-          axis({ size: 26, space: 70, values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map((tick) => (Number.isInteger(tick) ? String(tick) : "")) }),
+          axis({
+            size: 26,
+            space: 70,
+            values: (/** @type {any} */ _, /** @type {number[]} */ ticks) =>
+              ticks.map((tick) => (Number.isInteger(tick) ? String(tick) : "")),
+          }),
           axis({ size: 52, space: 30, values }),
           ...(hasRight ? [axis({ scale: "right", side: 1, size: 52, space: 30, values, grid: { show: false } })] : []),
         ],
@@ -192,7 +214,8 @@ export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, band
               const { left, width } = u.select;
               if (width <= CLICK_SIZE) return;
               const { numSteps, onSelect, onZoom } = now.current;
-              const place = (/** @type {number} */ x) => Math.min(Math.max(Math.round(u.posToVal(x, "x")), 0), numSteps - 1);
+              const place = (/** @type {number} */ x) =>
+                Math.min(Math.max(Math.round(u.posToVal(x, "x")), 0), numSteps - 1);
               if (onSelect) onSelect(place(left), place(left + width));
               else onZoom(partOf(place(left), place(left + width), numSteps - 1));
               u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);

@@ -24,7 +24,9 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
   const touched = new Set(episodes.map((episode) => episode.study));
   const labels = [
     ...new Set([
-      ...studies.filter((study) => touched.has(study.id)).flatMap((study) => study.labels.map((/** @type {any} */ label) => label.name)),
+      ...studies
+        .filter((study) => touched.has(study.id))
+        .flatMap((study) => study.labels.map((/** @type {any} */ label) => label.name)),
       ...episodes.flatMap((episode) => episode.labels),
     ]),
   ].sort();
@@ -62,40 +64,64 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
   return html`<${Dialog} title="Download ${plural(episodes.length, "episode")}" onClose=${onClose} onSubmit=${ask}
     actions=${html`<${Fragment}>
       <${Button} onClick=${onClose}>Cancel<//>
-      <${Button} type="submit" kind="primary" icon="download" busy=${isBusy} disabled=${!chosen || !episodes.length}>Prepare download<//>
+      <${Button} type="submit" kind="primary" icon="download" busy=${isBusy} disabled=${!chosen || !episodes.length}>
+        Prepare download
+      <//>
     <//>`}>
     ${error && html`<${Notice} tone="bad">${error}<//>`}
-    ${numPlaying > 0 && html`<${Notice}>${plural(numPlaying, "selected episode is", "selected episodes are")} left out: they are still being played.<//>`}
-    ${bad > 0 && html`<${Notice} tone="odd">${bad === episodes.length ? "None of them was completed." : `${plural(bad, "of them was", "of them were")} not completed.`}<//>`}
+    ${numPlaying > 0 &&
+    html`<${Notice}>
+      ${plural(numPlaying, "selected episode is", "selected episodes are")} left out: they are still being played.
+    <//>`}
+    ${bad > 0 &&
+    html`<${Notice} tone="odd">
+      ${bad === episodes.length
+        ? "None of them was completed."
+        : `${plural(bad, "of them was", "of them were")} not completed.`}
+    <//>`}
     ${parts.length > 1 &&
-    html`<${CheckField} label="A download for each of the ${parts.length} environments" checked=${isSplit} onChange=${setIsSplit}
+    html`<${CheckField} label="A download for each of the ${parts.length} environments" checked=${isSplit}
+      onChange=${setIsSplit}
       hint="In one download, all environments must have the same observations and actions." />`}
     ${formats.error
-      ? html`<${Notice} tone="bad" action=${html`<${Button} size="small" onClick=${formats.reload}>Try again<//>`}>${formats.error.message}<//>`
+      ? html`<${Notice} tone="bad" action=${html`<${Button} size="small" onClick=${formats.reload}>Try again<//>`}>
+        ${formats.error.message}
+      <//>`
       : formats.data
         ? html`<fieldset class="choice-list">
-            <legend>Format</legend>
-            ${all.map(
-              (/** @type {any} */ one) => html`<label key=${one.name} class="choice">
-                <input type="radio" name="format" value=${one.name} checked=${one.name === chosen} disabled=${!one.installed} onChange=${() => setFormat(one.name)} />
-                <span><strong>${one.title}</strong>${!one.installed && html`<span class="hint">Not installed on the server${one.requires && html`: it needs <code>${one.requires}</code>`}</span>`}</span>
-              </label>`,
-            )}
-          </fieldset>`
+          <legend>Format</legend>
+          ${all.map(
+            (/** @type {any} */ one) => html`<label key=${one.name} class="choice">
+              <input type="radio" name="format" value=${one.name} checked=${one.name === chosen}
+                disabled=${!one.installed} onChange=${() => setFormat(one.name)} />
+              <span>
+                <strong>${one.title}</strong>
+                ${!one.installed &&
+                html`<span class="hint">
+                  Not installed on the server${one.requires && html`: it needs <code>${one.requires}</code>`}
+                </span>`}
+              </span>
+            </label>`,
+          )}
+        </fieldset>`
         : html`<${Loading} />`}
-    <${TextField} label="Name" hint="Of the dataset, and of the file." value=${name} onChange=${setName} error=${nameError} maxlength="100" spellcheck=${false} />
+    <${TextField} label="Name" hint="Of the dataset, and of the file." value=${name} onChange=${setName}
+      error=${nameError} maxlength="100" spellcheck=${false} />
     ${labels.length > 0 &&
     html`<fieldset class="choice-list">
       <legend>End episodes at the first step tagged</legend>
       <div class="row">
         ${labels.map(
           (label) => html`<${CheckField} key=${label} label=${label} checked=${endAt.includes(label)}
-            onChange=${(/** @type {boolean} */ isOn) => setEndAt(isOn ? [...endAt, label] : endAt.filter((one) => one !== label))} />`,
+            onChange=${(/** @type {boolean} */ isOn) =>
+              setEndAt(isOn ? [...endAt, label] : endAt.filter((one) => one !== label))} />`,
         )}
       </div>
     </fieldset>`}
-    <${CheckField} label="Keep what the tool recorded beside the data" checked=${keepInternal} onChange=${setKeepInternal}
-      hint="Pictures as they were shown, keys, input events, times, and notes. Without it, an episode holds what an agent would have recorded, and its tags." />
+    <${CheckField} label="Keep what the tool recorded beside the data" checked=${keepInternal}
+      onChange=${setKeepInternal}
+      hint=${`Pictures as they were shown, keys, input events, times, and notes. Without it, an episode holds what an \
+agent would have recorded, and its tags.`} />
   <//>`;
 }
 
@@ -108,5 +134,10 @@ function nameFor(episodes) {
 
 /** @param {string} name */
 function plainName(name) {
-  return name.normalize("NFKD").replace(/[^A-Za-z0-9]+/g, "_").replace(/^_+|_+$/g, "").toLowerCase().slice(0, 30);
+  return name
+    .normalize("NFKD")
+    .replace(/[^A-Za-z0-9]+/g, "_")
+    .replace(/^_+|_+$/g, "")
+    .toLowerCase()
+    .slice(0, 30);
 }

@@ -1,10 +1,22 @@
 /** Edits an environment of a study, and tries it. */
 import { post, useResource } from "./api.js";
 import {
-  Button, CheckField, Controls, Field, Icon, IconButton, Menu, Notice, NumberField, Segments, SelectField, TextArea, TextField,
+  Button,
+  CheckField,
+  Controls,
+  Field,
+  Icon,
+  IconButton,
+  KeyField,
+  Menu,
+  Notice,
+  NumberField,
+  Segments,
+  SelectField,
+  TextArea,
+  TextField,
 } from "./components.js";
 import { classes, html, useEffect, useId, useLayoutEffect, useRef, useState } from "./html.js";
-import { KeyField } from "./key_field.js";
 
 /**
  * An environment with which one can begin.
@@ -43,29 +55,47 @@ export function checkEnvironment(environment, families) {
   const { id } = environment.options;
   // Another interpreter may know others.
   if (!id) errors.id = "Choose one.";
-  else if (family?.identifiers && !environment.interpreter && !family.identifiers.includes(id)) errors.id = `${family.title} has no ${id} here.`;
+  else if (family?.identifiers && !environment.interpreter && !family.identifiers.includes(id))
+    errors.id = `${family.title} has no ${id} here.`;
   if (environment.mode === "async" && !(environment.fps > 0 && environment.fps <= 120)) errors.fps = "From 0.1 to 120.";
-  const isCount = (/** @type {any} */ value, /** @type {number} */ least) => value === null || (Number.isInteger(value) && value >= least && value < 2 ** 31);
+  const isCount = (/** @type {any} */ value, /** @type {number} */ least) =>
+    value === null || (Number.isInteger(value) && value >= least && value < 2 ** 31);
   if (!isCount(environment.max_episode_steps, 1)) errors.max_episode_steps = "A whole number, at least 1.";
   if (!isCount(environment.seed, 0)) errors.seed = "A whole number, from 0 to 2147483647.";
   const isVideo = (/** @type {any} */ how) => ["h264", "av1", "lossless"].includes(how);
-  if (!(environment.video instanceof Object && Object.values(environment.video).every(isVideo))) errors.video = "Each field is h264, av1 or lossless.";
+  if (!(environment.video instanceof Object && Object.values(environment.video).every(isVideo)))
+    errors.video = "Each field is h264, av1 or lossless.";
   for (const option of family?.options ?? []) {
     const value = environment.options[option.name];
     if (value === undefined || value === null) continue;
-    if (typeof value === "number" && !Number.isFinite(value)) errors[`options.${option.name}`] = "This is not a number.";
-    else if (option.kind === "integer" && !Number.isInteger(value)) errors[`options.${option.name}`] = "A whole number.";
+    if (typeof value === "number" && !Number.isFinite(value))
+      errors[`options.${option.name}`] = "This is not a number.";
+    else if (option.kind === "integer" && !Number.isInteger(value))
+      errors[`options.${option.name}`] = "A whole number.";
   }
   return errors;
 }
 
 /**
  * @param {{environment: any, families: any, errors?: Record<string, string>, isFirst: boolean, isLast: boolean,
- *   onChange: (environment: any) => void, onMove: (step: number) => void, onDuplicate: () => void, onRemove: () => void}} props
+ *   onChange: (environment: any) => void, onMove: (step: number) => void, onDuplicate: () => void,
+ *   onRemove: () => void}} props
  */
-export function EnvironmentEditor({ environment, families, errors = {}, isFirst, isLast, onChange, onMove, onDuplicate, onRemove }) {
+export function EnvironmentEditor({
+  environment,
+  families,
+  errors = {},
+  isFirst,
+  isLast,
+  onChange,
+  onMove,
+  onDuplicate,
+  onRemove,
+}) {
   // Another interpreter has environments of its own.
-  const others = useResource(environment.interpreter ? "/api/families" : null, { interpreter: environment.interpreter });
+  const others = useResource(environment.interpreter ? "/api/families" : null, {
+    interpreter: environment.interpreter,
+  });
   const all = (environment.interpreter ? others.data : families)?.families ?? {};
   const family = all[environment.family];
   const identifiers = family?.identifiers ?? [];
@@ -81,7 +111,11 @@ export function EnvironmentEditor({ environment, families, errors = {}, isFirst,
   };
   const choose = (/** @type {string} */ id) => {
     const wasNamed = environment.name && environment.name !== plainName(environment.options.id);
-    onChange({ ...environment, name: wasNamed || !identifiers.includes(id) ? environment.name : plainName(id), options: { ...environment.options, id } });
+    onChange({
+      ...environment,
+      name: wasNamed || !identifiers.includes(id) ? environment.name : plainName(id),
+      options: { ...environment.options, id },
+    });
   };
   useEffect(() => {
     if (isWrong) setIsOpen(true);
@@ -93,13 +127,20 @@ export function EnvironmentEditor({ environment, families, errors = {}, isFirst,
   const isLooking = environment.interpreter ? others.isLoading : !families;
   const interpreters = families?.interpreters ?? [""];
   /** @type {[string, string][]} */
-  const choices = Object.entries(all).map(([name, one]) => [name, one.identifiers ? one.title : `${one.title} (not installed)`]);
+  const choices = Object.entries(all).map(([name, one]) => [
+    name,
+    one.identifiers ? one.title : `${one.title} (not installed)`,
+  ]);
   if (environment.family && !family) choices.push([environment.family, environment.family]);
 
-  return html`<details class=${classes("panel environment", isWrong && "wrong-part")} open=${isOpen} onToggle=${(/** @type {any} */ event) => setIsOpen(event.currentTarget.open)}>
+  return html`<details class=${classes("panel environment", isWrong && "wrong-part")} open=${isOpen}
+    onToggle=${(/** @type {any} */ event) => setIsOpen(event.currentTarget.open)}>
     <summary>
       <${Icon} name="right" size=${16} />
-      <span class="grow">${environment.name || "New environment"}<small>${[family?.title, environment.options.id].filter(Boolean).join(" · ")}</small></span>
+      <span class="grow">
+        ${environment.name || "New environment"}
+        <small>${[family?.title, environment.options.id].filter(Boolean).join(" · ")}</small>
+      </span>
     </summary>
     <div class="environment-menu">
       <${Menu} label="More for ${environment.name || "this environment"}" items=${[
@@ -111,26 +152,39 @@ export function EnvironmentEditor({ environment, families, errors = {}, isFirst,
     </div>
     <div class="environment-body">
       <div class="fields">
-        <${SelectField} label="Family" value=${environment.family} error=${errors.family} disabled=${isLooking} hint=${isLooking && html`<span class="spinner" aria-hidden="true"></span> Looking for what is installed…`} onChange=${(/** @type {string} */ name) => onChange({ ...environment, family: name, options: {} })}
+        <${SelectField} label="Family" value=${environment.family} error=${errors.family} disabled=${isLooking}
+          hint=${isLooking && html`<span class="spinner" aria-hidden="true"></span> Looking for what is installed…`}
+          onChange=${(/** @type {string} */ name) => onChange({ ...environment, family: name, options: {} })}
           choices=${environment.family ? choices : [["", "Choose…"], ...choices]} />
         <${Field} label="Environment" error=${errors.id}>
-          ${(/** @type {any} */ attributes) => html`<input ...${attributes} list=${list} value=${environment.options.id ?? ""} placeholder=${identifiers.length ? "Type to search" : ""} spellcheck=${false} autocomplete="off"
-              onInput=${(/** @type {any} */ event) => choose(event.target.value)} />
-            <datalist id=${list}>${identifiers.map((/** @type {string} */ id) => html`<option key=${id} value=${id}></option>`)}</datalist>`}
+          ${(/** @type {any} */ attributes) => html`<input ...${attributes} list=${list}
+            value=${environment.options.id ?? ""} placeholder=${identifiers.length ? "Type to search" : ""}
+            spellcheck=${false}
+            autocomplete="off"
+            onInput=${(/** @type {any} */ event) => choose(event.target.value)} />
+          <datalist id=${list}>
+            ${identifiers.map((/** @type {string} */ id) => html`<option key=${id} value=${id}></option>`)}
+          </datalist>`}
         <//>
-        <${TextField} label="Name" hint="Players see it." value=${environment.name} onChange=${set("name")} error=${errors.name} maxlength="200" />
+        <${TextField} label="Name" hint="Players see it." value=${environment.name} onChange=${set("name")}
+          error=${errors.name} maxlength="200" />
         ${interpreters.length > 1 &&
-        html`<${SelectField} label="Python" value=${environment.interpreter} onChange=${set("interpreter")} hint="Which interpreter runs it."
+        html`<${SelectField} label="Python" value=${environment.interpreter} onChange=${set("interpreter")}
+          hint="Which interpreter runs it."
           choices=${interpreters.map((/** @type {string} */ name) => [name, name || "That of the server"])} />`}
       </div>
       ${others.error && html`<${Notice} tone="bad">${others.error.message}<//>`}
-      ${family?.error && html`<${Notice} tone="odd">${family.error}${family.requires && html` It needs <code>${family.requires}</code>.`}<//>`}
+      ${family?.error &&
+      html`<${Notice} tone="odd">
+        ${family.error}${family.requires && html` It needs <code>${family.requires}</code>.`}
+      <//>`}
       ${family?.options.length > 0 &&
       html`<div>
         <h3>Options of ${family.title}</h3>
         <div class="fields">
           ${family.options.map(
-            (/** @type {any} */ option) => html`<${OptionField} key=${option.name} option=${option} value=${environment.options[option.name]} error=${errors[`options.${option.name}`]}
+            (/** @type {any} */ option) => html`<${OptionField} key=${option.name} option=${option}
+              value=${environment.options[option.name]} error=${errors[`options.${option.name}`]}
               onChange=${(/** @type {any} */ value) => setOption(option.name, value)} />`,
           )}
         </div>
@@ -142,14 +196,22 @@ export function EnvironmentEditor({ environment, families, errors = {}, isFirst,
             { value: "async", label: "Regularly" },
             { value: "sync", label: "With each key" },
           ]} />
-          ${environment.mode === "async" && html`<${NumberField} label="Steps per second" value=${environment.fps} onChange=${(/** @type {any} */ value) => set("fps")(value ?? Number.NaN)} error=${errors.fps} />`}
-          <${NumberField} label="Longest episode" optional unit="steps" value=${environment.max_episode_steps} onChange=${set("max_episode_steps")} error=${errors.max_episode_steps} placeholder="No limit" />
-          <${NumberField} label="Seed" optional value=${environment.seed} onChange=${set("seed")} error=${errors.seed} placeholder="Random" hint="Of each player's first episode; the next ones follow." />
+          ${environment.mode === "async" &&
+          html`<${NumberField} label="Steps per second" value=${environment.fps}
+            onChange=${(/** @type {any} */ value) => set("fps")(value ?? Number.NaN)} error=${errors.fps} />`}
+          <${NumberField} label="Longest episode" optional unit="steps" value=${environment.max_episode_steps}
+            onChange=${set("max_episode_steps")} error=${errors.max_episode_steps} placeholder="No limit" />
+          <${NumberField} label="Seed" optional value=${environment.seed} onChange=${set("seed")} error=${errors.seed}
+            placeholder="Random" hint="Of each player's first episode; the next ones follow." />
         </div>
       </div>
-      <${JsonField} label="Cameras as video" value=${Object.keys(environment.video).length ? environment.video : undefined} placeholder=${'{"observation": "h264"}'} error=${errors.video} onChange=${(/** @type {any} */ value) => set("video")(value ?? {})}
+      <${JsonField} label="Cameras as video"
+        value=${Object.keys(environment.video).length ? environment.video : undefined}
+        placeholder=${'{"observation": "h264"}'}
+        error=${errors.video} onChange=${(/** @type {any} */ value) => set("video")(value ?? {})}
         hint="Which fields of the observation are recorded as video: h264, av1 or lossless." />
-      <${TextArea} label="Instructions" optional hint="Beside the picture, after those of the study." rows="2" value=${environment.instructions} onChange=${set("instructions")} maxlength="20000" />
+      <${TextArea} label="Instructions" optional hint="Beside the picture, after those of the study." rows="2"
+        value=${environment.instructions} onChange=${set("instructions")} maxlength="20000" />
       <${KeyTable} keys=${environment.keys} onChange=${set("keys")} />
       <${Trial} environment=${environment} isReady=${Boolean(environment.family && environment.options.id)} />
     </div>
@@ -159,7 +221,12 @@ export function EnvironmentEditor({ environment, families, errors = {}, isFirst,
 /** @param {string | undefined} id */
 function plainName(id) {
   // What is before a slash is a namespace if there is a version, as of Gymnasium; else it is part of the name.
-  return (id ?? "").replace(/^.*\/(?=.*-v\d+$)/, "").replace(/-v\d+$/, "").replace(/([a-z])([A-Z])/g, "$1 $2").replaceAll("_", " ").slice(0, 200);
+  return (id ?? "")
+    .replace(/^.*\/(?=.*-v\d+$)/, "")
+    .replace(/-v\d+$/, "")
+    .replace(/([a-z])([A-Z])/g, "$1 $2")
+    .replaceAll("_", " ")
+    .slice(0, 200);
 }
 
 /** @param {string} name */
@@ -175,24 +242,31 @@ function inWords(name) {
 function OptionField({ option, value, error, onChange }) {
   const field = { label: inWords(option.name), hint: option.help || undefined, error };
   const isJson = option.default !== null && typeof option.default === "object";
-  const change = (/** @type {any} */ next) => onChange(JSON.stringify(next) === JSON.stringify(option.default) ? undefined : next);
+  const change = (/** @type {any} */ next) =>
+    onChange(JSON.stringify(next) === JSON.stringify(option.default) ? undefined : next);
   const now = value === undefined ? option.default : value;
-  if (isJson) return html`<${JsonField} ...${field} value=${value} placeholder=${JSON.stringify(option.default)} onChange=${onChange} />`;
+  if (isJson)
+    return html`<${JsonField} ...${field} value=${value} placeholder=${JSON.stringify(option.default)}
+      onChange=${onChange} />`;
   if (option.kind === "flag") return html`<${CheckField} ...${field} checked=${Boolean(now)} onChange=${change} />`;
   if (option.kind === "choice") {
     const names = option.choices.map(String);
-    return html`<${SelectField} ...${field} value=${String(now)} onChange=${(/** @type {string} */ name) => change(option.choices[names.indexOf(name)])} choices=${names} />`;
+    return html`<${SelectField} ...${field} value=${String(now)}
+      onChange=${(/** @type {string} */ name) => change(option.choices[names.indexOf(name)])} choices=${names} />`;
   }
   if (option.kind === "integer" || option.kind === "number") {
-    return html`<${NumberField} ...${field} value=${value ?? null} placeholder=${option.default === null ? "By default" : String(option.default)}
+    return html`<${NumberField} ...${field} value=${value ?? null}
+      placeholder=${option.default === null ? "By default" : String(option.default)}
       onChange=${(/** @type {number | null} */ next) => onChange(next === null ? undefined : next)} />`;
   }
-  return html`<${TextField} ...${field} value=${value ?? ""} placeholder=${option.default || "By default"} onChange=${(/** @type {string} */ next) => onChange(next === "" ? undefined : next)} />`;
+  return html`<${TextField} ...${field} value=${value ?? ""} placeholder=${option.default || "By default"}
+    onChange=${(/** @type {string} */ next) => onChange(next === "" ? undefined : next)} />`;
 }
 
 /**
  * A field of values in JSON; empty is nothing.
- * @param {{label: string, value: any, hint?: string, placeholder?: string, error?: string, onChange: (value: any) => void}} props
+ * @param {{label: string, value: any, hint?: string, placeholder?: string, error?: string,
+ *   onChange: (value: any) => void}} props
  */
 function JsonField({ label, hint, value, placeholder, error, onChange }) {
   const [text, setText] = useState(value === undefined ? "" : JSON.stringify(value));
@@ -210,18 +284,30 @@ function JsonField({ label, hint, value, placeholder, error, onChange }) {
       setProblem('Write it as JSON, such as {"gravity": -5}.');
     }
   };
-  return html`<${TextField} label=${label} value=${text} placeholder=${placeholder} error=${problem || error} hint="${hint ?? ""} Written as JSON." onChange=${change} spellcheck=${false} class="json" />`;
+  return html`<${TextField} label=${label} value=${text} placeholder=${placeholder} error=${problem || error}
+    hint="${hint ?? ""} Written as JSON." onChange=${change} spellcheck=${false} class="json" />`;
 }
 
 /** @param {{keys: Record<string, any>, onChange: (keys: Record<string, any>) => void}} props */
 function KeyTable({ keys, onChange }) {
   const last = useRef(0);
-  const [rows, setRows] = useState(() => Object.entries(keys).map(([code, action], index) => ({ row: -index - 1, code, text: typeof action === "string" ? action : JSON.stringify(action) })));
+  const [rows, setRows] = useState(() =>
+    Object.entries(keys).map(([code, action], index) => ({
+      row: -index - 1,
+      code,
+      text: typeof action === "string" ? action : JSON.stringify(action),
+    })),
+  );
   const update = (/** @type {typeof rows} */ next) => {
     setRows(next);
-    onChange(Object.fromEntries(next.filter((one) => one.code && one.text.trim()).map((one) => [one.code, actionOf(one.text)])));
+    onChange(
+      Object.fromEntries(
+        next.filter((one) => one.code && one.text.trim()).map((one) => [one.code, actionOf(one.text)]),
+      ),
+    );
   };
-  const change = (/** @type {number} */ row, /** @type {any} */ changes) => update(rows.map((one) => (one.row === row ? { ...one, ...changes } : one)));
+  const change = (/** @type {number} */ row, /** @type {any} */ changes) =>
+    update(rows.map((one) => (one.row === row ? { ...one, ...changes } : one)));
   const add = () => {
     last.current += 1;
     setRows([...rows, { row: last.current, code: "", text: "" }]);
@@ -230,7 +316,10 @@ function KeyTable({ keys, onChange }) {
     <div class="spread">
       <div>
         <h3>Keys of your own</h3>
-        <p class="hint">In place of what these keys do by themselves. An action is a number, a list of numbers or one of its words, as the test below shows them; <code>null</code> takes the key away.</p>
+        <p class="hint">
+          In place of what these keys do by themselves. An action is a number, a list of numbers or one of its words,
+          as the test below shows them; <code>null</code> takes the key away.
+        </p>
       </div>
       <${Button} size="small" icon="add" onClick=${add}>Add key<//>
     </div>
@@ -238,9 +327,12 @@ function KeyTable({ keys, onChange }) {
     html`<ul class="key-rows">
       ${rows.map(
         (one) => html`<li key=${one.row}>
-          <${KeyField} label="Key" value=${one.code} onChange=${(/** @type {string} */ code) => change(one.row, { code })} />
-          <${TextField} label="Action" value=${one.text} onChange=${(/** @type {string} */ text) => change(one.row, { text })} spellcheck=${false} />
-          <${IconButton} icon="trash" label="Remove this key" onClick=${() => update(rows.filter((other) => other.row !== one.row))} />
+          <${KeyField} label="Key" value=${one.code}
+            onChange=${(/** @type {string} */ code) => change(one.row, { code })} />
+          <${TextField} label="Action" value=${one.text}
+            onChange=${(/** @type {string} */ text) => change(one.row, { text })} spellcheck=${false} />
+          <${IconButton} icon="trash" label="Remove this key"
+            onClick=${() => update(rows.filter((other) => other.row !== one.row))} />
         </li>`,
       )}
     </ul>`}
@@ -258,14 +350,24 @@ function actionOf(text) {
 
 /** @param {{environment: any, isReady: boolean}} props */
 function Trial({ environment, isReady }) {
-  const [state, setState] = useState(/** @type {{isBusy: boolean, result: any, of: any}} */ ({ isBusy: false, result: null, of: null }));
+  const [state, setState] = useState(
+    /** @type {{isBusy: boolean, result: any, of: any}} */ ({ isBusy: false, result: null, of: null }),
+  );
   const test = async () => {
     setState({ isBusy: true, result: null, of: environment });
     try {
       const named = { ...environment, name: environment.name.trim() || "Test" };
-      setState({ isBusy: false, result: await post("/api/environments/test", { environment: named }), of: environment });
+      setState({
+        isBusy: false,
+        result: await post("/api/environments/test", { environment: named }),
+        of: environment,
+      });
     } catch (error) {
-      setState({ isBusy: false, result: { ok: false, error: error instanceof Error ? error.message : String(error) }, of: environment });
+      setState({
+        isBusy: false,
+        result: { ok: false, error: error instanceof Error ? error.message : String(error) },
+        of: environment,
+      });
     }
   };
   const { isBusy, result } = state;
@@ -282,10 +384,14 @@ function Trial({ environment, isReady }) {
               : "Makes it on the server, and shows its picture and keys."}
       </p>
     </div>
-    ${result && !result.ok && html`<${Notice} tone="bad"><strong>It cannot be made.</strong> <span class="pre">${result.error}</span><//>`}
+    ${result &&
+    !result.ok &&
+    html`<${Notice} tone="bad"><strong>It cannot be made.</strong> <span class="pre">${result.error}</span><//>`}
     ${result?.ok &&
     html`<div class="test-result">
-      ${result.picture ? html`<img src=${result.picture} alt="The first picture of ${environment.name}" />` : html`<p class="quiet">It has no picture.</p>`}
+      ${result.picture
+        ? html`<img src=${result.picture} alt="The first picture of ${environment.name}" />`
+        : html`<p class="quiet">It has no picture.</p>`}
       <div class="stack">
         <${Controls} controls=${result.controls} />
         ${result.cameras.length > 1 && html`<p class="note">Cameras: ${result.cameras.join(", ")}</p>`}

@@ -5,11 +5,13 @@ import { formatCount, formatNumber } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { setQuery } from "../router.js";
 import { baseOf } from "../view/episode.js";
+import { Legend, runningTotal } from "../view/curves.js";
+import { useEpisode } from "../view/opening.js";
 import { Pictures } from "../view/picture.js";
+import { PictureChooser, usePictures, usePrefetch } from "../view/pictures.js";
 import { beginnings, isForPage, playKey, usePlayback } from "../view/playback.js";
 import { Transport, useRate } from "../view/transport.js";
 import { useValues } from "../view/values.js";
-import { Legend, PictureChooser, runningTotal, useEpisode, usePictures, usePrefetch } from "./replay.js";
 
 /** @typedef {"left" | "right"} Side */
 /** @typedef {"start" | "end"} Alignment */
@@ -26,24 +28,29 @@ export default function ComparePage({ query }) {
   return html`<div class="compare">
     <${PageHeader}
       title="Compare episodes"
-      actions=${bases[0] && bases[1] && html`<${Button} icon="reload" onClick=${() => setQuery({ left: query.right, right: query.left })}>Swap<//>`}
+      actions=${bases[0] &&
+      bases[1] &&
+      html`<${Button} icon="reload" onClick=${() => setQuery({ left: query.right, right: query.left })}>Swap<//>`}
     />
     ${isReady
-      ? html`<${Pair} key=${bases.join(" ")} left=${left} right=${right} addresses=${[query.left, query.right]} first=${Number(query.t ?? 0)} />`
+      ? html`<${Pair} key=${bases.join(" ")} left=${left} right=${right} addresses=${[query.left, query.right]}
+        first=${Number(query.t ?? 0)} />`
       : html`<div class="sides">
-          ${SIDES.map((side, index) => {
-            const { error, reload, outline } = index === 0 ? left : right;
-            return html`<section key=${side} class="panel side" aria-label=${TITLES[side]}>
-              ${bases[index] === null
-                ? html`<${Chooser} side=${side} address=${query[side] ?? ""} />`
-                : error
-                  ? html`<${Failed} error=${error} onRetry=${reload} /><${Chooser} side=${side} address=${query[side]} />`
-                  : outline
-                    ? html`<h2>${outline.title}</h2><p class="hint">Steps 0 to ${formatCount(outline.num_steps - 1)}</p>`
-                    : html`<${Loading} />`}
-            </section>`;
-          })}
-        </div>`}
+        ${SIDES.map((side, index) => {
+          const { error, reload, outline } = index === 0 ? left : right;
+          return html`<section key=${side} class="panel side" aria-label=${TITLES[side]}>
+            ${bases[index] === null
+              ? html`<${Chooser} side=${side} address=${query[side] ?? ""} />`
+              : error
+                ? html`<${Failed} error=${error} onRetry=${reload} />
+                <${Chooser} side=${side} address=${query[side]} />`
+                : outline
+                  ? html`<h2>${outline.title}</h2>
+                  <p class="hint">Steps 0 to ${formatCount(outline.num_steps - 1)}</p>`
+                  : html`<${Loading} />`}
+          </section>`;
+        })}
+      </div>`}
   </div>`;
 }
 
@@ -61,7 +68,9 @@ function Chooser({ side, address }) {
     <h2>${TITLES[side]} episode</h2>
     <p class="hint">Open an episode in another tab, and paste its address here.</p>
     <div class="row">
-      <input class="grow" type="text" placeholder="/replay/… or /datasets/…" aria-label=${`Address of the ${side} episode`} aria-invalid=${isWrong ? "true" : undefined} value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} />
+      <input class="grow" type="text" placeholder="/replay/… or /datasets/…"
+        aria-label=${`Address of the ${side} episode`} aria-invalid=${isWrong ? "true" : undefined} value=${text}
+        onInput=${(/** @type {any} */ event) => setText(event.target.value)} />
       <${Button} type="submit" kind="primary" disabled=${isWrong || !text.trim()}>Show<//>
     </div>
     ${isWrong && html`<p class="hint" role="status">This is no address of an episode.</p>`}
@@ -78,7 +87,10 @@ function Pair({ left, right, addresses, first }) {
   const offsets = lengths.map((length) => (alignment === "end" ? numSteps - length : 0));
   const longest = lengths[0] >= lengths[1] ? 0 : 1;
   const rate = useRate(datas[longest].page, outlines[longest]);
-  const begins = useMemo(() => beginnings(numSteps, rate.fps, outlines[longest].times), [left.outline, right.outline, rate.fps]);
+  const begins = useMemo(
+    () => beginnings(numSteps, rate.fps, outlines[longest].times),
+    [left.outline, right.outline, rate.fps],
+  );
   const pictures = [usePictures(left.outline), usePictures(right.outline)];
   /** @param {number} step @param {number} index */
   const own = (step, index) => Math.min(Math.max(step - offsets[index], 0), lengths[index] - 1);
@@ -115,7 +127,9 @@ function Pair({ left, right, addresses, first }) {
       }),
     [left.outline, right.outline, alignment],
   );
-  const hasRewards = outlines.some(({ rewards }) => rewards.some((/** @type {number | null} */ reward) => reward !== null));
+  const hasRewards = outlines.some(({ rewards }) =>
+    rewards.some((/** @type {number | null} */ reward) => reward !== null),
+  );
 
   return html`<div class="pair" data-step=${step}>
     <div class="sides">
@@ -126,15 +140,24 @@ function Pair({ left, right, addresses, first }) {
           <header>
             <h2><a href=${addresses[index]}>${outline.title || `${TITLES[side]} episode`}</a></h2>
             <div class="actions">
-              ${outline.previous && html`<${IconButton} icon="previous" size="small" label="The episode before" onClick=${() => setQuery({ [side]: outline.previous })} />`}
-              ${outline.next && html`<${IconButton} icon="next" size="small" label="The next episode" onClick=${() => setQuery({ [side]: outline.next })} />`}
-              <${IconButton} icon="close" size="small" label="Choose another episode" onClick=${() => setQuery({ [side]: null })} />
+              ${outline.previous &&
+              html`<${IconButton} icon="previous" size="small" label="The episode before"
+                onClick=${() => setQuery({ [side]: outline.previous })} />`}
+              ${outline.next &&
+              html`<${IconButton} icon="next" size="small" label="The next episode"
+                onClick=${() => setQuery({ [side]: outline.next })} />`}
+              <${IconButton} icon="close" size="small" label="Choose another episode"
+                onClick=${() => setQuery({ [side]: null })} />
             </div>
           </header>
           <${PictureChooser} ...${pictures[index]} />
           <${Pictures} data=${datas[index]} step=${steps[index]} paths=${pictures[index].chosen} />
           <p class="step-line">
-            <span>Step <strong>${formatCount(steps[index])}</strong> <span class="quiet">/ ${formatCount(lengths[index] - 1)}</span></span>
+            <span>
+              Step <strong>
+                ${formatCount(steps[index])}
+              </strong> <span class="quiet">/ ${formatCount(lengths[index] - 1)}</span>
+            </span>
             <span>Reward <strong>${formatNumber(outline.rewards[steps[index]])}</strong></span>
             ${isOver && html`<span class="quiet">${step < offsets[index] ? "not yet begun" : "over"}</span>`}
           </p>
@@ -146,14 +169,13 @@ function Pair({ left, right, addresses, first }) {
       <${Transport} playback=${playback} rate=${rate} numSteps=${numSteps}>
         ${lengths[0] !== lengths[1] &&
         html`<${Segments} label="Align" hideLabel=${true} value=${alignment} onChange=${setAlignment}
-          choices=${[
-            { value: "start", label: "Same start" },
-            { value: "end", label: "Same end" },
-          ]} />`}
+          choices=${[{ value: "start", label: "Same start" }, { value: "end", label: "Same end" }]} />`}
       <//>
       ${hasRewards &&
       html`<div class="chart-part plain"><header><${Legend} curves=${curves} /></header>
-        <${Chart} label="Sums of rewards of both episodes" steps=${allSteps} curves=${curves} step=${step} numSteps=${numSteps} zoom=${zoom} onZoom=${onZoom} onSeek=${seek} /></div>`}
+        <${Chart} label="Sums of rewards of both episodes" steps=${allSteps} curves=${curves} step=${step}
+          numSteps=${numSteps} zoom=${zoom} onZoom=${onZoom} onSeek=${seek} />
+      </div>`}
     </div>
   </div>`;
 }
@@ -164,7 +186,11 @@ function ActionOf({ data, step }) {
   const actions = Object.entries(values ?? {}).filter(([path]) => path === "action" || path.startsWith("action/"));
   if (actions.length === 0) return null;
   return html`<dl class="compare-action">
-    ${actions.map(([path, value]) => html`<div key=${path}><dt>${path}</dt><dd>${show(value)} <span class="quiet">${data.nameOf(path, value)}</span></dd></div>`)}
+    ${actions.map(
+      ([path, value]) => html`<div key=${path}>
+        <dt>${path}</dt><dd>${show(value)} <span class="quiet">${data.nameOf(path, value)}</span></dd>
+      </div>`,
+    )}
   </dl>`;
 }
 

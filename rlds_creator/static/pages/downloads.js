@@ -25,11 +25,18 @@ export default function Downloads() {
     const timer = setTimeout(() => exports.reload(), 1000);
     return () => clearTimeout(timer);
   }, [exports.data, exports.error, exports.isLoading]);
-  const titles = Object.fromEntries((formats.data?.formats ?? []).map((/** @type {any} */ format) => [format.name, format.title]));
+  const titles = Object.fromEntries(
+    (formats.data?.formats ?? []).map((/** @type {any} */ format) => [format.name, format.title]),
+  );
   const drop = async (/** @type {any} */ one) => {
     const isRunning = isUnderWay(one);
     if (!isRunning && one.state === "done") {
-      const agreed = await confirm({ title: "Remove this download?", body: "Its file is deleted from the server. The episodes stay.", action: "Remove", danger: true });
+      const agreed = await confirm({
+        title: "Remove this download?",
+        body: "Its file is deleted from the server. The episodes stay.",
+        action: "Remove",
+        danger: true,
+      });
       if (!agreed) return;
     }
     try {
@@ -45,10 +52,16 @@ export default function Downloads() {
     <${Loaded} resource=${exports}>
       ${() =>
         all.length
-          ? html`<ul class="downloads">${all.map((/** @type {any} */ one) => html`<${Download} key=${one.id} download=${one} titles=${titles} onDrop=${() => drop(one)} />`)}</ul>`
-          : html`<${Empty} icon="download" title="No downloads yet" action=${html`<${Button} kind="primary" href="/episodes">Go to the episodes<//>`}>
-              Select episodes in the table, then choose <strong>Download</strong>.
-            <//>`}
+          ? html`<ul class="downloads">
+            ${all.map(
+              (/** @type {any} */ one) => html`<${Download} key=${one.id} download=${one} titles=${titles}
+                onDrop=${() => drop(one)} />`,
+            )}
+          </ul>`
+          : html`<${Empty} icon="download" title="No downloads yet"
+            action=${html`<${Button} kind="primary" href="/episodes">Go to the episodes<//>`}>
+            Select episodes in the table, then choose <strong>Download</strong>.
+          <//>`}
     <//>
   `;
 }
@@ -66,17 +79,31 @@ function Download({ download, titles, onDrop }) {
   const name = request.name || "Download";
   return html`<li class="panel download">
     <div>
-      <h2>${name} <${Chip} tone=${tone}>${state}${download.state === "running" ? ` · ${formatPercent(download.progress)}` : ""}<//></h2>
+      <h2>
+        ${name} <${Chip} tone=${tone}>
+          ${state}${download.state === "running" ? ` · ${formatPercent(download.progress)}` : ""}
+        <//>
+      </h2>
       <p class="note">
-        ${[titles[request.format] ?? request.format, request.episodes && plural(request.episodes.length, "episode"), download.num_bytes > 0 && formatBytes(download.num_bytes)].filter(Boolean).join(" · ")}
+        ${[
+          titles[request.format] ?? request.format,
+          request.episodes && plural(request.episodes.length, "episode"),
+          download.num_bytes > 0 && formatBytes(download.num_bytes),
+        ]
+          .filter(Boolean)
+          .join(" · ")}
         ${" · "}<${Time} seconds=${download.created} />
       </p>
       ${download.error && html`<p class="error">${download.error}</p>`}
     </div>
     <div class="actions">
-      ${download.state === "done" && html`<${Button} kind="primary" icon="download" href=${address("api", "exports", download.id, "file")} download aria-label="Download the file of ${name}">Download<//>`}
-      <${Button} kind=${isRunning ? "plain" : "quiet"} icon=${isRunning ? "stop" : "trash"} onClick=${onDrop} aria-label="${isRunning ? "Cancel" : "Remove"} ${name}">${isRunning ? "Cancel" : "Remove"}<//>
+      ${download.state === "done" &&
+      html`<${Button} kind="primary" icon="download" href=${address("api", "exports", download.id, "file")} download
+        aria-label="Download the file of ${name}">Download<//>`}
+      <${Button} kind=${isRunning ? "plain" : "quiet"} icon=${isRunning ? "stop" : "trash"} onClick=${onDrop}
+        aria-label="${isRunning ? "Cancel" : "Remove"} ${name}">${isRunning ? "Cancel" : "Remove"}<//>
     </div>
-    ${isRunning && html`<${Progress} value=${download.state === "queued" ? null : download.progress} label="Progress of ${name}" />`}
+    ${isRunning &&
+    html`<${Progress} value=${download.state === "queued" ? null : download.progress} label="Progress of ${name}" />`}
   </li>`;
 }

@@ -19,7 +19,8 @@ export default function Enter() {
     history.replaceState(history.state, "", location.pathname);
   }
   if (!token) {
-    return html`<${Empty} isPage icon="link" title="This link is not complete" action=${me.person && html`<${Button} href="/">Go to the studies<//>`}>
+    return html`<${Empty} isPage icon="link" title="This link is not complete"
+      action=${me.person && html`<${Button} href="/">Go to the studies<//>`}>
       An invite link ends with a # and a long row of letters. Copy all of it.
     <//>`;
   }
@@ -43,10 +44,17 @@ export default function Enter() {
     }
   };
   return html`<div class="enter">
-    ${me.person && html`<${Notice} tone="odd">You are here as ${me.person.name} already. If you enter, you become somebody else in this browser.<//>`}
+    ${me.person &&
+    html`<${Notice} tone="odd">
+      You are here as ${me.person.name} already. If you enter, you become somebody else in this browser.
+    <//>`}
     <section class="panel">
       <h1>Welcome</h1>
-      <p class="quiet">${me.mode === "view" ? "You were invited to look at data. Say what to call you." : "You were invited to play. Say what to call you, and begin."}</p>
+      <p class="quiet">
+        ${me.mode === "view"
+          ? "You were invited to look at data. Say what to call you."
+          : "You were invited to play. Say what to call you, and begin."}
+      </p>
       <form
         novalidate
         onSubmit=${(/** @type {Event} */ event) => {
@@ -54,7 +62,11 @@ export default function Enter() {
           void enter();
         }}
       >
-        <${TextField} label="Your name" hint=${me.mode === "view" ? "It stands beside what you say of episodes." : "Those who run the studies see it. It does not have to be your real one."} value=${name} onChange=${setName}
+        <${TextField} label="Your name"
+          hint=${me.mode === "view"
+            ? "It stands beside what you say of episodes."
+            : "Those who run the studies see it. It does not have to be your real one."}
+          value=${name} onChange=${setName}
           error=${error} maxlength="200" autocomplete="nickname" autofocus />
         <${Button} type="submit" kind="primary" size="large" busy=${isBusy}>Enter<//>
       </form>

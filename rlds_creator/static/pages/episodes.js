@@ -1,7 +1,22 @@
 /** The episodes that were recorded: found, sorted, selected; deleted or downloaded. */
 import { get, post, useResource, useReturn } from "../api.js";
 import {
-  Button, Chip, EPISODE_STATES, Empty, Field, IconButton, Loaded, PageHeader, Pager, SelectField, StateChip, Table, Time, confirm, toast, toastError,
+  Button,
+  Chip,
+  EPISODE_STATES,
+  Empty,
+  Field,
+  IconButton,
+  Loaded,
+  PageHeader,
+  Pager,
+  SelectField,
+  StateChip,
+  Table,
+  Time,
+  confirm,
+  toast,
+  toastError,
 } from "../components.js";
 import { DownloadDialog } from "../download_dialog.js";
 import { formatCount, formatDuration, formatNumber, plural } from "../format.js";
@@ -18,7 +33,10 @@ const NO_FILTER = Object.fromEntries(FILTERS.map((name) => [name, null]));
 export default function Episodes({ query }) {
   const me = useMe();
   const seesOthers = me.can("see") && !me.single_user;
-  const filter = useMemo(() => Object.fromEntries(FILTERS.filter((name) => query[name]).map((name) => [name, query[name]])), [JSON.stringify(query)]);
+  const filter = useMemo(
+    () => Object.fromEntries(FILTERS.filter((name) => query[name]).map((name) => [name, query[name]])),
+    [JSON.stringify(query)],
+  );
   const sort = query.sort ?? "-started";
   const offset = Math.max(0, Number(query.offset) || 0);
   const episodes = useResource("/api/episodes", { ...inSeconds(filter), sort, offset, limit: LIMIT });
@@ -34,7 +52,11 @@ export default function Episodes({ query }) {
   const select = (/** @type {string[]} */ ids, /** @type {boolean} */ isSelected) => {
     const next = new Map(selected);
     for (const id of ids) {
-      if (isSelected) next.set(id, rows.find((/** @type {any} */ row) => row.id === id));
+      if (isSelected)
+        next.set(
+          id,
+          rows.find((/** @type {any} */ row) => row.id === id),
+        );
       else next.delete(id);
     }
     setSelected(next);
@@ -64,7 +86,9 @@ export default function Episodes({ query }) {
     const kept = which.length - allowed.length;
     const agreed = await confirm({
       title: `Delete ${plural(allowed.length, "episode")}?`,
-      body: `What was recorded is deleted, with its tags and notes. This cannot be undone.${kept ? ` You may not delete ${formatCount(kept)} of the selected ones: they stay.` : ""}`,
+      body:
+        "What was recorded is deleted, with its tags and notes. This cannot be undone." +
+        (kept ? ` You may not delete ${formatCount(kept)} of the selected ones: they stay.` : ""),
       action: allowed.length === 1 ? "Delete episode" : "Delete episodes",
       danger: true,
     });
@@ -73,7 +97,9 @@ export default function Episodes({ query }) {
     try {
       let deleted = 0;
       for (let from = 0; from < allowed.length; from += 1000) {
-        deleted += (await post("/api/episodes/delete", { ids: allowed.slice(from, from + 1000).map((episode) => episode.id) })).deleted;
+        deleted += (
+          await post("/api/episodes/delete", { ids: allowed.slice(from, from + 1000).map((episode) => episode.id) })
+        ).deleted;
       }
       toast(`${plural(deleted, "episode")} deleted.`, { kind: "good" });
       const next = new Map(selected);
@@ -89,43 +115,63 @@ export default function Episodes({ query }) {
 
   const chosen = [...selected.values()];
   // The pages of episodes go through the list that is shown here.
-  const listed = Object.entries({ ...inSeconds(filter), sort }).flatMap(([name, value]) => (value === undefined ? [] : [[name, String(value)]]));
+  const listed = Object.entries({ ...inSeconds(filter), sort }).flatMap(([name, value]) =>
+    value === undefined ? [] : [[name, String(value)]],
+  );
   const isFiltered = Object.keys(filter).length > 0;
   const isPageSelected = rows.length > 0 && rows.every((/** @type {any} */ row) => selected.has(row.id));
   return html`
     <${PageHeader} title="Episodes"
-      subtitle=${episodes.data ? `${plural(total, "episode")}${isFiltered ? ` ${total === 1 ? "matches" : "match"} the filters` : ""}` : "\u00a0"}
+      subtitle=${episodes.data
+        ? `${plural(total, "episode")}${isFiltered ? ` ${total === 1 ? "matches" : "match"} the filters` : ""}`
+        : "\u00a0"}
       actions=${html`<${IconButton} icon="reload" label="Load again" onClick=${episodes.reload} />`} />
     <${Filters} filter=${filter} studies=${studies.data?.studies ?? []} onChange=${change} seesOthers=${seesOthers} />
     ${selected.size > 0 &&
     html`<div class="selection-bar" role="region" aria-label="Selected episodes">
       <span aria-live="polite">${formatCount(selected.size)} selected</span>
-      ${isPageSelected && total > rows.length && selected.size < total && html`<${Button} kind="quiet" size="small" busy=${isBusy} onClick=${selectAll}>Select all ${formatCount(total)}<//>`}
+      ${isPageSelected &&
+      total > rows.length &&
+      selected.size < total &&
+      html`<${Button} kind="quiet" size="small" busy=${isBusy} onClick=${selectAll}>
+        Select all ${formatCount(total)}
+      <//>`}
       <${Button} kind="quiet" size="small" onClick=${() => setSelected(new Map())}>Select none<//>
       ${selected.size === 2 && html`<${Button} size="small" icon="compare" href=${compareAddress(chosen)}>Compare<//>`}
-      ${me.can("export") && html`<${Button} size="small" icon="download" onClick=${() => setIsDownloading(true)}>Download…<//>`}
+      ${me.can("export") &&
+      html`<${Button} size="small" icon="download" onClick=${() => setIsDownloading(true)}>Download…<//>`}
       <${Button} size="small" kind="danger" icon="trash" busy=${isBusy} onClick=${() => erase(chosen)}>Delete…<//>
     </div>`}
     <${Loaded} resource=${episodes}>
       ${() =>
         rows.length
           ? html`<${Fragment}>
-              <${Table} caption="Episodes" rows=${rows} columns=${columns(erase, seesOthers, query.sort || isFiltered ? `?${new URLSearchParams(listed)}` : "")} sort=${sort} onSort=${(/** @type {string} */ next) => change({ sort: next === "-started" ? null : next })}
-                isBusy=${episodes.isLoading} selection=${selected} onSelect=${select} rowName=${(/** @type {any} */ row) => `the episode of ${row.person_name}, ${new Date(row.started * 1000).toLocaleString()}`} />
-              <${Pager} offset=${offset} limit=${LIMIT} total=${total} noun="episodes" onChange=${(/** @type {number} */ next) => {
+            <${Table} caption="Episodes" rows=${rows}
+              columns=${columns(erase, seesOthers, query.sort || isFiltered ? `?${new URLSearchParams(listed)}` : "")}
+              sort=${sort}
+              onSort=${(/** @type {string} */ next) => change({ sort: next === "-started" ? null : next })}
+              isBusy=${episodes.isLoading} selection=${selected} onSelect=${select}
+              rowName=${(/** @type {any} */ row) =>
+                `the episode of ${row.person_name}, ${new Date(row.started * 1000).toLocaleString()}`} />
+            <${Pager} offset=${offset} limit=${LIMIT} total=${total} noun="episodes"
+              onChange=${(/** @type {number} */ next) => {
                 setQuery({ offset: next || null });
                 scrollTo({ top: 0 });
               }} />
-            <//>`
+          <//>`
           : isFiltered
-            ? html`<${Empty} icon="filter" title="No episode matches" action=${html`<${Button} onClick=${() => change(NO_FILTER)}>Clear the filters<//>`}>
-                Nothing that you may see fits all of these filters.
-              <//>`
-            : html`<${Empty} icon="episodes" title="No episode yet" action=${me.can("play") && html`<${Button} kind="primary" href="/">Go to the studies<//>`}>
-                Episodes appear here with their first step, while they are played.
-              <//>`}
+            ? html`<${Empty} icon="filter" title="No episode matches"
+              action=${html`<${Button} onClick=${() => change(NO_FILTER)}>Clear the filters<//>`}>
+              Nothing that you may see fits all of these filters.
+            <//>`
+            : html`<${Empty} icon="episodes" title="No episode yet"
+              action=${me.can("play") && html`<${Button} kind="primary" href="/">Go to the studies<//>`}>
+              Episodes appear here with their first step, while they are played.
+            <//>`}
     <//>
-    ${isDownloading && html`<${DownloadDialog} episodes=${chosen} studies=${studies.data?.studies ?? []} onClose=${() => setIsDownloading(false)} />`}
+    ${isDownloading &&
+    html`<${DownloadDialog} episodes=${chosen} studies=${studies.data?.studies ?? []}
+      onClose=${() => setIsDownloading(false)} />`}
   `;
 }
 
@@ -141,27 +187,79 @@ function compareAddress([left, right]) {
  * @param {string} search
  */
 function columns(erase, seesOthers, search) {
-  /** @type {(import("../components.js").Column | false)[]} */
+  /** @type {(import("../components/table.js").Column | false)[]} */
   const all = [
-    { name: "started", title: "Started", sortable: true, narrow: "title", cell: (row) => html`<a class="nowrap with-thumbnail" href=${address("replay", row.id) + search}><${Thumbnail} base=${row.state === "playing" ? "" : `/api${address("episodes", row.id, "view")}`} /><${Time} seconds=${row.started} /></a>` },
-    { name: "study", title: "Study", cell: (row) => html`<span class="clamp" title=${row.study_name}>${row.study_name}</span><small class="clamp quiet" title=${row.environment_name}>${row.environment_name}</small>` },
+    {
+      name: "started",
+      title: "Started",
+      sortable: true,
+      narrow: "title",
+      cell: (row) => html`<a
+        class="nowrap with-thumbnail" href=${address("replay", row.id) + search}>
+        <${Thumbnail} base=${row.state === "playing" ? "" : `/api${address("episodes", row.id, "view")}`} />
+        <${Time} seconds=${row.started} />
+      </a>`,
+    },
+    {
+      name: "study",
+      title: "Study",
+      cell: (row) => html`<span class="clamp" title=${row.study_name}>
+        ${row.study_name}
+      </span>
+      <small class="clamp quiet" title=${row.environment_name}>${row.environment_name}</small>`,
+    },
     seesOthers && { name: "person", title: "Player", sortable: true, cell: (row) => row.person_name },
     { name: "state", title: "State", sortable: true, cell: (row) => html`<${StateChip} state=${row.state} />` },
-    { name: "success", title: "Success", sortable: true, cell: (row) => (row.success === null ? html`<span class="quiet" aria-label="Not said">–</span>` : row.success ? html`<${Chip} tone="good" icon="check">Yes<//>` : html`<${Chip} icon="close">No<//>`) },
-    { name: "num_steps", title: "Steps", sortable: true, isNumber: true, cell: (row) => formatCount(Math.max(0, row.num_steps - 1)) },
-    { name: "total_reward", title: "Reward", sortable: true, isNumber: true, cell: (row) => formatNumber(row.total_reward) },
+    {
+      name: "success",
+      title: "Success",
+      sortable: true,
+      cell: (row) =>
+        row.success === null
+          ? html`<span class="quiet"
+            aria-label="Not said">
+            –
+          </span>`
+          : row.success
+            ? html`<${Chip} tone="good" icon="check">Yes<//>`
+            : html`<${Chip} icon="close">No<//>`,
+    },
+    {
+      name: "num_steps",
+      title: "Steps",
+      sortable: true,
+      isNumber: true,
+      cell: (row) => formatCount(Math.max(0, row.num_steps - 1)),
+    },
+    {
+      name: "total_reward",
+      title: "Reward",
+      sortable: true,
+      isNumber: true,
+      cell: (row) => formatNumber(row.total_reward),
+    },
     { name: "seconds", title: "Duration", sortable: true, isNumber: true, cell: (row) => formatDuration(row.seconds) },
-    { name: "labels", title: "Tags", cell: (row) => (row.labels.length ? html`<span class="chips">${row.labels.map((/** @type {string} */ label) => html`<${Chip} key=${label}>${label}<//>`)}</span>` : null) },
+    {
+      name: "labels",
+      title: "Tags",
+      cell: (row) =>
+        row.labels.length
+          ? html`<span class="chips">
+            ${row.labels.map((/** @type {string} */ label) => html`<${Chip} key=${label}>${label}<//>`)}
+          </span>`
+          : null,
+    },
     {
       name: "actions",
       title: "",
       cell: (row) => html`<div>
         <${IconButton} size="small" icon="play" label="Replay" href=${address("replay", row.id) + search} />
-        ${row.may.includes("delete") && html`<${IconButton} size="small" icon="trash" label="Delete…" onClick=${() => erase([row])} />`}
+        ${row.may.includes("delete") &&
+        html`<${IconButton} size="small" icon="trash" label="Delete…" onClick=${() => erase([row])} />`}
       </div>`,
     },
   ];
-  return /** @type {import("../components.js").Column[]} */ (all.filter(Boolean));
+  return /** @type {import("../components/table.js").Column[]} */ (all.filter(Boolean));
 }
 
 /**
@@ -178,7 +276,8 @@ function inSeconds({ since, until, ...rest }) {
 }
 
 /**
- * @param {{filter: Record<string, string>, studies: any[], seesOthers: boolean, onChange: (changes: Record<string, string | null>) => void}} props
+ * @param {{filter: Record<string, string>, studies: any[], seesOthers: boolean,
+ *   onChange: (changes: Record<string, string | null>) => void}} props
  */
 function Filters({ filter, studies, seesOthers, onChange }) {
   const me = useMe();
@@ -186,29 +285,58 @@ function Filters({ filter, studies, seesOthers, onChange }) {
   const people = useResource(me.can("people") ? "/api/people" : null);
   const study = studies.find((one) => one.id === filter.study);
   /** @type {[string, string][]} */
-  const labels = [...new Set((study ? [study] : studies).flatMap((one) => one.labels.map((/** @type {any} */ label) => label.name)))].map((name) => [name, name]);
+  const labels = [
+    ...new Set((study ? [study] : studies).flatMap((one) => one.labels.map((/** @type {any} */ label) => label.name))),
+  ].map((name) => [name, name]);
   if (filter.label && !labels.some(([name]) => name === filter.label)) labels.push([filter.label, filter.label]);
   const set = (/** @type {string} */ name) => (/** @type {string} */ value) => onChange({ [name]: value || null });
   const count = Object.keys(filter).length;
-    return html`<div class=${classes("filters", isOpen && "open")} role="search" aria-label="Filters">
-    <${Button} class="filters-toggle" icon="filter" aria-expanded=${String(isOpen)} onClick=${() => setIsOpen(!isOpen)}>Filters${count > 0 && ` (${count})`}<//>
-    <${SelectField} label="Study" value=${filter.study ?? ""} onChange=${(/** @type {string} */ value) => onChange({ study: value || null, environment: null })}
+  return html`<div class=${classes("filters", isOpen && "open")} role="search" aria-label="Filters">
+    <${Button} class="filters-toggle" icon="filter" aria-expanded=${String(isOpen)} onClick=${() => setIsOpen(!isOpen)}>
+      Filters${count > 0 && ` (${count})`}
+    <//>
+    <${SelectField} label="Study" value=${filter.study ?? ""}
+      onChange=${(/** @type {string} */ value) => onChange({ study: value || null, environment: null })}
       choices=${[["", "All studies"], ...studies.map((one) => [one.id, one.name])]} />
     ${study?.environments.length > 1 &&
     html`<${SelectField} label="Environment" value=${filter.environment ?? ""} onChange=${set("environment")}
-      choices=${[["", "All environments"], ...study.environments.map((/** @type {any} */ one) => [one.id, one.name])]} />`}
-    ${seesOthers && people.data &&
+      choices=${[
+        ["", "All environments"],
+        ...study.environments.map((/** @type {any} */ one) => [one.id, one.name]),
+      ]} />`}
+    ${seesOthers &&
+    people.data &&
     html`<${SelectField} label="Player" value=${filter.person ?? ""} onChange=${set("person")}
       choices=${[["", "Everybody"], ...people.data.people.map((/** @type {any} */ one) => [one.id, one.name])]} />`}
     <${SelectField} label="State" value=${filter.state ?? ""} onChange=${set("state")}
       choices=${[["", "All states"], ...Object.entries(EPISODE_STATES).map(([name, [title]]) => [name, title])]} />
-    <${SelectField} label="Success" value=${filter.success ?? ""} onChange=${set("success")} choices=${[["", "Any or none"], ["true", "Yes"], ["false", "No"]]} />
-    ${labels.length > 0 && html`<${SelectField} label="Tag" value=${filter.label ?? ""} onChange=${set("label")} choices=${[["", "Any or none"], ...labels]} />`}
+    <${SelectField} label="Success" value=${filter.success ?? ""} onChange=${set("success")}
+      choices=${[["", "Any or none"], ["true", "Yes"], ["false", "No"]]} />
+    ${labels.length > 0 &&
+    html`<${SelectField} label="Tag" value=${filter.label ?? ""} onChange=${set("label")}
+      choices=${[["", "Any or none"], ...labels]} />`}
     <${SelectField} label="To do" value=${filter.queue ?? ""} onChange=${set("queue")}
-      choices=${[["", "Done or not"], ["unlabelled", filter.label ? "Without this tag" : "Without tags"], ["unreviewed", "Not reviewed"], ["disagreement", "Verdicts differ"]]} />
-    <${Field} label="From">${(/** @type {any} */ attributes) => html`<input type="date" ...${attributes} value=${filter.since ?? ""} max=${filter.until} onChange=${(/** @type {any} */ event) => set("since")(event.target.value)} />`}<//>
-    <${Field} label="To">${(/** @type {any} */ attributes) => html`<input type="date" ...${attributes} value=${filter.until ?? ""} min=${filter.since} onChange=${(/** @type {any} */ event) => set("until")(event.target.value)} />`}<//>
-    ${filter.person && !people.data && html`<${Chip} tone="accent" onRemove=${() => onChange({ person: null })} removeLabel="Show all players">One player<//>`}
+      choices=${[
+        ["", "Done or not"],
+        ["unlabelled", filter.label ? "Without this tag" : "Without tags"],
+        ["unreviewed", "Not reviewed"],
+        ["disagreement", "Verdicts differ"],
+      ]} />
+    <${Field} label="From">
+      ${(/** @type {any} */ attributes) =>
+        html`<input type="date" ...${attributes} value=${filter.since ?? ""} max=${filter.until}
+          onChange=${(/** @type {any} */ event) => set("since")(event.target.value)} />`}
+    <//>
+    <${Field} label="To">
+      ${(/** @type {any} */ attributes) =>
+        html`<input type="date" ...${attributes} value=${filter.until ?? ""} min=${filter.since}
+          onChange=${(/** @type {any} */ event) => set("until")(event.target.value)} />`}
+    <//>
+    ${filter.person &&
+    !people.data &&
+    html`<${Chip} tone="accent" onRemove=${() => onChange({ person: null })} removeLabel="Show all players">
+      One player
+    <//>`}
     ${count > 0 && html`<${Button} kind="quiet" icon="close" onClick=${() => onChange(NO_FILTER)}>Clear filters<//>`}
   </div>`;
 }

@@ -1,7 +1,25 @@
 /** People: who is here, what they may do, and links that invite others. */
 import { patch, post, remove, useResource, useReturn } from "../api.js";
 import {
-  Button, Chip, CopyButton, Dialog, Empty, Field, Icon, IconButton, Loaded, NumberField, PageHeader, Panel, SelectField, Table, TextField, Time, confirm, toast, toastError,
+  Button,
+  Chip,
+  CopyButton,
+  Dialog,
+  Empty,
+  Field,
+  Icon,
+  IconButton,
+  Loaded,
+  NumberField,
+  PageHeader,
+  Panel,
+  SelectField,
+  Table,
+  TextField,
+  Time,
+  confirm,
+  toast,
+  toastError,
 } from "../components.js";
 import { formatCount } from "../format.js";
 import { Fragment, html, useRef, useState } from "../html.js";
@@ -26,22 +44,42 @@ export default function People() {
   const people = useResource(me.can("people") ? "/api/people" : null);
   useReturn(people.reload);
   const [isInviting, setIsInviting] = useState(false);
-  if (!me.can("people")) return html`<${Empty} isPage icon="lock" title="You may not see this">Only owners manage people.<//>`;
+  if (!me.can("people"))
+    return html`<${Empty} isPage icon="lock" title="You may not see this">
+      Only owners manage people.
+    <//>`;
   const change = async (/** @type {any} */ person, /** @type {any} */ changes) => {
     try {
       await patch(`/api/people/${encodeURIComponent(person.id)}`, changes);
-      toast("role" in changes ? `${person.name} is ${roleName(changes.role).toLowerCase()} now.` : changes.is_disabled ? `${person.name} is blocked.` : `${person.name} is not blocked any more.`, { kind: "good" });
+      toast(
+        "role" in changes
+          ? `${person.name} is ${roleName(changes.role).toLowerCase()} now.`
+          : changes.is_disabled
+            ? `${person.name} is blocked.`
+            : `${person.name} is not blocked any more.`,
+        { kind: "good" },
+      );
     } catch (error) {
       toastError(error);
     }
     await people.reload();
   };
   const disable = async (/** @type {any} */ person) => {
-    const agreed = await confirm({ title: `Block ${person.name}?`, body: "They can do nothing until you unblock them. What they recorded stays.", action: "Block", danger: true });
+    const agreed = await confirm({
+      title: `Block ${person.name}?`,
+      body: "They can do nothing until you unblock them. What they recorded stays.",
+      action: "Block",
+      danger: true,
+    });
     if (agreed) await change(person, { is_disabled: true });
   };
   const revoke = async (/** @type {any} */ invite) => {
-    const agreed = await confirm({ title: "Revoke this invite link?", body: "Nobody can enter with it any more. Those who did stay.", action: "Revoke", danger: true });
+    const agreed = await confirm({
+      title: "Revoke this invite link?",
+      body: "Nobody can enter with it any more. Those who did stay.",
+      action: "Revoke",
+      danger: true,
+    });
     if (!agreed) return;
     try {
       await remove(`/api/invites/${encodeURIComponent(invite.id)}`);
@@ -51,46 +89,88 @@ export default function People() {
     }
   };
   return html`
-    <${PageHeader} title="People" actions=${html`<${Button} kind="primary" icon="link" onClick=${() => setIsInviting(true)}>Invite…<//>`} />
+    <${PageHeader} title="People"
+      actions=${html`<${Button} kind="primary" icon="link" onClick=${() => setIsInviting(true)}>Invite…<//>`} />
     <${Loaded} resource=${people}>
       ${(/** @type {any} */ data) => html`<${Fragment}>
-        <${Table} caption="People" rows=${data.people} rowClass=${(/** @type {any} */ row) => (row.is_disabled ? "off" : undefined)} columns=${[
-          { name: "name", title: "Name", narrow: "title", cell: (/** @type {any} */ row) => html`${row.name} ${row.id === me.person?.id && html`<${Chip} tone="accent">You<//>`}${row.is_disabled && html`<${Chip} tone="bad">Blocked<//>`}` },
-          {
-            name: "role",
-            title: "Role",
-            cell: (/** @type {any} */ row) =>
-              row.id === me.person?.id
-                ? roleName(row.role)
-                : html`<span class="select role-select">
-                    <select aria-label="Role of ${row.name}" value=${row.role} onChange=${(/** @type {any} */ event) => change(row, { role: event.target.value })}>
-                      ${ROLE_CHOICES.map(([name, title]) => html`<option key=${name} value=${name} selected=${name === row.role}>${title}</option>`)}
+        <${Table} caption="People" rows=${data.people}
+          rowClass=${(/** @type {any} */ row) => (row.is_disabled ? "off" : undefined)} columns=${[
+            {
+              name: "name",
+              title: "Name",
+              narrow: "title",
+              cell: (/** @type {any} */ row) => html`${row.name}${" "}
+              ${row.id === me.person?.id && html`<${Chip} tone="accent">You<//>`}
+              ${row.is_disabled && html`<${Chip} tone="bad">Blocked<//>`}`,
+            },
+            {
+              name: "role",
+              title: "Role",
+              cell: (/** @type {any} */ row) =>
+                row.id === me.person?.id
+                  ? roleName(row.role)
+                  : html`<span class="select role-select">
+                    <select aria-label="Role of ${row.name}" value=${row.role}
+                      onChange=${(/** @type {any} */ event) => change(row, { role: event.target.value })}>
+                      ${ROLE_CHOICES.map(
+                        ([name, title]) =>
+                          html`<option key=${name} value=${name} selected=${name === row.role}>${title}</option>`,
+                      )}
                     </select>
                     <${Icon} name="down" size=${16} />
                   </span>`,
-          },
-          { name: "created", title: "Since", cell: (/** @type {any} */ row) => html`<${Time} seconds=${row.created} />` },
-          {
-            name: "actions",
-            title: "",
-            cell: (/** @type {any} */ row) =>
-              row.id !== me.person?.id &&
-              html`<div>
-                ${row.is_disabled
-                  ? html`<${Button} size="small" kind="quiet" onClick=${() => change(row, { is_disabled: false })} aria-label="Unblock ${row.name}">Unblock<//>`
-                  : html`<${Button} size="small" kind="quiet" onClick=${() => disable(row)} aria-label="Block ${row.name}">Block…<//>`}
-              </div>`,
-          },
-        ]} />
+            },
+            {
+              name: "created",
+              title: "Since",
+              cell: (/** @type {any} */ row) => html`<${Time}
+                seconds=${row.created} />`,
+            },
+            {
+              name: "actions",
+              title: "",
+              cell: (/** @type {any} */ row) =>
+                row.id !== me.person?.id &&
+                html`<div>
+                  ${row.is_disabled
+                    ? html`<${Button} size="small" kind="quiet" onClick=${() => change(row, { is_disabled: false })}
+                      aria-label="Unblock ${row.name}">Unblock<//>`
+                    : html`<${Button} size="small" kind="quiet" onClick=${() => disable(row)}
+                      aria-label="Block ${row.name}">Block…<//>`}
+                </div>`,
+            },
+          ]} />
         <${Panel} title="Open invites" hint="Their links are shown once, when they are made.">
           ${data.invites.length
             ? html`<${Table} caption="Open invites" rows=${data.invites} columns=${[
-                { name: "name", title: "For", narrow: "title", cell: (/** @type {any} */ row) => row.name || "Anybody" },
-                { name: "role", title: "Role", cell: (/** @type {any} */ row) => roleName(row.role) },
-                { name: "uses_left", title: "Uses left", isNumber: true, cell: (/** @type {any} */ row) => formatCount(row.uses_left) },
-                { name: "expires", title: "Until", cell: (/** @type {any} */ row) => html`<${Time} seconds=${row.expires} />` },
-                { name: "actions", title: "", cell: (/** @type {any} */ row) => html`<div><${IconButton} size="small" icon="trash" label="Revoke the invite for ${row.name || "anybody"}" onClick=${() => revoke(row)} /></div>` },
-              ]} />`
+              {
+                name: "name",
+                title: "For",
+                narrow: "title",
+                cell: (/** @type {any} */ row) => row.name || "Anybody",
+              },
+              { name: "role", title: "Role", cell: (/** @type {any} */ row) => roleName(row.role) },
+              {
+                name: "uses_left",
+                title: "Uses left",
+                isNumber: true,
+                cell: (/** @type {any} */ row) => formatCount(row.uses_left),
+              },
+              {
+                name: "expires",
+                title: "Until",
+                cell: (/** @type {any} */ row) => html`<${Time}
+                  seconds=${row.expires} />`,
+              },
+              {
+                name: "actions",
+                title: "",
+                cell: (/** @type {any} */ row) => html`<div>
+                  <${IconButton} size="small" icon="trash" label="Revoke the invite for ${row.name || "anybody"}"
+                    onClick=${() => revoke(row)} />
+                </div>`,
+              },
+            ]} />`
             : html`<p class="quiet">There are none.</p>`}
         <//>
       <//>`}
@@ -109,7 +189,10 @@ function InviteDialog({ onClose, onDone }) {
   const [isBusy, setIsBusy] = useState(false);
   const [isChecked, setIsChecked] = useState(false);
   const field = useRef(/** @type {HTMLInputElement | null} */ (null));
-  const wrong = (/** @type {number | null} */ value, /** @type {number} */ most) => (Number.isInteger(value) && Number(value) >= 1 && Number(value) <= most ? undefined : `A whole number from 1 to ${formatCount(most)}.`);
+  const wrong = (/** @type {number | null} */ value, /** @type {number} */ most) =>
+    Number.isInteger(value) && Number(value) >= 1 && Number(value) <= most
+      ? undefined
+      : `A whole number from 1 to ${formatCount(most)}.`;
   const errors = { uses: wrong(uses, 10_000), days: wrong(days, 3650) };
   const ask = async () => {
     setIsChecked(true);
@@ -126,11 +209,13 @@ function InviteDialog({ onClose, onDone }) {
     setIsBusy(false);
   };
   if (link) {
-    return html`<${Dialog} title="Send this link" onClose=${onClose} actions=${html`<${Button} kind="primary" onClick=${onClose}>Done<//>`}>
+    return html`<${Dialog} title="Send this link" onClose=${onClose}
+      actions=${html`<${Button} kind="primary" onClick=${onClose}>Done<//>`}>
       <p>Whoever opens it enters as ${roleName(role).toLowerCase()}. It is shown only now: copy it.</p>
       <${Field} label="Invite link">
         ${(/** @type {any} */ attributes) => html`<span class="secret">
-          <input ref=${field} readonly ...${attributes} value=${link} onFocus=${(/** @type {any} */ event) => event.target.select()} />
+          <input ref=${field} readonly ...${attributes} value=${link}
+            onFocus=${(/** @type {any} */ event) => event.target.select()} />
           <${CopyButton} text=${link} kind="primary" />
         </span>`}
       <//>
@@ -141,11 +226,15 @@ function InviteDialog({ onClose, onDone }) {
       <${Button} onClick=${onClose}>Cancel<//>
       <${Button} type="submit" kind="primary" icon="link" busy=${isBusy}>Make link<//>
     <//>`}>
-    <${SelectField} label="Role" value=${role} onChange=${setRole} choices=${ROLE_CHOICES} hint=${ROLES.find(([one]) => one === role)?.[2]} />
-    <${TextField} label="For" optional hint="So that you know the link in the list." placeholder="Tuesday's class" value=${name} onChange=${setName} maxlength="200" />
+    <${SelectField} label="Role" value=${role} onChange=${setRole} choices=${ROLE_CHOICES}
+      hint=${ROLES.find(([one]) => one === role)?.[2]} />
+    <${TextField} label="For" optional hint="So that you know the link in the list." placeholder="Tuesday's class"
+      value=${name} onChange=${setName} maxlength="200" />
     <div class="fields">
-      <${NumberField} label="How many may enter" value=${uses} onChange=${setUses} error=${isChecked ? errors.uses : undefined} />
-      <${NumberField} label="Open for" unit="days" value=${days} onChange=${setDays} error=${isChecked ? errors.days : undefined} />
+      <${NumberField} label="How many may enter" value=${uses} onChange=${setUses}
+        error=${isChecked ? errors.uses : undefined} />
+      <${NumberField} label="Open for" unit="days" value=${days} onChange=${setDays}
+        error=${isChecked ? errors.days : undefined} />
     </div>
   <//>`;
 }

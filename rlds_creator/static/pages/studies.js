@@ -16,12 +16,17 @@ export default function Studies() {
     <${Loaded} resource=${studies}>
       ${(/** @type {any} */ data) =>
         data.studies.length
-          ? html`<ul class="cards">${data.studies.map((/** @type {any} */ study) => html`<${Card} key=${study.id} study=${study} />`)}</ul>`
+          ? html`<ul class="cards">
+            ${data.studies.map((/** @type {any} */ study) => html`<${Card} key=${study.id} study=${study} />`)}
+          </ul>`
           : me.can("manage")
             ? html`<${Empty} icon="studies" title="No study yet" action=${create}>
-                A study is what people play: one environment or several, with instructions. Create one, try it yourself, then enable it for others.
-              <//>`
-            : html`<${Empty} icon="studies" title="Nothing to play yet">Studies appear here as soon as they are enabled.<//>`}
+              A study is what people play: one environment or several, with instructions. Create one, try it yourself,
+              then enable it for others.
+            <//>`
+            : html`<${Empty} icon="studies" title="Nothing to play yet">
+              Studies appear here as soon as they are enabled.
+            <//>`}
     <//>
   `;
 }
@@ -36,15 +41,21 @@ function Card({ study }) {
       <h2 class="clamp"><a href=${address("studies", study.id)} title=${study.name}>${study.name}</a></h2>
       ${me.can("see") && html`<${StateChip} state=${study.state} of=${STUDY_STATES} />`}
     </header>
-    ${(study.instructions || study.description) && html`<p class="study-text">${study.instructions || study.description}</p>`}
+    ${(study.instructions || study.description) &&
+    html`<p class="study-text">${study.instructions || study.description}</p>`}
     <p class="study-meta">
       <span>${plural(study.environments.length, "environment")}</span>
-      <span title="${formatCount(study.num_episodes)} with those that were not completed">${plural(study.num_completed, "completed episode")}</span>
-      ${left !== null && me.can("play") && html`<strong>${left === 0 ? "You have played all of yours" : `${plural(left, "episode")} left for you`}</strong>`}
+      <span title="${formatCount(study.num_episodes)} with those that were not completed">
+        ${plural(study.num_completed, "completed episode")}
+      </span>
+      ${left !== null &&
+      me.can("play") &&
+      html`<strong>${left === 0 ? "You have played all of yours" : `${plural(left, "episode")} left for you`}</strong>`}
     </p>
     ${canPlay &&
     html`<div class="actions">
-      <${Button} icon="play" kind=${me.can("manage") ? "plain" : "primary"} href=${address("play", study.id)} disabled=${left === 0} aria-label="Play ${study.name}">Play<//>
+      <${Button} icon="play" kind=${me.can("manage") ? "plain" : "primary"} href=${address("play", study.id)}
+        disabled=${left === 0} aria-label="Play ${study.name}">Play<//>
     </div>`}
   </li>`;
 }

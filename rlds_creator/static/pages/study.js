@@ -1,7 +1,21 @@
 /** One study: what to do, where to play, and how it goes. */
 import { call, post, useResource } from "../api.js";
 import {
-  Button, Chip, Empty, Figure, Loaded, Menu, Notice, PageHeader, Panel, STUDY_STATES, StateChip, Table, confirm, toast, toastError,
+  Button,
+  Chip,
+  Empty,
+  Figure,
+  Loaded,
+  Menu,
+  Notice,
+  PageHeader,
+  Panel,
+  STUDY_STATES,
+  StateChip,
+  Table,
+  confirm,
+  toast,
+  toastError,
 } from "../components.js";
 import { formatCount, formatDate, formatDuration, formatNumber, formatPercent, plural } from "../format.js";
 import { Fragment, html, useState } from "../html.js";
@@ -38,7 +52,9 @@ function Study({ study, reload }) {
     try {
       await post(address("api", "studies", study.id, "state"), { state });
       await reload();
-      toast(state === "enabled" ? "Participants can play it now." : "Participants cannot play it any more.", { kind: "good" });
+      toast(state === "enabled" ? "Participants can play it now." : "Participants cannot play it any more.", {
+        kind: "good",
+      });
     } catch (error) {
       toastError(error);
     }
@@ -55,13 +71,16 @@ function Study({ study, reload }) {
     }
   };
   const actions = html`<${Fragment}>
-    ${sees || me.can("play") ? html`<${Button} icon="episodes" href="/episodes?study=${encodeURIComponent(study.id)}">Episodes<//>` : null}
+    ${sees || me.can("play")
+      ? html`<${Button} icon="episodes" href="/episodes?study=${encodeURIComponent(study.id)}">Episodes<//>`
+      : null}
     ${canManage &&
     html`<${Fragment}>
       <${Button} icon="edit" href=${address("studies", study.id, "edit")}>Edit<//>
       ${study.state === "enabled"
         ? html`<${Button} icon="pause" busy=${isBusy} onClick=${() => setState("disabled")}>Disable<//>`
-        : html`<${Button} kind="primary" icon="check" busy=${isBusy} disabled=${!study.environments.length} onClick=${() => setState("enabled")}>Enable<//>`}
+        : html`<${Button} kind="primary" icon="check" busy=${isBusy} disabled=${!study.environments.length}
+          onClick=${() => setState("enabled")}>Enable<//>`}
       <${Menu} label="More" items=${[{ label: "Delete study…", icon: "trash", danger: true, do: erase }]} />
     <//>`}
   <//>`;
@@ -69,29 +88,45 @@ function Study({ study, reload }) {
     <${PageHeader} title=${study.name} back=${{ href: "/", label: "Studies" }} actions=${actions}
       chips=${sees && html`<${StateChip} state=${study.state} of=${STUDY_STATES} />`}
       subtitle=${sees && `Created ${formatDate(study.created)}`} />
-    ${canManage && study.state === "draft" &&
-    html`<${Notice} tone="odd">This is a draft: only people who manage studies see it. Play it once yourself, then enable it.<//>`}
+    ${canManage &&
+    study.state === "draft" &&
+    html`<${Notice} tone="odd">
+      This is a draft: only people who manage studies see it. Play it once yourself, then enable it.
+    <//>`}
     <div class="split">
       <div>
         <${Panel} title="Instructions">
-          ${study.instructions ? html`<p class="pre">${study.instructions}</p>` : html`<p class="quiet">This study has no instructions.</p>`}
+          ${study.instructions
+            ? html`<p class="pre">${study.instructions}</p>`
+            : html`<p class="quiet">This study has no instructions.</p>`}
         <//>
         <${Play} study=${study} />
       </div>
       <div>
         <${Panel} title="So far">
-        <dl class="figures">
-          <${Figure} label="Completed" value=${formatCount(study.num_completed ?? 0)} />
-          <${Figure} label="Recorded" value=${formatCount(study.num_episodes ?? 0)} />
-          ${me.can("play") && !me.single_user && html`<${Figure} label="By you" value=${formatCount(study.mine ?? 0)} note=${study.quota && `of ${formatCount(study.quota)}`} />`}
-        </dl>
-        ${study.labels.length > 0 &&
-        html`<div class="study-labels">
-          <h3>Tags</h3>
-          <p class="chips">${study.labels.map((/** @type {any} */ label) => html`<${Chip} key=${label.name} title=${label.description}>${label.name}<//>`)}</p>
-        </div>`}
-      <//>
-      ${study.description && html`<${Panel} title="Description" hint="For those who run the study."><p class="pre">${study.description}</p><//>`}
+          <dl class="figures">
+            <${Figure} label="Completed" value=${formatCount(study.num_completed ?? 0)} />
+            <${Figure} label="Recorded" value=${formatCount(study.num_episodes ?? 0)} />
+            ${me.can("play") &&
+            !me.single_user &&
+            html`<${Figure} label="By you" value=${formatCount(study.mine ?? 0)}
+              note=${study.quota && `of ${formatCount(study.quota)}`} />`}
+          </dl>
+          ${study.labels.length > 0 &&
+          html`<div class="study-labels">
+            <h3>Tags</h3>
+            <p class="chips">
+              ${study.labels.map(
+                (/** @type {any} */ label) =>
+                  html`<${Chip} key=${label.name} title=${label.description}>${label.name}<//>`,
+              )}
+            </p>
+          </div>`}
+        <//>
+        ${study.description &&
+        html`<${Panel} title="Description" hint="For those who run the study.">
+          <p class="pre">${study.description}</p>
+        <//>`}
       </div>
     </div>
     ${sees && html`<${Statistics} study=${study} />`}
@@ -106,7 +141,8 @@ export function confirmDeletion(study) {
   return confirm({
     title: `Delete ${study.name}?`,
     body: study.num_episodes
-      ? `${plural(study.num_episodes, "recorded episode")} of it will be deleted, with their tags and notes. This cannot be undone.`
+      ? `${plural(study.num_episodes, "recorded episode")} of it will be deleted, with their tags and notes. ` +
+        "This cannot be undone."
       : "Nothing was recorded for it. This cannot be undone.",
     action: "Delete study",
     danger: true,
@@ -119,8 +155,9 @@ function Play({ study }) {
   const me = useMe();
   if (!me.can("play")) return null;
   if (!study.environments.length) {
+    const add = html`<${Button} icon="add" href=${address("studies", study.id, "edit")}>Add one<//>`;
     return html`<${Panel} title="Play">
-      <${Empty} icon="play" title="No environment yet" action=${me.can("manage") && html`<${Button} icon="add" href=${address("studies", study.id, "edit")}>Add one<//>`}>
+      <${Empty} icon="play" title="No environment yet" action=${me.can("manage") && add}>
         There is nothing to play until the study has an environment.
       <//>
     <//>`;
@@ -131,18 +168,27 @@ function Play({ study }) {
   const isAssigned = study.environments.length > 1 && study.assignment !== "choice";
   // Those who run a study try any of its environments.
   const canChoose = !isAssigned || me.can("manage");
-  const hint = isDone ? "You have played all of your episodes. Thank you!" : study.environments.length > 1 ? ASSIGNMENTS[study.assignment] : undefined;
+  const hint = isDone
+    ? "You have played all of your episodes. Thank you!"
+    : study.environments.length > 1
+      ? ASSIGNMENTS[study.assignment]
+      : undefined;
   return html`<${Panel} title="Play" hint=${hint}
-    actions=${isAssigned && html`<${Button} kind="primary" icon="play" disabled=${isOff} href=${address("play", study.id)}>Play<//>`}>
+    actions=${isAssigned &&
+    html`<${Button} kind="primary" icon="play" disabled=${isOff} href=${address("play", study.id)}>Play<//>`}>
     <ul class="play-list">
       ${study.environments.map(
         (/** @type {any} */ environment) => html`<li key=${environment.id}>
           <div class="grow">
             <h3>${environment.name}</h3>
-            <p class="note">${rate(environment)}${environment.max_episode_steps ? `, at most ${plural(environment.max_episode_steps, "step")}` : ""}</p>
+            <p class="note">
+              ${rate(environment)}
+              ${environment.max_episode_steps ? `, at most ${plural(environment.max_episode_steps, "step")}` : ""}
+            </p>
           </div>
           ${canChoose &&
-          html`<${Button} icon="play" kind=${isAssigned ? "plain" : "primary"} disabled=${isOff} aria-label="Play ${environment.name}" href=${address("play", study.id, environment.id)}>
+          html`<${Button} icon="play" kind=${isAssigned ? "plain" : "primary"} disabled=${isOff}
+            aria-label="Play ${environment.name}" href=${address("play", study.id, environment.id)}>
             ${isAssigned ? "Try" : "Play"}
           <//>`}
         </li>`,
@@ -153,7 +199,9 @@ function Play({ study }) {
 
 /** @param {any} environment */
 function rate(environment) {
-  return environment.mode === "async" ? `${formatNumber(environment.fps)} steps per second` : "Steps when you press a key";
+  return environment.mode === "async"
+    ? `${formatNumber(environment.fps)} steps per second`
+    : "Steps when you press a key";
 }
 
 /** @param {{study: any}} props */
@@ -166,22 +214,74 @@ function Statistics({ study }) {
         <${Panel} title="By environment">
           ${data.environments.length
             ? html`<${Table} caption="Episodes by environment" rows=${data.environments} columns=${[
-                { name: "name", title: "Environment", narrow: "title", cell: (/** @type {any} */ row) => row.name },
-                { name: "episodes", title: "Episodes", isNumber: true, cell: (/** @type {any} */ row) => formatCount(row.episodes) },
-                { name: "completed", title: "Completed", isNumber: true, cell: (/** @type {any} */ row) => formatCount(row.completed) },
-                { name: "success", title: "Successes", isNumber: true, cell: (/** @type {any} */ row) => html`${formatCount(row.success)}${row.completed > 0 && html` <span class="quiet">(${formatPercent(row.success / row.completed)})</span>`}` },
-                { name: "steps", title: "Steps", isNumber: true, cell: (/** @type {any} */ row) => formatCount(row.steps) },
-                { name: "mean_reward", title: "Mean reward", isNumber: true, cell: (/** @type {any} */ row) => formatNumber(row.mean_reward) },
-              ]} />`
+              { name: "name", title: "Environment", narrow: "title", cell: (/** @type {any} */ row) => row.name },
+              {
+                name: "episodes",
+                title: "Episodes",
+                isNumber: true,
+                cell: (/** @type {any} */ row) => formatCount(row.episodes),
+              },
+              {
+                name: "completed",
+                title: "Completed",
+                isNumber: true,
+                cell: (/** @type {any} */ row) => formatCount(row.completed),
+              },
+              {
+                name: "success",
+                title: "Successes",
+                isNumber: true,
+                cell: (/** @type {any} */ row) => html`${formatCount(row.success)}
+                ${row.completed > 0 &&
+                html` <span class="quiet">(${formatPercent(row.success / row.completed)})</span>`}`,
+              },
+              {
+                name: "steps",
+                title: "Steps",
+                isNumber: true,
+                cell: (/** @type {any} */ row) => formatCount(row.steps),
+              },
+              {
+                name: "mean_reward",
+                title: "Mean reward",
+                isNumber: true,
+                cell: (/** @type {any} */ row) => formatNumber(row.mean_reward),
+              },
+            ]} />`
             : html`<p class="quiet">Nothing was recorded yet.</p>`}
         <//>
-        ${!me.single_user && html`<${Panel} title="By person">
+        ${!me.single_user &&
+        html`<${Panel} title="By person">
           ${data.people.length
-            ? html`<${Table} caption="Episodes by person" rows=${data.people} rowKey=${(/** @type {any} */ row) => row.person} columns=${[
-                { name: "name", title: "Person", narrow: "title", cell: (/** @type {any} */ row) => html`<a href="/episodes?study=${encodeURIComponent(study.id)}&person=${encodeURIComponent(row.person)}">${row.name}</a>` },
-                { name: "episodes", title: "Episodes", isNumber: true, cell: (/** @type {any} */ row) => formatCount(row.episodes) },
-                { name: "completed", title: "Completed", isNumber: true, cell: (/** @type {any} */ row) => formatCount(row.completed) },
-                { name: "seconds", title: "Time played", isNumber: true, cell: (/** @type {any} */ row) => formatDuration(row.seconds) },
+            ? html`<${Table} caption="Episodes by person" rows=${data.people}
+              rowKey=${(/** @type {any} */ row) => row.person} columns=${[
+                {
+                  name: "name",
+                  title: "Person",
+                  narrow: "title",
+                  cell: (/** @type {any} */ row) => html`<a
+                    href="/episodes?study=${encodeURIComponent(study.id)}&person=${encodeURIComponent(row.person)}">
+                    ${row.name}
+                  </a>`,
+                },
+                {
+                  name: "episodes",
+                  title: "Episodes",
+                  isNumber: true,
+                  cell: (/** @type {any} */ row) => formatCount(row.episodes),
+                },
+                {
+                  name: "completed",
+                  title: "Completed",
+                  isNumber: true,
+                  cell: (/** @type {any} */ row) => formatCount(row.completed),
+                },
+                {
+                  name: "seconds",
+                  title: "Time played",
+                  isNumber: true,
+                  cell: (/** @type {any} */ row) => formatDuration(row.seconds),
+                },
               ]} />`
             : html`<p class="quiet">Nobody has played yet.</p>`}
         <//>`}

@@ -1,11 +1,24 @@
 /** Makes a study, or edits one. */
 import { ApiError, call, post, put, useResource } from "../api.js";
 import {
-  Button, Empty, IconButton, Loaded, Notice, NumberField, PageHeader, Panel, SelectField, TextArea, TextField, confirm, toast, toastError,
+  Button,
+  Empty,
+  IconButton,
+  KeyField,
+  Loaded,
+  Notice,
+  NumberField,
+  PageHeader,
+  Panel,
+  SelectField,
+  TextArea,
+  TextField,
+  confirm,
+  toast,
+  toastError,
 } from "../components.js";
 import { EnvironmentEditor, checkEnvironment, newEnvironment } from "../environment_editor.js";
 import { plural } from "../format.js";
-import { KeyField } from "../key_field.js";
 import { html, useMemo, useState } from "../html.js";
 import { address, liftGuard, navigate, useGuard } from "../router.js";
 import { useMe } from "../session.js";
@@ -31,10 +44,15 @@ export default function StudyEditPage({ params }) {
   const me = useMe();
   const study = useResource(params.id ? address("api", "studies", params.id) : null);
   const all = useResource(params.id ? "/api/studies" : null);
-  if (!me.can("manage")) return html`<${Empty} isPage icon="lock" title="You may not edit studies">Ask those who run this server.<//>`;
+  if (!me.can("manage"))
+    return html`<${Empty} isPage icon="lock" title="You may not edit studies">
+      Ask those who run this server.
+    <//>`;
   if (!params.id) return html`<${Editor} study=${NEW} numEpisodes=${0} />`;
   return html`<${Loaded} resource=${study} isPage>
-    ${(/** @type {any} */ data) => html`<${Editor} key=${data.version} study=${fieldsOf(data)} numEpisodes=${all.data?.studies.find((/** @type {any} */ one) => one.id === params.id)?.num_episodes ?? 0} />`}
+    ${(/** @type {any} */ data) =>
+      html`<${Editor} key=${data.version} study=${fieldsOf(data)}
+        numEpisodes=${all.data?.studies.find((/** @type {any} */ one) => one.id === params.id)?.num_episodes ?? 0} />`}
   <//>`;
 }
 
@@ -70,16 +88,27 @@ function Editor({ study, numEpisodes }) {
     () => ({
       ...draft,
       environments: environments.map((/** @type {any} */ one) => one.value),
-      labels: labels.map((/** @type {any} */ one) => one.value).filter((/** @type {any} */ label) => label.name.trim() || label.key || label.description),
+      labels: labels
+        .map((/** @type {any} */ one) => one.value)
+        .filter((/** @type {any} */ label) => label.name.trim() || label.key || label.description),
     }),
     [draft, environments, labels],
   );
   const isDirty = JSON.stringify(now) !== JSON.stringify(saved);
-  useGuard(isDirty, () => confirm({ title: "Leave without saving?", body: "What you changed is lost.", action: "Leave", cancel: "Stay", danger: true }));
+  useGuard(isDirty, () =>
+    confirm({
+      title: "Leave without saving?",
+      body: "What you changed is lost.",
+      action: "Leave",
+      cancel: "Stay",
+      danger: true,
+    }),
+  );
   const known = families.data?.families ?? null;
   const errors = check(now, known);
   const shown = isChecked ? errors : NO_ERRORS;
-  const set = (/** @type {string} */ name) => (/** @type {any} */ value) => setDraft((/** @type {any} */ old) => ({ ...old, [name]: value }));
+  const set = (/** @type {string} */ name) => (/** @type {any} */ value) =>
+    setDraft((/** @type {any} */ old) => ({ ...old, [name]: value }));
 
   const save = async (/** @type {any} */ study) => {
     setIsChecked(true);
@@ -108,7 +137,9 @@ function Editor({ study, numEpisodes }) {
   const solve = async (/** @type {any} */ current) => {
     const isMine = await confirm({
       title: "Somebody else saved this study meanwhile",
-      body: "If you save yours now, what they changed is lost. If you cancel, nothing is saved yet: open the study in another tab to compare.",
+      body:
+        "If you save yours now, what they changed is lost. " +
+        "If you cancel, nothing is saved yet: open the study in another tab to compare.",
       action: "Save mine",
       danger: true,
     });
@@ -128,7 +159,8 @@ function Editor({ study, numEpisodes }) {
 
   const back = saved.id ? address("studies", saved.id) : "/";
   return html`
-    <${PageHeader} title=${saved.id ? `Edit ${saved.name}` : "New study"} back=${{ href: back, label: saved.id ? saved.name : "Studies" }}
+    <${PageHeader} title=${saved.id ? `Edit ${saved.name}` : "New study"}
+      back=${{ href: back, label: saved.id ? saved.name : "Studies" }}
       actions=${saved.id && html`<${Button} kind="danger" icon="trash" onClick=${erase}>Delete…<//>`} />
     <form class="study-form" novalidate onSubmit=${(/** @type {Event} */ event) => {
       event.preventDefault();
@@ -136,9 +168,14 @@ function Editor({ study, numEpisodes }) {
     }}>
       <${Panel} title="What it is">
         <div class="fields">
-          <${TextField} class="full" label="Name" value=${draft.name} onChange=${set("name")} error=${shown.name} maxlength="200" autofocus=${!saved.id} />
-          <${TextArea} class="full" label="Instructions" optional hint="For those who play. It is shown as you write it." value=${draft.instructions} onChange=${set("instructions")} maxlength="20000" rows="4" />
-          <${TextArea} class="full" label="Description" optional hint="For those who run the study." value=${draft.description} onChange=${set("description")} maxlength="20000" rows="2" />
+          <${TextField} class="full" label="Name" value=${draft.name} onChange=${set("name")} error=${shown.name}
+            maxlength="200" autofocus=${!saved.id} />
+          <${TextArea} class="full" label="Instructions" optional
+            hint="For those who play. It is shown as you write it." value=${draft.instructions}
+            onChange=${set("instructions")}
+            maxlength="20000" rows="4" />
+          <${TextArea} class="full" label="Description" optional hint="For those who run the study."
+            value=${draft.description} onChange=${set("description")} maxlength="20000" rows="2" />
         </div>
       <//>
 
@@ -148,10 +185,24 @@ function Editor({ study, numEpisodes }) {
             <h2 id="environments-title">Environments</h2>
             <p class="hint">What is played. Episodes stay with their environment when you edit it.</p>
           </div>
-          <${Button} icon="add" onClick=${() => setEnvironments([...environments, keyed(newEnvironment(known))])}>Add environment<//>
+          <${Button} icon="add" onClick=${() => setEnvironments([...environments, keyed(newEnvironment(known))])}>
+            Add environment
+          <//>
         </header>
-        ${families.error && html`<${Notice} tone="bad" action=${html`<${Button} size="small" onClick=${families.reload}>Try again<//>`}>What can be played here is not known: ${families.error.message}<//>`}
-        ${environments.length === 0 && html`<div class="panel"><${Empty} icon="play" title="No environment yet" action=${html`<${Button} kind="primary" icon="add" onClick=${() => setEnvironments([keyed(newEnvironment(known))])}>Add environment<//>`}>There is nothing to play without one.<//></div>`}
+        ${families.error &&
+        html`<${Notice} tone="bad" action=${html`<${Button} size="small" onClick=${families.reload}>Try again<//>`}>
+          What can be played here is not known: ${families.error.message}
+        <//>`}
+        ${environments.length === 0 &&
+        html`<div class="panel">
+          <${Empty} icon="play" title="No environment yet"
+            action=${html`<${Button} kind="primary" icon="add"
+              onClick=${() => setEnvironments([keyed(newEnvironment(known))])}>
+              Add environment
+            <//>`}>
+            There is nothing to play without one.
+          <//>
+        </div>`}
         ${environments.map(
           (/** @type {any} */ one, /** @type {number} */ index) => html`<${EnvironmentEditor}
             key=${one.key}
@@ -160,13 +211,26 @@ function Editor({ study, numEpisodes }) {
             errors=${shown.environments[index]}
             isFirst=${index === 0}
             isLast=${index === environments.length - 1}
-            onChange=${(/** @type {any} */ value) => setEnvironments((/** @type {any[]} */ old) => old.map((other) => (other.key === one.key ? { ...other, value } : other)))}
+            onChange=${(/** @type {any} */ value) =>
+            setEnvironments((/** @type {any[]} */ old) =>
+              old.map((other) => (other.key === one.key ? { ...other, value } : other)),
+            )}
             onMove=${(/** @type {number} */ step) => setEnvironments(moved(environments, index, step))}
-            onDuplicate=${() => setEnvironments([...environments.slice(0, index + 1), keyed({ ...one.value, id: "", name: `${one.value.name} (copy)`.slice(0, 200) }), ...environments.slice(index + 1)])}
+            onDuplicate=${() =>
+            setEnvironments([
+              ...environments.slice(0, index + 1),
+              keyed({ ...one.value, id: "", name: `${one.value.name} (copy)`.slice(0, 200) }),
+              ...environments.slice(index + 1),
+            ])}
             onRemove=${async () => {
               const agreed =
                 !one.value.id ||
-                (await confirm({ title: `Remove ${one.value.name}?`, body: "Nobody can play it any more after you save. Episodes that were recorded in it stay.", action: "Remove", danger: true }));
+                (await confirm({
+                  title: `Remove ${one.value.name}?`,
+                  body: "Nobody can play it any more after you save. Episodes that were recorded in it stay.",
+                  action: "Remove",
+                  danger: true,
+                }));
               if (agreed) setEnvironments((/** @type {any[]} */ old) => old.filter((other) => other.key !== one.key));
             }}
           />`,
@@ -175,35 +239,48 @@ function Editor({ study, numEpisodes }) {
 
       <${Panel} title="Who plays what">
         <div class="fields">
-          <${SelectField} label="Environment of an episode" value=${draft.assignment} onChange=${set("assignment")} disabled=${environments.length < 2}
+          <${SelectField} label="Environment of an episode" value=${draft.assignment} onChange=${set("assignment")}
+            disabled=${environments.length < 2}
             hint=${environments.length < 2 ? "There is one only." : undefined}
             choices=${[["choice", "Players choose"], ["random", "At random"], ["round_robin", "In turn"]]} />
-          <${NumberField} label="Episodes per person" optional value=${draft.quota} onChange=${set("quota")} error=${shown.quota} placeholder="Any number" hint="Completed ones. Nobody can play more." />
+          <${NumberField} label="Episodes per person" optional value=${draft.quota} onChange=${set("quota")}
+            error=${shown.quota} placeholder="Any number" hint="Completed ones. Nobody can play more." />
         </div>
       <//>
 
-      <${Panel} title="Tags" hint="What annotators mark in episodes, and on which key. In the data, the tag “crash” becomes “tag:crash”."
-        actions=${html`<${Button} icon="add" onClick=${() => setLabels([...labels, keyed({ name: "", key: "", description: "" })])}>Add tag<//>`}>
+      <${Panel} title="Tags"
+        hint="What annotators mark in episodes, and on which key. In the data, the tag “crash” becomes “tag:crash”."
+        actions=${html`<${Button} icon="add"
+          onClick=${() => setLabels([...labels, keyed({ name: "", key: "", description: "" })])}>Add tag<//>`}>
         ${labels.length === 0
           ? html`<p class="quiet">There are no tags yet. Annotators may still write their own.</p>`
           : html`<ul class="labels">
-              ${labels.map((/** @type {any} */ one, /** @type {number} */ index) => {
-                const change = (/** @type {string} */ name) => (/** @type {any} */ value) =>
-                  setLabels((/** @type {any[]} */ old) => old.map((other) => (other.key === one.key ? { ...other, value: { ...other.value, [name]: value } } : other)));
-                return html`<li key=${one.key}>
-                  <${TextField} label="Tag" value=${one.value.name} onChange=${change("name")} error=${shown.labels[index]} maxlength="200" autofocus=${!one.value.name} />
-                  <${KeyField} label="Key" value=${one.value.key} onChange=${change("key")} />
-                  <${TextField} label="When to use it" value=${one.value.description} onChange=${change("description")} maxlength="20000" />
-                  <${IconButton} icon="trash" label="Remove the tag ${one.value.name}" onClick=${() => setLabels(labels.filter((/** @type {any} */ other) => other.key !== one.key))} />
-                </li>`;
-              })}
-            </ul>`}
+            ${labels.map((/** @type {any} */ one, /** @type {number} */ index) => {
+              const change = (/** @type {string} */ name) => (/** @type {any} */ value) =>
+                setLabels((/** @type {any[]} */ old) =>
+                  old.map((other) =>
+                    other.key === one.key ? { ...other, value: { ...other.value, [name]: value } } : other,
+                  ),
+                );
+              return html`<li key=${one.key}>
+                <${TextField} label="Tag" value=${one.value.name} onChange=${change("name")}
+                  error=${shown.labels[index]} maxlength="200" autofocus=${!one.value.name} />
+                <${KeyField} label="Key" value=${one.value.key} onChange=${change("key")} />
+                <${TextField} label="When to use it" value=${one.value.description} onChange=${change("description")}
+                  maxlength="20000" />
+                <${IconButton} icon="trash" label="Remove the tag ${one.value.name}"
+                  onClick=${() => setLabels(labels.filter((/** @type {any} */ other) => other.key !== one.key))} />
+              </li>`;
+            })}
+          </ul>`}
       <//>
 
       <div class="save-bar">
         <span class="grow" role="status">${isDirty ? "You have changes that are not saved." : ""}</span>
         <${Button} href=${back}>Cancel<//>
-        <${Button} type="submit" kind="primary" busy=${isBusy} disabled=${!isDirty}>${saved.id ? "Save changes" : "Create study"}<//>
+        <${Button} type="submit" kind="primary" busy=${isBusy} disabled=${!isDirty}>
+          ${saved.id ? "Save changes" : "Create study"}
+        <//>
       </div>
     </form>
   `;
@@ -224,7 +301,10 @@ function check(study, families) {
   const environments = study.environments.map((/** @type {any} */ one) => checkEnvironment(one, families));
   const labels = study.labels.map((/** @type {any} */ label, /** @type {number} */ index) => {
     if (!label.name.trim()) return "A tag needs a name.";
-    const isTwice = study.labels.some((/** @type {any} */ other, /** @type {number} */ place) => place < index && other.name.trim() === label.name.trim());
+    const isTwice = study.labels.some(
+      (/** @type {any} */ other, /** @type {number} */ place) =>
+        place < index && other.name.trim() === label.name.trim(),
+    );
     return isTwice ? "There is such a tag already." : undefined;
   });
   const all = [name, quota, ...labels, ...environments.flatMap((/** @type {any} */ found) => Object.values(found))];

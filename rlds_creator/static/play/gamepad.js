@@ -118,8 +118,9 @@ export class Gamepads {
   /** Looks at the pads once. */
   poll() {
     const pads = navigator.getGamepads?.() ?? [];
-    const pad = [...pads].find((one) => one?.connected && (one.id === this.controller || this.controller === ""))
-      ?? [...pads].find((one) => one?.connected);
+    const pad =
+      [...pads].find((one) => one?.connected && (one.id === this.controller || this.controller === "")) ??
+      [...pads].find((one) => one?.connected);
     if (!pad) {
       if (this.controller !== "" && !this.device) this.#lose();
       return;
@@ -168,10 +169,12 @@ export class Gamepads {
     this.onController(this.controller);
     device.addEventListener("inputreport", (/** @type {any} */ { reportId, data }) => {
       const values = readSpaceReport(reportId, data);
-      this.#take(values.map(([name, raw]) => {
-        const previous = this.values.get(name) ?? 0;
-        return [name, name.startsWith("Space") ? quantiseAxis(raw, previous) : raw];
-      }));
+      this.#take(
+        values.map(([name, raw]) => {
+          const previous = this.values.get(name) ?? 0;
+          return [name, name.startsWith("Space") ? quantiseAxis(raw, previous) : raw];
+        }),
+      );
     });
     hid.addEventListener("disconnect", (/** @type {any} */ event) => {
       if (event.device === device) this.#lose();

@@ -13,7 +13,8 @@ const MODIFIERS = /^(Control|Alt|Meta|OS|AltGraph)/;
 /** What pages scroll or move the focus with: a game that has the focus takes them. */
 const PAGE_KEYS = /^(Arrow|Page|Home|End|Space|Backspace|Quote|Slash)/;
 /** What belongs to the browser unless the environment says that it uses it. */
-const BROWSER_KEYS = /^(F\d+|Tab|ContextMenu|PrintScreen|CapsLock|NumLock|ScrollLock|Pause|Browser|Media|Audio|Launch|Power|Sleep|WakeUp)/;
+const BROWSER_KEYS =
+  /^(F\d+|Tab|ContextMenu|PrintScreen|CapsLock|NumLock|ScrollLock|Pause|Browser|Media|Audio|Launch|Power|Sleep|WakeUp)/;
 
 /** What a player can do besides playing, and the keys for it, the most wanted first. */
 export const COMMANDS = /** @type {const} */ ({

@@ -309,7 +309,8 @@ export class Player {
     this.stateAt = performance.now();
     // Before the first step there is no episode yet that could say its number.
     if (state.episode) this.episodeNumber = state.episode.number;
-    else if (state.state === "ready" && before !== undefined && before !== "ready" && this.episodeNumber !== null) this.episodeNumber += 1;
+    else if (state.state === "ready" && before !== undefined && before !== "ready" && this.episodeNumber !== null)
+      this.episodeNumber += 1;
     if (state.state !== "paused") this.isAway = false;
     if (state.state === before) return;
     this.isStalled = false;
@@ -381,7 +382,14 @@ export class Player {
   #hasFocus() {
     if (document.querySelector("dialog[open]")) return false;
     const active = document.activeElement;
-    return active === null || active === document.body || active === this.stage || active === this.canvas || active.tagName === "MAIN" || active.tagName === "H1";
+    return (
+      active === null ||
+      active === document.body ||
+      active === this.stage ||
+      active === this.canvas ||
+      active.tagName === "MAIN" ||
+      active.tagName === "H1"
+    );
   }
 
   #away() {
@@ -472,4 +480,5 @@ export class Player {
 }
 
 /** Keys that a player may press to begin. */
-const STARTS = /^(Key|Digit|Arrow|Space|Numpad|Enter|Comma|Period|Slash|Semicolon|Quote|Bracket|Backslash|Shift|Page|Home|End)/;
+const STARTS =
+  /^(Key|Digit|Arrow|Space|Numpad|Enter|Comma|Period|Slash|Semicolon|Quote|Bracket|Backslash|Shift|Page|Home|End)/;

@@ -1,4 +1,7 @@
-/** Mouse, pen and finger on the picture: `PointerX` and `PointerY` in parts of it, `Pointer0` to `Pointer2` for buttons. */
+/**
+ * Mouse, pen and finger on the picture: `PointerX` and `PointerY` in parts of it, `Pointer0` to `Pointer2` for
+ * buttons.
+ */
 
 /** @typedef {import("./inputs.js").Inputs} Inputs */
 
@@ -34,7 +37,8 @@ export function listenToPointer(canvas, inputs, isListening) {
   let frame = 0;
 
   /** @param {PointerEvent} event */
-  const place = (event) => placeInPicture({ x: event.clientX, y: event.clientY }, canvas.getBoundingClientRect(), canvas);
+  const place = (event) =>
+    placeInPicture({ x: event.clientX, y: event.clientY }, canvas.getBoundingClientRect(), canvas);
   /** @param {PointerEvent} event @param {{x: number, y: number}} at */
   const positions = (event, at) => [
     { t: event.timeStamp, name: "PointerX", value: at.x },

@@ -12,7 +12,8 @@ const MOST_SIDE = 1024;
  *   shape: (number | null)[], names: string[], unit?: string, doc?: string, scaled?: [number, number]}} Field
  * @typedef {{title: string, num_steps: number, fps: number | null, fields: Field[], rewards: (number | null)[],
  *   times: number[] | null, metadata: Record<string, any>, previous: string | null, next: string | null,
- *   base?: string | null, place?: number | null, listed?: Record<string, any>, shown?: string | null, is_complete?: boolean}} Outline
+ *   base?: string | null, place?: number | null, listed?: Record<string, any>, shown?: string | null,
+ *   is_complete?: boolean}} Outline
  */
 
 /**
@@ -77,7 +78,10 @@ export class EpisodeData {
     this.outline = null;
     /** @type {Kept<Promise<any>>} */
     this.steps = new Kept(MOST_STEPS);
-    /** Decoded pictures, or what went wrong. @type {Kept<{bitmap?: ImageBitmap, error?: Error, isDone: boolean, done: Promise<void>}>} */
+    /**
+     * Decoded pictures, or what went wrong.
+     * @type {Kept<{bitmap?: ImageBitmap, error?: Error, isDone: boolean, done: Promise<void>}>}
+     */
     this.pictures = new Kept(48);
     this.isClosed = false;
   }
@@ -109,7 +113,12 @@ export class EpisodeData {
     return get(`${this.base}/series/${encodePath(path)}`);
   }
 
-  /** What an action is called that is one of several. @param {string} path @param {any} value @returns {string | undefined} */
+  /**
+   * What an action is called that is one of several.
+   * @param {string} path
+   * @param {any} value
+   * @returns {string | undefined}
+   */
   nameOf(path, value) {
     return path === "action" ? this.outline?.metadata["rlds_creator:details"]?.actions?.[value] : undefined;
   }
@@ -136,7 +145,10 @@ export class EpisodeData {
         (bitmap) => {
           made.bitmap = bitmap;
           made.isDone = true;
-          this.pictures.most = Math.min(600, Math.max(24, Math.floor(PICTURE_BYTES / (4 * bitmap.width * bitmap.height))));
+          this.pictures.most = Math.min(
+            600,
+            Math.max(24, Math.floor(PICTURE_BYTES / (4 * bitmap.width * bitmap.height))),
+          );
           if (this.isClosed) bitmap.close();
         },
         (error) => {
@@ -163,7 +175,11 @@ export class EpisodeData {
     this.pictures.entries.clear();
   }
 
-  /** A video of pictures, side by side. @param {string[]} paths @param {number | null} rate Steps in a second; null for that of the data. */
+  /**
+   * A video of pictures, side by side.
+   * @param {string[]} paths
+   * @param {number | null} rate Steps in a second; null for that of the data.
+   */
   video(paths, rate) {
     return fileOf(`${this.base}/video${queryOf({ path: paths, rate })}`);
   }

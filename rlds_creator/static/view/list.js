@@ -8,11 +8,15 @@ import { useAnnotator } from "./labels.js";
 
 const LIMIT = 50;
 
-/** A small picture of an episode; nothing if it has none. @param {{base: string}} props `base` is where its data are. */
+/**
+ * A small picture of an episode; nothing if it has none.
+ * @param {{base: string}} props `base` is where its data are.
+ */
 export function Thumbnail({ base }) {
   const [isMissing, setIsMissing] = useState(false);
   if (isMissing || !base) return html`<span class="thumbnail"></span>`;
-  return html`<img class="thumbnail" loading="lazy" decoding="async" alt="" src=${`${base}/thumbnail`} onError=${() => setIsMissing(true)} />`;
+  return html`<img class="thumbnail" loading="lazy" decoding="async" alt="" src=${`${base}/thumbnail`}
+    onError=${() => setIsMissing(true)} />`;
 }
 
 /**
@@ -30,7 +34,8 @@ export const queuesOf = (layers, by) =>
 
 /**
  * A field for a condition in SQL; while the table of episodes is made for it, how far that is.
- * @param {{path: string, where: string, listing: import("../api.js").Resource, onChange: (where: string) => void}} props `path` is where the split is.
+ * @param {{path: string, where: string, listing: import("../api.js").Resource,
+ *   onChange: (where: string) => void}} props `path` is where the split is.
  */
 export function WhereBox({ path, where, listing, onChange }) {
   const { data, error, reload } = listing;
@@ -42,6 +47,7 @@ export function WhereBox({ path, where, listing, onChange }) {
     return () => clearTimeout(timer);
   }, [data, reload]);
   const { done, total } = data?.making ?? {};
+  const count = `${formatCount(done ?? 0)}${total === null ? "" : ` of ${formatCount(total)}`}`;
   const { by = "" } = useAnnotator();
   const layers = useResource(`${path}/layers`);
   useEffect(() => {
@@ -49,16 +55,25 @@ export function WhereBox({ path, where, listing, onChange }) {
     return () => removeEventListener("layers", layers.reload);
   }, [layers.reload]);
   const queues = queuesOf(layers.data?.layers ?? {}, by);
-  const own = /** @type {[string, string][]} */ (where && !queues.some(([one]) => one === where) ? [[where, "As below"]] : []);
+  const own = /** @type {[string, string][]} */ (
+    where && !queues.some(([one]) => one === where) ? [[where, "As below"]] : []
+  );
   return html`<form class="where" role="search" onSubmit=${(/** @type {Event} */ event) => {
     event.preventDefault();
     onChange(text.trim());
   }}>
-    ${queues.length > 0 && html`<${SelectField} label="Queue" value=${where} onChange=${onChange} choices=${[["", "All episodes"], ...own, ...queues]} />`}
-    <${TextField} label="Episodes where" placeholder="steps > 50 and success" spellcheck="false" maxlength="2000" title="A condition in SQL over the table of episodes" value=${text} onChange=${setText} error=${where && error?.message} />
+    ${queues.length > 0 &&
+    html`<${SelectField} label="Queue" value=${where} onChange=${onChange}
+      choices=${[["", "All episodes"], ...own, ...queues]} />`}
+    <${TextField} label="Episodes where" placeholder="steps > 50 and success" spellcheck="false" maxlength="2000"
+      title="A condition in SQL over the table of episodes" value=${text} onChange=${setText}
+      error=${where && error?.message} />
     <${Button} type="submit" icon="filter" aria-label="Filter" title="Filter" />
     ${where && html`<${IconButton} icon="close" label="Show all episodes" onClick=${() => onChange("")} />`}
-    ${where && data?.making && !error && html`<${Loading} label=${`The table of episodes is made: ${formatCount(done)}${total === null ? "" : ` of ${formatCount(total)}`} are read`} />`}
+    ${where &&
+    data?.making &&
+    !error &&
+    html`<${Loading} label=${`The table of episodes is made: ${count} are read`} />`}
   </form>`;
 }
 
@@ -86,21 +101,30 @@ function rowsOf({ episode, d, split, i }, search) {
       href: address("datasets", d, split, String(index)) + search,
       base: error ? "" : `/api${address("datasets", d, split, String(index), "view")}`,
       title: `Episode ${formatCount(index)}`,
-      about: error ? "damaged" : [count !== null && plural(count, "step"), typeof reward === "number" && `reward ${formatNumber(reward)}`].filter(Boolean).join(", "),
+      about: error
+        ? "damaged"
+        : [count !== null && plural(count, "step"), typeof reward === "number" && `reward ${formatNumber(reward)}`]
+            .filter(Boolean)
+            .join(", "),
     }),
   };
 }
 
 /**
  * The list in which an episode is one.
- * @param {{params: Record<string, string>, filter: Record<string, string>, outline: import("./episode.js").Outline | null, onWhere: (where: string) => void}} props
+ * @param {{params: Record<string, string>, filter: Record<string, string>,
+ *   outline: import("./episode.js").Outline | null, onWhere: (where: string) => void}} props
  */
 export function EpisodeList({ params, filter, outline, onWhere }) {
   const isDataset = params.episode === undefined;
   const pairs = new URLSearchParams(filter).toString();
   const [shown, setShown] = useState(/** @type {{offset: number, query: Record<string, any>} | null} */ (null));
   useEffect(() => {
-    if (outline) setShown({ offset: Math.floor((outline.place ?? 0) / LIMIT) * LIMIT, query: isDataset ? filter : (outline.listed ?? filter) });
+    if (outline)
+      setShown({
+        offset: Math.floor((outline.place ?? 0) / LIMIT) * LIMIT,
+        query: isDataset ? filter : (outline.listed ?? filter),
+      });
   }, [outline]);
   const { path, row } = rowsOf(params, pairs && `?${pairs}`);
   const listing = useResource(shown && path, { ...shown?.query, offset: shown?.offset, limit: LIMIT });
@@ -108,7 +132,11 @@ export function EpisodeList({ params, filter, outline, onWhere }) {
   useEffect(() => {
     // A verdict changes how the episode is listed.
     const change = (/** @type {any} */ { detail }) => {
-      if (data?.episodes && !isDataset) listing.set({ ...data, episodes: data.episodes.map((/** @type {any} */ one) => (one.id === detail.id ? detail : one)) });
+      if (data?.episodes && !isDataset)
+        listing.set({
+          ...data,
+          episodes: data.episodes.map((/** @type {any} */ one) => (one.id === detail.id ? detail : one)),
+        });
     };
     addEventListener("episode", change);
     return () => removeEventListener("episode", change);
@@ -120,7 +148,8 @@ export function EpisodeList({ params, filter, outline, onWhere }) {
   const offset = shown?.offset ?? 0;
   const turn = (/** @type {number} */ by) => shown && setShown({ ...shown, offset: Math.max(0, offset + by) });
   return html`<nav class="episode-list panel" aria-label="Episodes">
-    ${isDataset && html`<${WhereBox} path=${path} where=${filter.where ?? ""} listing=${listing} onChange=${onWhere} />`}
+    ${isDataset &&
+    html`<${WhereBox} path=${path} where=${filter.where ?? ""} listing=${listing} onChange=${onWhere} />`}
     ${error && !filter.where && html`<${Failed} error=${error} />`}
     ${!data && isLoading && html`<${Loading} label="The episodes are listed…" />`}
     <ul aria-busy=${isLoading ? "true" : undefined}>
@@ -132,11 +161,16 @@ export function EpisodeList({ params, filter, outline, onWhere }) {
         </li>`,
       )}
     </ul>
-    ${data && !data.making && !error && html`<footer class="quiet">
+    ${data &&
+    !data.making &&
+    !error &&
+    html`<footer class="quiet">
       <span role="status">${total === null ? "" : plural(total, "episode")}</span>
       ${(offset > 0 || (total ?? Infinity) > LIMIT) &&
-      html`<${IconButton} icon="left" size="small" label="Episodes before these" disabled=${offset === 0} onClick=${() => turn(-LIMIT)} />
-        <${IconButton} icon="right" size="small" label="Episodes after these" disabled=${rows.length < LIMIT || offset + LIMIT >= (total ?? Infinity)} onClick=${() => turn(LIMIT)} />`}
+      html`<${IconButton} icon="left" size="small" label="Episodes before these" disabled=${offset === 0}
+        onClick=${() => turn(-LIMIT)} />
+      <${IconButton} icon="right" size="small" label="Episodes after these"
+        disabled=${rows.length < LIMIT || offset + LIMIT >= (total ?? Infinity)} onClick=${() => turn(LIMIT)} />`}
     </footer>`}
   </nav>`;
 }

@@ -14,7 +14,12 @@ export function Notes({ episode, canEdit, onSaved }) {
   const [isBusy, setIsBusy] = useState(false);
   const isDirty = text !== episode.notes;
   useGuard(isDirty, () =>
-    confirm({ title: "Leave without saving the notes?", body: "What you wrote is lost then.", action: "Leave", danger: true }),
+    confirm({
+      title: "Leave without saving the notes?",
+      body: "What you wrote is lost then.",
+      action: "Leave",
+      danger: true,
+    }),
   );
   /** @param {string} notes @param {number} version */
   const save = async (notes, version) => {
@@ -31,11 +36,21 @@ export function Notes({ episode, canEdit, onSaved }) {
     setIsBusy(false);
   };
   if (!canEdit) return episode.notes ? html`<${Panel} title="Notes"><p class="pre">${episode.notes}</p><//>` : null;
-  return html`<${Panel} title="Notes" class="notes" actions=${isDirty && !theirs && html`<${Button} size="small" kind="primary" busy=${isBusy} onClick=${() => save(text, episode.version)} title="Ctrl+Enter">Save<//>`}>
-    <textarea aria-label="Notes" rows="3" maxlength="20000" placeholder="What others should know about this episode" value=${text}
+  return html`<${Panel} title="Notes" class="notes"
+    actions=${isDirty &&
+    !theirs &&
+    html`<${Button} size="small" kind="primary" busy=${isBusy} onClick=${() => save(text, episode.version)}
+      title="Ctrl+Enter">Save<//>`}>
+    <textarea aria-label="Notes" rows="3" maxlength="20000" placeholder="What others should know about this episode"
+      value=${text}
       onInput=${(/** @type {any} */ event) => setText(event.target.value)}
       onKeyDown=${(/** @type {KeyboardEvent} */ event) => {
-        if (isDirty && !theirs && (event.ctrlKey || event.metaKey) && (event.code === "Enter" || event.code === "KeyS")) {
+        if (
+          isDirty &&
+          !theirs &&
+          (event.ctrlKey || event.metaKey) &&
+          (event.code === "Enter" || event.code === "KeyS")
+        ) {
           event.preventDefault();
           void save(text, episode.version);
         }
@@ -45,7 +60,8 @@ export function Notes({ episode, canEdit, onSaved }) {
       <p><strong>Somebody else saved these notes in the meantime:</strong></p>
       <blockquote class="pre">${theirs.notes || "(empty)"}</blockquote>
       <div class="actions">
-        <${Button} size="small" busy=${isBusy} onClick=${() => save([theirs.notes, text].filter(Boolean).join("\n\n"), theirs.version)}>Keep both<//>
+        <${Button} size="small" busy=${isBusy}
+          onClick=${() => save([theirs.notes, text].filter(Boolean).join("\n\n"), theirs.version)}>Keep both<//>
         <${Button} size="small" busy=${isBusy} onClick=${() => save(text, theirs.version)}>Keep mine<//>
         <${Button} size="small" onClick=${() => {
           setText(theirs.notes);

@@ -33,7 +33,8 @@ export function useStored(name, initial) {
 
 /**
  * The edge between two panes, which is dragged, or moved with the arrow keys.
- * @param {{label: string, size: number, least: number, most: number, onSize: (size: number) => void, isFlat?: boolean, isAfter?: boolean}} props
+ * @param {{label: string, size: number, least: number, most: number, onSize: (size: number) => void,
+ *   isFlat?: boolean, isAfter?: boolean}} props
  *   The size is that of the pane before it, or after it if `isAfter`. `isFlat`: the panes are one above the other.
  */
 export function Divider({ label, size, least, most, onSize, isFlat = false, isAfter = false }) {
@@ -47,14 +48,17 @@ export function Divider({ label, size, least, most, onSize, isFlat = false, isAf
     event.preventDefault();
     set(size + (event.code === more ? FAR : -FAR) * sign);
   };
-  return html`<div class=${`divider${isFlat ? " is-flat" : ""}`} role="separator" tabindex="0" aria-label=${label} title="Drag to change the size"
-    aria-orientation=${isFlat ? "horizontal" : "vertical"} aria-valuenow=${size} aria-valuemin=${least} aria-valuemax=${most}
+  return html`<div class=${`divider${isFlat ? " is-flat" : ""}`} role="separator" tabindex="0" aria-label=${label}
+    title="Drag to change the size"
+    aria-orientation=${isFlat ? "horizontal" : "vertical"} aria-valuenow=${size} aria-valuemin=${least}
+    aria-valuemax=${most}
     onKeyDown=${press}
     onPointerDown=${(/** @type {any} */ event) => {
       event.preventDefault();
       event.target.setPointerCapture(event.pointerId);
       grip.current = { at: at(event), size };
     }}
-    onPointerMove=${(/** @type {PointerEvent} */ event) => grip.current && set(grip.current.size + (at(event) - grip.current.at) * sign)}
+    onPointerMove=${(/** @type {PointerEvent} */ event) =>
+      grip.current && set(grip.current.size + (at(event) - grip.current.at) * sign)}
     onLostPointerCapture=${() => (grip.current = null)}></div>`;
 }

@@ -11,7 +11,9 @@ import { drawPicture } from "../play/canvas.js";
  * @param {number} aspect How much wider than high a picture is.
  */
 export function columnsFor(number, width, height, aspect) {
-  const sizes = Array.from({ length: number }, (_, index) => Math.min(width / (index + 1) / aspect, height / Math.ceil(number / (index + 1))));
+  const sizes = Array.from({ length: number }, (_, index) =>
+    Math.min(width / (index + 1) / aspect, height / Math.ceil(number / (index + 1))),
+  );
   return Math.max(sizes.indexOf(Math.max(...sizes)) + 1, 1);
 }
 
@@ -32,13 +34,18 @@ export function Pictures({ data, step, paths }) {
     fit();
     return () => observer.disconnect();
   }, [paths.length, aspect]);
-  return html`<div class="pictures" ref=${box} data-count=${Math.min(paths.length, 4)} style=${{ "--columns": columns }}>
-    ${paths.map((path) => html`<${Picture} key=${path} data=${data} step=${step} path=${path} isAlone=${paths.length === 1} onAspect=${setAspect} />`)}
+  return html`<div class="pictures" ref=${box} data-count=${Math.min(paths.length, 4)}
+    style=${{ "--columns": columns }}>
+    ${paths.map(
+      (path) => html`<${Picture} key=${path} data=${data} step=${step} path=${path} isAlone=${paths.length === 1}
+        onAspect=${setAspect} />`,
+    )}
   </div>`;
 }
 
 /**
- * @param {{data: import("./episode.js").EpisodeData, step: number, path: string, isAlone: boolean, onAspect: (aspect: number) => void}} props
+ * @param {{data: import("./episode.js").EpisodeData, step: number, path: string, isAlone: boolean,
+ *   onAspect: (aspect: number) => void}} props
  */
 function Picture({ data, step, path, isAlone, onAspect }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
@@ -63,7 +70,8 @@ function Picture({ data, step, path, isAlone, onAspect }) {
     };
   }, [data, step, path]);
   return html`<figure class="picture">
-    <canvas ref=${canvas} width="16" height="9" role="img" aria-label=${`${path}, step ${step}`} hidden=${!isThere}></canvas>
+    <canvas ref=${canvas} width="16" height="9" role="img" aria-label=${`${path}, step ${step}`}
+      hidden=${!isThere}></canvas>
     ${problem && html`<p class="picture-problem" role="status"><${Icon} name="error" size=${16} /> ${problem}</p>`}
     ${!isThere && !problem && html`<p class="picture-problem"><span class="spinner" aria-hidden="true"></span></p>`}
     ${!isAlone && html`<figcaption>${path}</figcaption>`}

@@ -92,7 +92,10 @@ export function usePlayback({ numSteps, begins, first, isReady }) {
         shown = now.current.step;
         time = begins[shown];
       }
-      const next = Math.min(time + Math.min(Math.max(at - before, 0) / 1000, LONGEST_TICK) * now.current.speed, begins[last]);
+      const next = Math.min(
+        time + Math.min(Math.max(at - before, 0) / 1000, LONGEST_TICK) * now.current.speed,
+        begins[last],
+      );
       before = at;
       const target = stepAt(begins, next);
       if (target !== shown && !now.current.isReady(target)) {

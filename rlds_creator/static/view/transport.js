@@ -57,11 +57,15 @@ export function Transport({ playback, rate, numSteps, line, children }) {
     <div class="transport-row">
       <div class="transport-buttons">
         <${IconButton} icon="left" label="One step back: ←" onClick=${() => go(step - 1)} disabled=${step === 0} />
-        <${IconButton} icon=${isPlaying ? "pause" : "play"} kind="primary" label=${isPlaying ? "Pause: Space" : "Play: Space"} onClick=${toggle} disabled=${last === 0} aria-busy=${isWaiting ? "true" : undefined} />
+        <${IconButton} icon=${isPlaying ? "pause" : "play"} kind="primary"
+          label=${isPlaying ? "Pause: Space" : "Play: Space"} onClick=${toggle} disabled=${last === 0}
+          aria-busy=${isWaiting ? "true" : undefined} />
         <${IconButton} icon="right" label="One step on: →" onClick=${() => go(step + 1)} disabled=${step === last} />
       </div>
       <span class="transport-step">
-        <span class="visually-hidden">Step </span><input class="step-field" type="text" inputmode="numeric" aria-label="Go to step" value=${String(step)} style=${{ "--digits": String(last).length }}
+        <span class="visually-hidden">Step </span>
+        <input class="step-field" type="text" inputmode="numeric" aria-label="Go to step" value=${String(step)}
+          style=${{ "--digits": String(last).length }}
           onChange=${(/** @type {any} */ event) => {
             const wanted = Number(event.target.value);
             if (Number.isFinite(wanted)) go(wanted);
@@ -70,13 +74,22 @@ export function Transport({ playback, rate, numSteps, line, children }) {
           onKeyDown=${(/** @type {any} */ event) => event.key === "Enter" && event.target.blur()}
         /><span class="quiet"> / ${formatCount(last)}</span>
       </span>
-      <span class="transport-time quiet" title=${rate.by === "stated" ? (rate.fps ? `${formatNumber(rate.fps)} steps/s` : "The recorded times") : undefined}>${clockOf(time)} / ${clockOf(begins[last] ?? 0)}</span>
+      <span class="transport-time quiet"
+        title=${rate.by === "stated"
+          ? rate.fps
+            ? `${formatNumber(rate.fps)} steps/s`
+            : "The recorded times"
+          : undefined}>
+        ${clockOf(time)} / ${clockOf(begins[last] ?? 0)}
+      </span>
       ${rate.by !== "stated" && html`<${RateField} rate=${rate} />`}
       ${isWaiting && html`<span class="quiet" role="status">Loading…</span>`}
       ${line}
       <label class="speed"><span class="visually-hidden">Speed</span>
         <select value=${String(speed)} onChange=${(/** @type {any} */ event) => setSpeed(Number(event.target.value))}>
-          ${SPEEDS.map((one) => html`<option key=${one} value=${String(one)} selected=${one === speed}>${one}×</option>`)}
+          ${SPEEDS.map(
+            (one) => html`<option key=${one} value=${String(one)} selected=${one === speed}>${one}×</option>`,
+          )}
         </select>
       </label>
       ${children}
@@ -86,7 +99,8 @@ export function Transport({ playback, rate, numSteps, line, children }) {
 
 /** Shows the rate where the data states none, and takes another. @param {{rate: Rate}} props */
 function RateField({ rate }) {
-  return html`<label class="rate quiet" title="The data does not state a rate. This browser keeps yours for the dataset.">
+  return html`<label class="rate quiet"
+    title="The data does not state a rate. This browser keeps yours for the dataset.">
     <input class="step-field" type="text" inputmode="decimal" aria-label="Steps per second" value=${String(rate.fps)}
       onChange=${(/** @type {any} */ event) => {
         const fps = Number(event.target.value);

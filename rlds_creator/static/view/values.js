@@ -58,7 +58,8 @@ export function Values({ data, fields, step, plotted, onPlot }) {
       <h2 id="values-title">Values</h2>
       ${fields.length > 8 &&
       html`<label class="values-filter"><span class="visually-hidden">Show fields named</span>
-        <input type="search" placeholder="Filter" value=${filter} onInput=${(/** @type {any} */ event) => setFilter(event.target.value)} />
+        <input type="search" placeholder="Filter" value=${filter}
+          onInput=${(/** @type {any} */ event) => setFilter(event.target.value)} />
       </label>`}
     </header>
     ${problem && html`<p class="hint" role="status">${problem}</p>`}
@@ -68,11 +69,17 @@ export function Values({ data, fields, step, plotted, onPlot }) {
       if (shown.length === 0) return null;
       if (name === "flags")
         return html`<div class="value-group flags" key=${name}>
-          ${shown.map(({ path }) => html`<span key=${path} class=${values[path] ? "is-on" : ""}>${path}: ${values[path] ? "yes" : "no"}</span>`)}
+          ${shown.map(
+            ({ path }) => html`<span key=${path} class=${values[path] ? "is-on" : ""}>
+              ${path}: ${values[path] ? "yes" : "no"}
+            </span>`,
+          )}
         </div>`;
       return html`<div class="value-group" key=${name}>
         ${shown.map(
-          (field) => html`<${ValueRow} key=${field.path} field=${field} value=${values[field.path]} name=${data.nameOf(field.path, values[field.path])} isPlotted=${plotted.includes(field.path)} onPlot=${onPlot} />`,
+          (field) => html`<${ValueRow} key=${field.path} field=${field} value=${values[field.path]}
+            name=${data.nameOf(field.path, values[field.path])} isPlotted=${plotted.includes(field.path)}
+            onPlot=${onPlot} />`,
         )}
       </div>`;
     })}
@@ -99,17 +106,31 @@ function rank(name) {
 
 /** @param {{field: Field, value: any, name?: string, isPlotted: boolean, onPlot: (path: string) => void}} props */
 function ValueRow({ field, value, name, isPlotted, onPlot }) {
-  const canPlot = (field.kind === "number" || field.kind === "vector" || field.kind === "flag") && field.path !== "reward";
-  const about = [field.dtype, field.shape.length > 0 && `[${field.shape.map((side) => side ?? "?").join(" × ")}]`, field.unit].filter(Boolean).join(" ");
+  const canPlot =
+    (field.kind === "number" || field.kind === "vector" || field.kind === "flag") && field.path !== "reward";
+  const about = [
+    field.dtype,
+    field.shape.length > 0 && `[${field.shape.map((side) => side ?? "?").join(" × ")}]`,
+    field.unit,
+  ]
+    .filter(Boolean)
+    .join(" ");
   return html`<div class="value">
     <div class="value-head">
       <span class="value-name" title=${field.doc || field.path}>${field.path}</span>
       <span class="value-type">${about}</span>
       ${canPlot &&
-      html`<button type="button" class="plot-button" aria-pressed=${String(isPlotted)} title=${isPlotted ? "Remove its curve" : "Show its curve"}
-        aria-label=${`Curve of ${field.path}`} onClick=${() => onPlot(field.path)}><${Icon} name="chart" size=${15} /></button>`}
+      html`<button type="button" class="plot-button" aria-pressed=${String(isPlotted)}
+        title=${isPlotted ? "Remove its curve" : "Show its curve"}
+        aria-label=${`Curve of ${field.path}`} onClick=${() => onPlot(field.path)}>
+        <${Icon} name="chart" size=${15} />
+      </button>`}
     </div>
-    ${name !== undefined ? html`<div class="value-plain">${formatNumber(value)} <span class="quiet">${name}</span></div>` : html`<${Value} value=${value} field=${field} />`}
+    ${name !== undefined
+      ? html`<div class="value-plain">
+        ${formatNumber(value)} <span class="quiet">${name}</span>
+      </div>`
+      : html`<${Value} value=${value} field=${field} />`}
   </div>`;
 }
 
@@ -120,13 +141,27 @@ function Value({ value, field }) {
   if (value === null || value === undefined) return html`<div class="value-plain quiet">–</div>`;
   if (field?.kind === "picture") {
     const { bytes, shape, dtype, type } = value;
-    return html`<div class="value-plain quiet">${bytes !== undefined ? `${type || "file"}, ${bytes.toLocaleString("en")} bytes` : `${shape?.join(" × ")} ${dtype}`}${field.scaled && `, shown from ${formatNumber(field.scaled[0])} to ${formatNumber(field.scaled[1])}`}</div>`;
+    return html`<div class="value-plain quiet">
+      ${bytes !== undefined
+        ? `${type || "file"}, ${bytes.toLocaleString("en")} bytes`
+        : `${shape?.join(" × ")} ${dtype}`}
+      ${field.scaled && `, shown from ${formatNumber(field.scaled[0])} to ${formatNumber(field.scaled[1])}`}
+    </div>`;
   }
-  if (field?.path === "time" && value > 1e9) return html`<div class="value-plain">${new Date(value * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" })}</div>`;
+  if (field?.path === "time" && value > 1e9)
+    return html`<div class="value-plain">
+      ${new Date(value * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" })}
+    </div>`;
   if (typeof value === "number") return html`<div class="value-plain">${formatNumber(value)}</div>`;
   if (typeof value === "boolean") return html`<div class="value-plain">${value ? "yes" : "no"}</div>`;
-  if (typeof value === "string") return html`<div class="value-plain pre">${field?.kind === "number" ? formatNumber(value) : value || "“”"}</div>`;
-  if (Array.isArray(value) && value.every((one) => typeof one === "number" || typeof one === "string" || typeof one === "boolean"))
+  if (typeof value === "string")
+    return html`<div class="value-plain pre">
+      ${field?.kind === "number" ? formatNumber(value) : value || "“”"}
+    </div>`;
+  if (
+    Array.isArray(value) &&
+    value.every((one) => typeof one === "number" || typeof one === "string" || typeof one === "boolean")
+  )
     return html`<${Vector} values=${value} names=${field?.names ?? []} />`;
   if (value.shape && Array.isArray(value.first))
     return html`<${Fragment}>
@@ -145,7 +180,9 @@ function Value({ value, field }) {
 export function pretty(value, indent = "") {
   if (value === null || typeof value !== "object") return JSON.stringify(value) ?? "null";
   const isList = Array.isArray(value);
-  const parts = isList ? value.map((one) => pretty(one, `${indent}  `)) : Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${pretty(one, `${indent}  `)}`);
+  const parts = isList
+    ? value.map((one) => pretty(one, `${indent}  `))
+    : Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${pretty(one, `${indent}  `)}`);
   const [open, close] = isList ? "[]" : "{}";
   const line = `${open}${parts.join(", ")}${close}`;
   if (line.length + indent.length <= 40 || (isList && !line.includes("{") && !line.includes("[", 1))) return line;
@@ -160,8 +197,12 @@ function Vector({ values, names, isCut = false }) {
     ${shown.map(
       (one, index) => html`<li key=${index} title=${names[index] ?? index}>
         <span class="vector-name">${names[index] ?? index}</span>
-        <span class="vector-value">${typeof one === "boolean" ? (one ? "yes" : "no") : typeof one === "number" ? formatNumber(one) : one}</span>
-        ${typeof one === "number" && html`<span class=${classes("spark", one < 0 && "negative")} style=${{ "--part": Math.abs(one) / size }}></span>`}
+        <span class="vector-value">
+          ${typeof one === "boolean" ? (one ? "yes" : "no") : typeof one === "number" ? formatNumber(one) : one}
+        </span>
+        ${typeof one === "number" &&
+        html`<span class=${classes("spark", one < 0 && "negative")}
+          style=${{ "--part": Math.abs(one) / size }}></span>`}
       </li>`,
     )}
     ${(isCut || values.length > shown.length) && html`<li class="vector-more">…</li>`}
@@ -173,7 +214,12 @@ function Held({ held }) {
   const entries = held && typeof held === "object" ? Object.entries(held) : [];
   if (entries.length === 0) return html`<div class="value-plain quiet">nothing held</div>`;
   return html`<div class="value-plain held">
-    ${entries.map(([name, value]) => html`<span key=${name}><kbd>${keyName(name)}</kbd>${value !== 1 && html` <span class="quiet">${formatNumber(/** @type {number} */ (value))}</span>`}</span>`)}
+    ${entries.map(
+      ([name, value]) => html`<span key=${name}>
+        <kbd>${keyName(name)}</kbd>
+        ${value !== 1 && html` <span class="quiet">${formatNumber(/** @type {number} */ (value))}</span>`}
+      </span>`,
+    )}
   </div>`;
 }
 
@@ -185,7 +231,13 @@ function Inputs({ inputs }) {
     ${inputs.slice(0, MOST_SHOWN).map(
       ([time, name, value], index) => html`<li key=${index}>
         <span class="quiet">+${(time - start).toFixed(0)} ms</span>
-        ${name === "*" ? html`<span>all released</span>` : html`<span><kbd>${keyName(name)}</kbd> ${value === 1 ? "down" : value === 0 ? "up" : formatNumber(value)}</span>`}
+        ${name === "*"
+          ? html`<span>
+            all released
+          </span>`
+          : html`<span>
+            <kbd>${keyName(name)}</kbd> ${value === 1 ? "down" : value === 0 ? "up" : formatNumber(value)}
+          </span>`}
       </li>`,
     )}
   </ol>`;

@@ -43,7 +43,7 @@ def test_imports_are_files_of_the_package_and_name_what_these_export():
                 assert (module.parent / name).resolve() in FILES, name
     for module in OWN_MODULES:
         for names, name in re.findall(
-            r'import\s*\{([^}]*)\}\s*from\s*"([^"]+)"', module.read_text()
+            r'^import\s*\{([^}]*)\}\s*from\s*"([^"]+)"', module.read_text(), re.M
         ):
             text = (module.parent / name).resolve().read_text()
             exported = set(re.findall(r"export (?:async )?(?:function|const|class) (\w+)", text))
@@ -93,3 +93,13 @@ def test_every_file_is_in_the_package():
         package = ".".join(path.parent.relative_to(ROOT).parts)
         known = [*patterns["*"], *patterns.get(package, [])]
         assert any(fnmatch.fnmatch(path.name, pattern) for pattern in known), path
+
+
+def test_lines_fit_beside_each_other():
+    long = [
+        f"{module.relative_to(STATIC)}:{number}"
+        for module in OWN_MODULES
+        for number, line in enumerate(module.read_text().splitlines(), 1)
+        if len(line) > 120
+    ]
+    assert not long

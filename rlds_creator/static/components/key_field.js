@@ -1,7 +1,7 @@
 /** A field that takes a key by its place on the keyboard. */
-import { Field } from "./components.js";
-import { keyName } from "./format.js";
-import { html } from "./html.js";
+import { Field } from "./fields.js";
+import { keyName } from "../format.js";
+import { html } from "../html.js";
 
 /**
  * @param {{label: string, value: string, onChange: (code: string) => void}} props
@@ -15,7 +15,8 @@ export function KeyField({ label, value, onChange }) {
     else if (!/^(Shift|Control|Alt|Meta)/.test(event.code)) onChange(event.code);
   };
   return html`<${Field} label=${label}>
-    ${(/** @type {any} */ attributes) => html`<input class="key-field" ...${attributes} readonly placeholder="Press a key" value=${value ? keyName(value) : ""} onKeyDown=${press}
+    ${(/** @type {any} */ attributes) => html`<input class="key-field" ...${attributes} readonly
+      placeholder="Press a key" value=${value ? keyName(value) : ""} onKeyDown=${press}
       title="Press the key while this field has the focus; Backspace removes it" />`}
   <//>`;
 }

@@ -1,0 +1,29 @@
+/** A button that copies. */
+import { html, useEffect, useState } from "../html.js";
+import { Button } from "./button.js";
+import { announce, toast } from "./messages.js";
+
+/**
+ * Copies a text.
+ * @param {{text: string, kind?: string}} props
+ */
+export function CopyButton({ text, kind = "plain" }) {
+  const [isDone, setIsDone] = useState(false);
+  useEffect(() => {
+    if (!isDone) return undefined;
+    const timer = setTimeout(() => setIsDone(false), 2000);
+    return () => clearTimeout(timer);
+  }, [isDone]);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      setIsDone(true);
+      announce("Copied");
+    } catch {
+      toast("The browser does not allow copying here. Select the text and copy it yourself.", { kind: "bad" });
+    }
+  };
+  return html`<${Button} kind=${kind} icon=${isDone ? "check" : "copy"} onClick=${copy}>
+    ${isDone ? "Copied" : "Copy"}
+  <//>`;
+}

@@ -1,0 +1,53 @@
+/** Data that are on their way, and errors in their place. */
+import { ApiError } from "../api.js";
+import { Fragment, html } from "../html.js";
+import { Button } from "./button.js";
+import { Empty, Notice } from "./notice.js";
+
+/** Something is on its way. It shows after a moment, so that what is fast does not flicker. */
+export function Loading({ label = "Loading…" }) {
+  return html`<div class="loading" role="status"><span class="spinner" aria-hidden="true"></span> ${label}</div>`;
+}
+
+/**
+ * Something could not be read.
+ * @param {{error: Error, onRetry?: () => void, isPage?: boolean}} props
+ */
+export function Failed({ error, onRetry, isPage }) {
+  const status = error instanceof ApiError ? error.status : -1;
+  if (status === 401) {
+    return html`<${Empty} isPage=${isPage} icon="lock" title="Please enter first">
+      Open the invite link that you got, then come back to this page.
+    <//>`;
+  }
+  if (status === 403)
+    return html`<${Empty} isPage=${isPage} icon="lock" title="You may not see this">
+      ${error.message}
+    <//>`;
+  if (status === 404) {
+    return html`<${Empty} isPage=${isPage} icon="search" title="Not found"
+      action=${html`<${Button} href="/">Go to the start<//>`}>${error.message}<//>`;
+  }
+  const retry = onRetry && html`<${Button} icon="reload" onClick=${onRetry}>Try again<//>`;
+  return html`<div role="alert">
+    <${Empty} isPage=${isPage} icon="error" tone="bad" title="This did not load" action=${retry}>${error.message}<//>
+  </div>`;
+}
+
+/**
+ * What was read with `useResource`: its data, or why they are not there.
+ * @param {{resource: import("../api.js").Resource, label?: string, isPage?: boolean,
+ *   children: (data: any) => any}} props
+ *   `isPage`: the page has no head until the data are there.
+ */
+export function Loaded({ resource, label, isPage, children }) {
+  if (resource.data === null) {
+    if (resource.error) return html`<${Failed} error=${resource.error} onRetry=${resource.reload} isPage=${isPage} />`;
+    return html`<${Loading} label=${label} />`;
+  }
+  const retry = html`<${Button} size="small" onClick=${resource.reload}>Try again<//>`;
+  return html`<${Fragment}>
+    ${resource.error && html`<${Notice} tone="bad" action=${retry}>${resource.error.message}<//>`}
+    ${children(resource.data)}
+  <//>`;
+}

@@ -1,0 +1,125 @@
+import { Button, Icon } from "../components.js";
+import { classes, html } from "../html.js";
+
+/** @import { Player } from "./player.js" */
+
+/** Whether there is no keyboard, as far as browsers say. */
+const IS_TOUCH = matchMedia("(pointer: coarse)").matches;
+
+/**
+ * What is said in front of the picture; null while one plays.
+ * @param {Player} player
+ * @returns {{title: string, text?: any, icon?: string, isBusy?: boolean, isStart?: boolean,
+ *   actions?: ("again" | "back" | "here")[]} | null}
+ */
+export function wordsOf(player) {
+  const { connection, reason, refusal, state } = player;
+  if (connection === "opening" || connection === "connecting") return { title: "Connecting…", isBusy: true };
+  if (connection === "reconnecting")
+    return {
+      title: "The connection is lost",
+      text: "Trying to get it back. The game waits for you, at the same step.",
+      isBusy: true,
+    };
+  if (connection === "gone") {
+    if (reason === "quota" || refusal?.code === "quota")
+      return {
+        title: "All done, thank you!",
+        text: "You have played all the episodes that this study asks for.",
+        icon: "check",
+        actions: ["back"],
+      };
+    if (reason === "replaced")
+      return {
+        title: "You play in another tab",
+        text: "A game is open in one tab at a time.",
+        icon: "copy",
+        actions: ["here", "back"],
+      };
+    if (reason === "refused")
+      return { title: "This cannot be played now", text: refusal?.message, icon: "error", actions: ["again", "back"] };
+    if (reason === "expired")
+      return {
+        title: "You were away for a while",
+        text: "The steps until then are kept.",
+        icon: "pause",
+        actions: ["again", "back"],
+      };
+    if (reason === "failed")
+      return {
+        title: "The environment broke",
+        text: player.problem || "The steps until then are kept.",
+        icon: "error",
+        actions: ["again", "back"],
+      };
+    if (reason === "lost")
+      return {
+        title: "The server does not answer",
+        text: "The steps that you saw are kept. Is the server running, and are you online?",
+        icon: "error",
+        actions: ["again", "back"],
+      };
+    return {
+      title: "This game was closed",
+      text: player.problem || "The steps until then are kept.",
+      icon: "info",
+      actions: ["again", "back"],
+    };
+  }
+  if (!state || !player.offer) return { title: "The environment starts…", text: player.problem, isBusy: true };
+  if (state.state === "ready")
+    return {
+      title: IS_TOUCH ? "Tap to start" : "Press a key to start",
+      text: startHint(player),
+      icon: "play",
+      isStart: true,
+    };
+  if (state.state === "paused")
+    return {
+      title: pauseTitle(player),
+      text: IS_TOUCH ? "Tap to go on." : "Press a key to go on.",
+      icon: "pause",
+      isStart: true,
+    };
+  return null;
+}
+
+/** @param {Player} player */
+function pauseTitle({ state, isAway }) {
+  if (isAway) return "Paused while you were elsewhere";
+  if (state.why === "idle") return "Paused: nothing happened for a while";
+  if (state.why === "network") return "Paused: the connection was away";
+  return "Paused";
+}
+
+/** @param {Player} player */
+function startHint({ isAsync, controller }) {
+  const pace = isAsync ? "It runs at its own pace." : "Each press is one step.";
+  return `${IS_TOUCH ? "" : `Or click here${controller ? ", or press a button of the gamepad" : ""}. `}${pace}`;
+}
+
+/** @param {{words: NonNullable<ReturnType<typeof wordsOf>>, player: Player, study: string}} props */
+export function Cover({ words, player, study }) {
+  const stop = (/** @type {Event} */ event) => event.stopPropagation();
+  return html`<div class=${classes("cover", words.isStart && "is-start")}>
+    <div class="cover-inside">
+      ${words.isBusy
+        ? html`<span class="spinner large" aria-hidden="true"></span>`
+        : words.icon &&
+          html`<span class="cover-icon">
+            <${Icon} name=${words.icon} size=${30} />
+          </span>`}
+      <p class="cover-title">${words.title}</p>
+      ${words.text && html`<p class="cover-text">${words.text}</p>`}
+      ${words.actions &&
+      html`<div class="actions" onClick=${stop}>
+        ${words.actions.includes("here") &&
+        html`<${Button} kind="primary" onClick=${() => player.restart()}>Play here<//>`}
+        ${words.actions.includes("again") &&
+        html`<${Button} kind="primary" icon="reload" onClick=${() => player.restart()}>Start again<//>`}
+        ${words.actions.includes("back") &&
+        html`<${Button} href=${`/studies/${encodeURIComponent(study)}`}>To the study<//>`}
+      </div>`}
+    </div>
+  </div>`;
+}

@@ -1,0 +1,40 @@
+/** The step in words. */
+import { Chip } from "../components.js";
+import { formatNumber } from "../format.js";
+import { html, useMemo } from "../html.js";
+import { runningTotal } from "./curves.js";
+import { textOf } from "./labels.js";
+import { useValues } from "./values.js";
+
+/** @import { EpisodeData, Outline } from "./episode.js" */
+/** @import { useLabels } from "./labels.js" */
+
+/**
+ * The rewards, flags and labels of a step in words, for those who do not see the chart.
+ * @param {{data: EpisodeData, outline: Outline, step: number, isPlaying: boolean,
+ *   store: ReturnType<typeof useLabels>}} props
+ */
+export function StepLine({ data, outline, step, isPlaying, store }) {
+  const totals = useMemo(() => runningTotal(outline.rewards), [outline]);
+  const reward = outline.rewards[step];
+  const { values } = useValues(data, step);
+  const isOn = (/** @type {string} */ path) => values?.[path] === true;
+  const flags = outline.fields
+    .filter(({ path, kind }) => kind === "flag" && !path.includes("/") && isOn(path))
+    .map(({ path }) => path.replace(/^is_|^tag:/, ""));
+  if (isOn("is_last") && values?.is_terminal === false && !flags.includes("truncated")) flags.push("truncated");
+  const labels = store.labels.filter(({ first, last }) => first !== null && step >= first && step <= (last ?? first));
+  return html`<p class="step-line" aria-live=${isPlaying ? "off" : "polite"}>
+    ${outline.rewards.some((one) => one !== null) &&
+    html`<span>Reward <strong>${formatNumber(reward)}</strong></span>
+    <span>
+      So far <strong>${formatNumber(totals[step])}</strong> <span class="quiet">of ${formatNumber(totals.at(-1))}</span>
+    </span>`}
+    ${flags.map((name) => html`<${Chip} key=${name} tone="accent">${name}<//>`)}
+    ${labels.map(
+      (label) => html`<span class="step-tag" key=${label.id}>
+        <span class="dot" style=${{ "--color": `var(${store.colorOf(label)})` }}></span>${textOf(label)}
+      </span>`,
+    )}
+  </p>`;
+}
