@@ -351,7 +351,10 @@ def inspect(
     if not chosen or isinstance(found, RecordFile):
         raise KeyError(f"no split {split!r}, only {[each.name for each in splits]} in {found.path}")
     if where is not None:
-        opened = (_open(path, each.name, found.format, None, options) for each in chosen)
+        from rlds import sources
+
+        how: dict[str, Any] = {"format": found.format, **(options or {})}
+        opened = (sources.open(path, each.name, **how) for each in chosen)
         chosen = tuple(_chosen(episodes, where) for episodes in opened)
     return dataclasses.replace(found, splits=chosen, tasks={}, where=where)
 
@@ -415,7 +418,9 @@ def inspect_episode(
       KeyError: There is no such split.
       SourceError: The episode is damaged; says where.
     """
-    episodes = _open(path, split, format, where, options)
+    from rlds import sources
+
+    episodes = sources.open(path, split, format=format, where=where, **(options or {}))
     found = episodes.episode(episode)
     number = found.num_steps
     half = _SHOWN_STEPS // 2
@@ -463,10 +468,11 @@ def inspect_step(
     """
     import numpy as np
 
+    from rlds import sources
     from rlds.sources.video_frames import with_frames
     from rlds.video import VIDEO
 
-    episodes = _open(path, split, format, where, options)
+    episodes = sources.open(path, split, format=format, where=where, **(options or {}))
     if VIDEO in episodes.spec and importlib.util.find_spec("av"):
         episodes = with_frames(episodes)
     found = episodes.episode(episode)
@@ -487,18 +493,6 @@ def number_of(episodes: Episodes, index: int) -> int:
     if isinstance(source, RandomAccessSource):
         return source.base_at(split, number)[0].index
     return number
-
-
-def _open(
-    path: str | os.PathLike[str],
-    split: str | None,
-    format: str | None,
-    where: str | None,
-    options: Mapping[str, Any] | None,
-) -> Episodes:
-    from rlds import sources
-
-    return sources.open(path, split, format=format, where=where, **(options or {}))
 
 
 # --- What the fields of a robot dataset mean.

@@ -188,37 +188,33 @@ def dataset_routes(shelf: Shelf) -> list[Route]:
 
     async def listing(request: Request) -> Response:
         offset, limit = _query(request, "offset", 0), _query(request, "limit", 0)
-        where = request.path_params["dataset"], request.path_params["split"]
         limit = 50 if limit is None else limit
-        found = await in_thread(shelf.listing, *where, offset or 0, limit, _condition(request))
+        found = await in_thread(
+            shelf.listing, *_split(request), offset or 0, limit, _condition(request)
+        )
         for episode in found["episodes"]:
             if "error" in episode:
                 episode["error"] = without_folders(episode["error"])
         return answer(found)
 
     async def layers(request: Request) -> Response:
-        where = request.path_params["dataset"], request.path_params["split"]
-        return answer({"layers": await in_thread(shelf.layers, *where)})
+        return answer({"layers": await in_thread(shelf.layers, *_split(request))})
 
     async def locate(request: Request) -> EpisodeView:
-        where = request.path_params["dataset"], request.path_params["split"]
-        return await in_thread(shelf.view, *where, _number(request, "episode"))
+        return await in_thread(shelf.view, *_split(request), _number(request, "episode"))
 
     async def small(request: Request) -> tuple[bytes, str] | None:
-        where = request.path_params["dataset"], request.path_params["split"]
-        return await in_thread(shelf.thumbnail, *where, _number(request, "episode"))
+        return await in_thread(shelf.thumbnail, *_split(request), _number(request, "episode"))
 
     async def labels_of(request: Request) -> EpisodeLabels:
-        where = request.path_params["dataset"], request.path_params["split"]
         by = request.query_params.get("by", "").strip()
         if len(by) > _LONGEST_NAME:
             raise errors.BadRequestError(f"by: a name has at most {_LONGEST_NAME} letters.")
-        return await in_thread(shelf.labels, *where, _number(request, "episode"), by)
+        return await in_thread(shelf.labels, *_split(request), _number(request, "episode"), by)
 
     async def beside(request: Request) -> Mapping[str, Any]:
-        where = request.path_params["dataset"], request.path_params["split"]
         number = _number(request, "episode")
-        return await in_thread(shelf.beside, *where, number, _condition(request))
+        return await in_thread(shelf.beside, *_split(request), number, _condition(request))
 
     return [
         Route("/api/datasets", datasets),
@@ -274,6 +270,11 @@ def _in_words(error: Exception) -> str:
 
 def _condition(request: Request) -> str:
     return request.query_params.get("where", "").strip()
+
+
+def _split(request: Request) -> tuple[str, str]:
+    """The dataset that a request is about, and the split."""
+    return request.path_params["dataset"], request.path_params["split"]
 
 
 def _number(request: Request, name: str) -> int:
