@@ -35,7 +35,7 @@ from rlds.tfds.features import (
 )
 from rlds.tfds.growing import growing_dataset, new_info
 from rlds_ecosystem.columns import first_row, known_field, stack_values
-from rlds_ecosystem.fields import Field, match_columns
+from rlds_ecosystem.fields import Field, is_mark, match_columns
 from rlds_ecosystem.json_values import to_json
 from tfds_files.appending import AppendingWriter
 
@@ -43,6 +43,7 @@ __all__ = ["DatasetConfig", "Episode", "TFDSBackendWriter"]
 
 _ARRIVE_WITH_NEXT_STEP = ("action", "reward", "discount")
 _FLAGS = ("is_first", "is_last", "is_terminal")
+_COMPLETE = "complete"  # As in datasets that are made of logs.
 _OF_EVERY_STEP = ("observation", *_ARRIVE_WITH_NEXT_STEP, *_FLAGS)
 
 
@@ -78,6 +79,9 @@ class TFDSBackendWriter(BackendWriter):
     by bit: where TFDS would not do so, as with float64, they are stored as raw bytes, unless
     `float64` says otherwise; readers get float64 in both cases. Custom data has to be a dict, whose
     entries stand beside the other fields of a step; so has the metadata of an episode.
+
+    A bool `complete` that the config declares for the metadata of episodes is false for an episode
+    whose recording stopped in the middle.
 
     An episode is stored when the next one begins, and on `close`. It goes to a shard, which becomes
     part of the dataset when it is full, after `flush_interval`, and on `flush` and `close`. If the
@@ -246,6 +250,9 @@ class TFDSBackendWriter(BackendWriter):
             return
         number, self._num_episodes = self._num_episodes, self._num_episodes + 1
         expected = self._episode_fields
+        if is_mark(expected.get(_COMPLETE)):
+            is_whole = steps[0].timestep.first() and steps[-1].timestep.last()
+            metadata = {_COMPLETE: is_whole, **metadata}
         marks = {name: known_field(name) for name in expected if known_field(name) in expected}
         excused = {*metadata, *marks, *marks.values()}
         missing = [name for name in expected if name not in excused]

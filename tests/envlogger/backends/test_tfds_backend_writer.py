@@ -13,6 +13,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 import envlogger
+import rlds.sources
 from envlogger import StepData
 from envlogger.backends import rlds_utils, tfds_backend_testlib
 from envlogger.backends.tfds_backend_writer import DatasetConfig, Episode, TFDSBackendWriter
@@ -251,6 +252,24 @@ def test_missing_metadata_is_marked_where_the_config_has_a_mark(tmp_path):
         record_episode(writer, 10)
     metadata = [(int(episode["seed"]), bool(episode["seed_known"])) for episode in load(tmp_path)]
     assert metadata == [(7, True), (0, False)]
+
+
+def test_episodes_that_are_cut_short_are_marked_where_the_config_has_a_mark(tmp_path):
+    config = dataclasses.replace(CONFIG, episode_metadata_info={"complete": np.bool_})
+    with TFDSBackendWriter(tmp_path / "marked", config) as writer:
+        record_episode(writer, 0)
+        writer.record_step(first(10), is_new_episode=True)
+        writer.record_step(mid(11), is_new_episode=False)
+        record_episode(writer, 20)
+        record_episode(writer, 30)
+        writer.set_episode_metadata({"complete": False})
+    episodes = rlds.sources.open(tmp_path / "marked")
+    assert [episode.complete for episode in episodes] == [True, False, True, False]
+    text = dataclasses.replace(CONFIG, episode_metadata_info={"complete": tfds.features.Text()})
+    with TFDSBackendWriter(tmp_path / "text", text) as writer:
+        record_episode(writer, 0)
+        writer.set_episode_metadata({"complete": "hardly"})
+    assert [episode["complete"] for episode in load(tmp_path / "text")] == [b"hardly"]
 
 
 def test_an_episode_without_its_metadata_is_refused(tmp_path):
