@@ -140,15 +140,14 @@ def _cell(value: Any) -> str:
     return ", ".join([*shown[:_SHOWN], *more])
 
 
-def show(path: str, format: str | None = None, options: Mapping[str, Any] | None = None) -> Layers:
+def show(path: str, **options: Any) -> Layers:
     """Returns what labels data has.
 
     Args:
       path: The data.
-      format: Its format, if it cannot be recognized.
-      options: Options of the format; see `rlds.sources.open`.
+      **options: Of `rlds.sources.open`, such as `format`.
     """
-    labels = rlds_labels.open(path, format=format, **(options or {}))
+    labels = rlds_labels.open(path, **options)
     found: dict[str, list[Label]] = {}
     for row in labels:
         found.setdefault(row.layer, []).append(row)
@@ -187,8 +186,7 @@ def add(
     by: str,
     steps: str | None = None,
     type: str | None = None,
-    format: str | None = None,
-    options: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> Moved:
     """Adds a label to episodes, to all or to none.
 
@@ -200,10 +198,9 @@ def add(
       by: Who says so.
       steps: The steps, as BEGIN:END; the whole episode if None.
       type: The type of a new layer.
-      format: The format of the data, if it cannot be recognized.
-      options: Options of the format; see `rlds.sources.open`.
+      **options: Of `rlds.sources.open`, such as `format`.
     """
-    labels = rlds_labels.open(path, format=format, **(options or {}))
+    labels = rlds_labels.open(path, **options)
     said = {"layer": layer, "type": type, "value": value, "annotator": by, "tool": "rlds label"}
     rows = []
     for number in numbers_of(episodes, "EPISODES"):
@@ -217,42 +214,32 @@ def add(
     return Moved(path, len(found), "added")
 
 
-def export_labels(
-    path: str, file: str, format: str | None = None, options: Mapping[str, Any] | None = None
-) -> Moved:
+def export_labels(path: str, file: str, **options: Any) -> Moved:
     """Writes labels to a file; see `rlds.labels.write`."""
-    written = rlds_labels.write(rlds_labels.open(path, format=format, **(options or {})), file)
+    written = rlds_labels.write(rlds_labels.open(path, **options), file)
     return Moved(path, written, f"in {file}")
 
 
-def import_labels(
-    path: str, file: str, format: str | None = None, options: Mapping[str, Any] | None = None
-) -> Moved:
+def import_labels(path: str, file: str, **options: Any) -> Moved:
     """Adds the labels of a file that are not there, all or none; see `rlds.labels.read`."""
-    labels = rlds_labels.open(path, format=format, **(options or {}))
+    labels = rlds_labels.open(path, **options)
     found = rlds_labels.read(file, labels)
     labels.add_rows(found)
     return Moved(path, len(found), f"of {file} added")
 
 
-def agreement(
-    path: str,
-    layer: str | None = None,
-    format: str | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> Agreements:
+def agreement(path: str, layer: str | None = None, **options: Any) -> Agreements:
     """Returns how far annotators agree; see `rlds.labels.agreement`.
 
     Args:
       path: The data.
       layer: The layer; all if None.
-      format: The format of the data, if it cannot be recognized.
-      options: Options of the format; see `rlds.sources.open`.
+      **options: Of `rlds.sources.open`, such as `format`.
 
     Raises:
       ValueError: There are no labels.
     """
-    labels = rlds_labels.open(path, format=format, **(options or {}))
+    labels = rlds_labels.open(path, **options)
     names = sorted({row.layer for row in labels}) if layer is None else [layer]
     if not names:
         raise ValueError(f"{path}: no labels of its episodes; add some first")

@@ -89,8 +89,7 @@ class Shelf:
         for path, found in dict.fromkeys(places):
             name = _name(path)
             kind = _Logs if found == "envlogger" and where is None else _Source
-            dataset = kind(_identifier(name, path), name, path, found, cache)
-            dataset.where = where
+            dataset = kind(_identifier(name, path), name, path, found, cache, where)
             self._datasets[dataset.id] = dataset
         if len(self._datasets) == 1:  # What is wrong with the only one is said at once.
             next(iter(self._datasets.values())).open()
@@ -215,7 +214,9 @@ class Shelf:
     def _current(self, id: str) -> _Dataset:
         """A dataset, opened again if its files were changed: who has the old one keeps that."""
         with self._lock:
-            if self._datasets[id].is_changed():
+            try:
+                self._datasets[id].check()
+            except SourceChangedError:
                 self._datasets[id] = self._datasets[id].again()
             return self._datasets[id]
 
@@ -285,11 +286,12 @@ class _Making:
 class _Dataset:
     """A dataset of a shelf."""
 
-    def __init__(self, id: str, name: str, path: str, format: str, cache: Cache) -> None:
+    def __init__(
+        self, id: str, name: str, path: str, format: str, cache: Cache, where: str | None
+    ) -> None:
         self.id, self.name, self.path, self.format = id, name, path, format
         self.opened = f"{id}@{secrets.token_hex(4)}"  # No other, before or after an edit, is equal.
-        self.cache = cache
-        self.where: str | None = None
+        self.cache, self.where = cache, where
         self.description = ""
         self.metadata: Mapping[str, Any] = {}
         self.splits: Sequence[str] = ()
@@ -306,20 +308,14 @@ class _Dataset:
                 self._open()
                 self._is_open = True
 
-    def is_changed(self) -> bool:
-        """Whether its files are not those that were opened."""
-        try:
-            if self._is_open:
-                self._check_files()
-        except SourceChangedError:
-            return True
-        return False
+    def check(self) -> None:
+        """Raises a `SourceChangedError` if its files are not those that were opened."""
+        if self._is_open:
+            self._check_files()
 
     def again(self) -> _Dataset:
         """The same, not opened yet."""
-        made = type(self)(self.id, self.name, self.path, self.format, self.cache)
-        made.where = self.where
-        return made
+        return type(self)(self.id, self.name, self.path, self.format, self.cache, self.where)
 
     def described(self) -> dict[str, Any]:
         """What it is; what is wrong with it if it cannot be opened."""
@@ -406,7 +402,6 @@ class _Dataset:
         raise NotImplementedError
 
     def _check_files(self) -> None:
-        """Raises a `SourceChangedError` if they are not those that were opened."""
         raise NotImplementedError
 
     def count(self, split: str) -> int | None:

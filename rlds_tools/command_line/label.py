@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -40,7 +41,11 @@ def _command(name: str) -> Callable[[Callable[..., Result]], Any]:
     """Makes a command of a function that takes a path."""
 
     def made(function: Callable[..., Result]) -> Any:
-        return command.command(name)(click.argument("path")(opens_source(prints_result(function))))
+        @functools.wraps(function)
+        def opening(options: Mapping[str, Any], **arguments: Any) -> Result:
+            return function(**arguments, **options)
+
+        return command.command(name)(click.argument("path")(opens_source(prints_result(opening))))
 
     return made
 
