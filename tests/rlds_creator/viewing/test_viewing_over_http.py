@@ -19,6 +19,7 @@ from creator_server import fetch
 from PIL import Image
 
 import rlds
+from rlds.editing import Delete
 from rlds.sources import episode_table, label_rows, reading
 from rlds.sources.exporting import export
 from rlds_creator.server.view_app import view_app
@@ -92,6 +93,28 @@ def test_what_there_is(client, datasets, folder):
     assert str(folder) not in json.dumps(datasets)
     # The identifiers say nothing of where they are, and stay the same.
     assert Shelf([folder]).datasets()["datasets"][0]["id"] in {d["id"] for d in datasets.values()}
+
+
+def test_a_page_that_was_open_before_an_edit_is_told_to_reload(tmp_path):
+    path = tmp_path / "tiny"
+    tiny_datasets.write_dataset(path, [tiny_datasets.episode(n, seed=n) for n in (3, 5, 4)])
+    with serving(view_app(Shelf([path]))) as client:
+        [dataset] = client.json("/api/datasets")[1]["datasets"]
+        page = f"/api/datasets/{dataset['id']}/train/1/view"
+        base = client.json(page)[1]["base"]
+        before = client.json(f"{base}/steps/0")[1]["values"]
+        assert before == client.json(f"{page}/steps/0")[1]["values"]
+        later = client.json(page.replace("/1/", "/2/"))[1]
+        rlds.edit(path, Delete(episodes=[0]))
+        for asked in ("steps/0", "steps/1", "labels", "series/reward"):
+            status, answer = client.json(f"{base}/{asked}")
+            assert status == 422, asked
+            assert "reload the page" in answer["error"]["message"], asked
+        status, now = client.json(page)
+        assert (status, now["num_steps"]) == (200, later["num_steps"])
+        assert now["base"] != base
+        assert client.json(f"{now['base']}/steps/0")[0] == 200
+        assert client.json(page.replace("/1/", "/2/"))[0] == 404
 
 
 def listed(client, address):
