@@ -53,7 +53,8 @@ class SourceError(ValueError):
 
     Args:
       what: What is there, and what was expected.
-      file: The file it is in.
+      file: The file it is in; empty if the text says that. PyTorch makes the errors of its workers
+        again from their text, which has a traceback then.
       episode: Which episode of it, or the key of the episode.
       row: Which row (step, record) of the file, from 0 on.
       field: The path of the field.
@@ -63,18 +64,18 @@ class SourceError(ValueError):
         self,
         what: str,
         *,
-        file: str | os.PathLike[str],
+        file: str | os.PathLike[str] = "",
         episode: int | str | None = None,
         row: int | None = None,
         field: str | None = None,
     ) -> None:
-        self.what, self.file = shorten(what, _MAX_TEXT), os.fspath(file)
+        self.what, self.file = shorten(what, _MAX_TEXT) if file else what, os.fspath(file)
         self.episode, self.row, self.field = episode, row, field
-        where = [self.file]
+        where = [self.file] if file else []
         where += [f"episode {episode}"] if episode is not None else []
         where += [f"row {row}"] if row is not None else []
         where += [f"field {shorten(field, _MAX_NAME)!r}"] if field is not None else []
-        super().__init__(f"{', '.join(where)}: {self.what}")
+        super().__init__(": ".join(filter(None, (", ".join(where), self.what))))
 
     def locate(
         self, *, episode: int | str | None, row: int | None = None, field: str | None = None

@@ -307,17 +307,26 @@ def lineage_of(
       path: The dataset.
       episodes: Its episodes, if it is open.
     """
-    file = file_of(path)
+    file, beside = file_of(path), is_beside(path)
     if not file.exists():  # A folder may have one file, which is the dataset.
         episodes = episodes or open_episodes(path, "all")
         if root := root_of(episodes.source):
-            file = file_of(root)
-    if file.exists():
-        found = json.loads(file.read_text())
-    else:
-        found = episodes.metadata.get(KEY) if episodes is not None else None
-        found = json.loads(found) if isinstance(found, str) else found
+            file, beside = file_of(root), is_beside(root)
+    found = json.loads(file.read_text()) if file.exists() else None
+    if found is None or beside:
+        episodes = episodes or open_episodes(path, "all")
+        said = episodes.metadata.get(KEY)
+        said = json.loads(said) if isinstance(said, str) else said
+        # What is beside is of another dataset, if a process was killed before it wrote it anew.
+        if isinstance(said, Mapping) and (found is None or not _are_of_one(found, said)):
+            found = said
     return dict(found) if isinstance(found, Mapping) else None
+
+
+def _are_of_one(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two lineages are of one dataset; only one of them tells of its episodes."""
+    ours, theirs = ({**without_episodes(each), "kept": None} for each in (one, other))
+    return json.dumps(ours, sort_keys=True) == json.dumps(theirs, sort_keys=True)
 
 
 def origin_of(lineage: Mapping[str, Any], split: str, index: int) -> list[tuple[str, str, int]]:

@@ -426,6 +426,30 @@ def test_the_lineage_of_a_file_is_not_that_of_its_neighbour(tmp_path):
     assert operations == ["convert", "delete"]
 
 
+@pytest.mark.parametrize("format", ["robomimic", "zarr"])
+def test_the_lineage_of_an_edit_that_was_killed(tmp_path, format):
+    """What is beside a file gets written after the file: until then, it is that of the old one."""
+    path = tmp_path / ("made.hdf5" if format == "robomimic" else "made")
+    export(Robot(), format, path)
+    rlds.edit(path, Delete(episodes=[0]))
+    beside = file_of(path)
+    assert origins(path) == [1, 2, 3, 4]
+    old = beside.read_bytes()
+    rlds.edit(path, Trim(begin=1))
+    beside.write_bytes(old)
+    assert editing.lineage_of(path)["operations"][0]["do"] == "trim"
+    rlds.edit(path, Delete(episodes=[0]))
+    assert origins(path) == [1, 2, 3]
+    assert editing.lineage_of(path)["from"][0]["lineage"]["operations"][0]["do"] == "trim"
+
+
+def origins(path):
+    """Numbers of the episodes in the dataset that was edited."""
+    lineage = editing.lineage_of(path)
+    (split,) = lineage["episodes"]
+    return [editing.origin_of(lineage, split, n)[0][2] for n in range(lineage["kept"])]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are text elsewhere")
 def test_a_folder_whose_name_is_no_text(robot):
     folder = robot.rename(robot.with_name(os.fsdecode(b"caf\xe9")))

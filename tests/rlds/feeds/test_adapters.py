@@ -13,8 +13,13 @@ import feed_datasets
 import numpy as np
 import pytest
 
+import envlogger
+import rlds
 import rlds.feeds
+from envlogger.testing.catch_env import Catch
+from rlds.editing import Delete
 from rlds.feeds import Feed
+from rlds.sources import SourceChangedError
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +129,22 @@ def test_pinned_batches_are_parts_of_one_tensor(feed, monkeypatch):
     assert actions == [received._memory.untyped_storage().data_ptr()] * 3
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_small_batches_fit_into_memory(directory, size):
+    """Flags of many batches are one array, and need more room when each is copied by itself."""
+    torch = pytest.importorskip("torch")
+    from rlds.feeds import workers
+
+    table = rlds.feeds.open(directory, fields=["is_first", "is_last", "reward"])
+    feed = Feed(table.steps(), size, seed=1)
+    blocks, first = workers.Blocks(feed, torch.utils.data.default_convert), 0
+    for count in range(1, 20):
+        received = workers._Received(*blocks[(first, count)]._arguments)
+        expected = [content(feed[number]) for number in range(first, first + count)]
+        assert [content(batch) for batch in received.batches()] == expected
+        first += count
+
+
 class Keeping:
     """Keeps arrays of all batches, and adds one of them to each."""
 
@@ -198,6 +219,20 @@ def test_batches_before_an_error_come_and_those_after_it_too(directory):
     assert [next(batches)["reward"].tolist() for _ in range(number)] == rewards[:number]
     with pytest.raises(OverflowError, match=f"batch {number}(?s:.*)this batch is too much"):
         next(batches)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_an_edit_is_an_error_of_its_own_in_workers(tmp_path, workers):
+    pytest.importorskip("torch")
+    with envlogger.EnvLogger(Catch(), data_directory=tmp_path / "log") as env:
+        for _ in range(3):
+            timestep = env.reset()
+            while not timestep.last():
+                timestep = env.step(0)
+    feed = Feed(rlds.feeds.open(tmp_path / "log").steps(), 4, seed=1, epochs=1)
+    rlds.edit(tmp_path / "log", Delete(episodes=[0]))
+    with pytest.raises(SourceChangedError, match=r"log: it was (changed|removed)"):
+        list(feed.torch(num_workers=workers))
 
 
 @pytest.mark.slow

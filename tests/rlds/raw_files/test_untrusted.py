@@ -33,6 +33,7 @@ def test_errors_cross_processes():
         copy = pickle.loads(pickle.dumps(error))
         assert type(copy) is kind
         assert str(copy) == str(error) == "a.raw, episode b, row 3, field 'c/d': torn"
+        assert str(kind(f"Caught {error}")) == f"Caught {error}"  # PyTorch's, of a worker.
 
 
 def test_what_knows_more_is_kept():
