@@ -10,9 +10,7 @@ what `modality.json` would. Subtasks as instructions ("sub_task") are not suppor
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 import importlib
 import json
 import random
@@ -23,6 +21,7 @@ import numpy as np
 from etils import epath
 
 from rlds.feeds.compat.lerobot import LeRobotDatasetMetadata
+from rlds.feeds.compat.loading import class_of
 from rlds.sources.texts import as_text
 
 __all__ = ["ShardedSingleStepDataset", "StepData"]
@@ -33,9 +32,8 @@ _DEFAULTS = {_STATE: "observation.state", _ACTION: "action"}
 _TASK, _ANNOTATION = "task", "annotation."
 _QUANTILES = {"q01", "q99"}
 
-_Base: Any = object
-with contextlib.suppress(ImportError):  # Where GR00T is installed, it is one of its datasets.
-    _Base = importlib.import_module("gr00t.data.interfaces").ShardedDataset
+# Where GR00T is installed, it is one of its datasets.
+_Base = class_of("gr00t.data.interfaces", "ShardedDataset")
 
 
 @dataclasses.dataclass
@@ -269,7 +267,7 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
             value = list(column[row]) if kind == _VIDEO else column[row]
             parts.setdefault(kind, {})[key] = value
         text = next(iter(parts.get(_LANGUAGE, {}).values()), None)
-        content = _step_data()(
+        content = class_of("gr00t.data.types", "VLAStepData", StepData)(
             images=parts.get(_VIDEO, {}),
             states=parts.get(_STATE, {}),
             actions=parts.get(_ACTION, {}),
@@ -333,11 +331,3 @@ class _EpisodeLoader:
             for (kind, key), column in parts.items()
         }
         return importlib.import_module("pandas").DataFrame(columns)
-
-
-@functools.cache
-def _step_data() -> Any:
-    try:
-        return importlib.import_module("gr00t.data.types").VLAStepData
-    except ImportError:
-        return StepData

@@ -16,7 +16,6 @@ Facts about LeRobot are those of `lerobot` 0.6.1. What is different:
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import json
@@ -28,6 +27,7 @@ from typing import Any, Literal
 import numpy as np
 
 import rlds
+from rlds.feeds.compat.loading import class_of
 from rlds.feeds.table import open as open_table
 from rlds.raw_files.untrusted import source_errors
 from rlds.robotics.registry import find_meaning
@@ -48,11 +48,9 @@ __all__ = [
     "statistics_of",
 ]
 
-_Dataset: Any = object
-_IterableDataset: Any = object
-with contextlib.suppress(ImportError):  # Without PyTorch, there is no DataLoader that asks for it.
-    _Dataset = importlib.import_module("torch.utils.data").Dataset
-    _IterableDataset = importlib.import_module("torch.utils.data").IterableDataset
+# Without PyTorch, there is no DataLoader that asks for them.
+_Dataset = class_of("torch.utils.data", "Dataset")
+_IterableDataset = class_of("torch.utils.data", "IterableDataset")
 
 _REWARD, _TIMESTAMP = "next.reward", "timestamp"
 _TASK, _TASK_INDEX = "language_instruction", "task_index"

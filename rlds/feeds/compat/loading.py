@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import functools
+import importlib
 import json
 import os
 import warnings
@@ -30,6 +31,7 @@ __all__ = [
     "EqualBounds",
     "Loaded",
     "Standardize",
+    "class_of",
     "load",
     "mixture",
     "open_all",
@@ -45,6 +47,15 @@ _UNNEEDED = {
     *("shuffle", "num_parallel_reads", "num_parallel_calls"),
     "force_recompute_dataset_statistics",
 }
+
+
+@functools.cache
+def class_of(module: str, name: str, otherwise: Any = object) -> Any:
+    """Returns a class of a package that may not be installed; then another one."""
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ImportError:
+        return otherwise
 
 
 @functools.cache

@@ -17,8 +17,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import io
-import pickle
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,6 +33,7 @@ from rlds.feeds.mixture import Mixture
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.roles import ACTION
 from rlds.feeds.samples import Samples
+from rlds.raw_files.restricted_pickle import loads
 from rlds.raw_files.untrusted import source_errors
 from rlds_ecosystem import import_extra
 
@@ -263,11 +262,6 @@ def _cut(
     return samples.at_most(subsample_length, seed=seed)
 
 
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"{module}.{name} in it, expected a dict of texts")
-
-
 @dataclasses.dataclass(frozen=True)
 class _Paraphrases:
     """The paraphrases of instructions, with dots between them."""
@@ -284,8 +278,7 @@ class _Paraphrases:
             file = Path(hub.hf_hub_download(repo_id=repo, filename=filename, repo_type="dataset"))
         content = file.read_bytes()
         with source_errors(file):
-            found = _Unpickler(io.BytesIO(content)).load()
-            texts = {text.encode(): more.encode() for text, more in found.items()}
+            texts = {text.encode(): more.encode() for text, more in loads(content).items()}
         return cls(texts, hashlib.sha256(content).hexdigest())
 
     def of(self, text: bytes) -> list[bytes]:

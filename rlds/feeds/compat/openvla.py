@@ -16,7 +16,6 @@ Facts about them are those of `openvla/openvla` and `moojink/openvla-oft`, 2025.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import importlib
@@ -37,9 +36,8 @@ from rlds.feeds.samples import Samples
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.nests import map_named_leaves
 
-_IterableDataset: Any = object
-with contextlib.suppress(ImportError):  # Without PyTorch, there is no DataLoader that asks for it.
-    _IterableDataset = importlib.import_module("torch.utils.data").IterableDataset
+# Without PyTorch, there is no DataLoader that asks for it.
+_IterableDataset = loading.class_of("torch.utils.data", "IterableDataset")
 
 __all__ = [
     "EpisodicRLDSDataset",
