@@ -5,11 +5,8 @@ You need the extra `gymnasium`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from envlogger.backends.backend_type import BackendType
-from envlogger.backends.backend_writer import BackendWriter
 from envlogger.environment_logger import EnvLogger
 from envlogger.gymnasium_adapter import GymnasiumAdapter, StepFn, record_reset
 
@@ -35,10 +32,9 @@ class GymnasiumLogger(gymnasium.Wrapper[Any, Any, Any, Any]):
       env: The environment; closed together with the recorder.
       step_fn: See `EnvLogger`; it is called with the adapter, so `record_info` fits.
       episode_fn: See `EnvLogger`; a dict that it returns is stored beside the seed and the options.
-      metadata: See `EnvLogger`.
-      backend: See `EnvLogger`.
       reward_space: See `GymnasiumAdapter`.
-      **arguments: Further arguments of `EnvLogger`, such as `data_directory`, `video`, `validate`.
+      **arguments: Further arguments of `EnvLogger`: `metadata`, `backend`, `validate`, `video`, and
+        those of the backend, such as `data_directory`.
 
     Attributes:
       recorder: The `EnvLogger`, for `flush` and `discard_episode`.
@@ -64,17 +60,13 @@ class GymnasiumLogger(gymnasium.Wrapper[Any, Any, Any, Any]):
         env: gymnasium.Env[Any, Any],
         step_fn: StepFn | None = None,
         episode_fn: StepFn | None = None,
-        metadata: dict[str, Any] | None = None,
-        backend: BackendWriter | BackendType | Callable[..., BackendWriter] = BackendType.RIEGELI,
         *,
         reward_space: gymnasium.spaces.Space[Any] | None = None,
         **arguments: Any,
     ) -> None:
         self._adapter = GymnasiumAdapter(env, reward_space=reward_space)
         super().__init__(env)
-        self.recorder = EnvLogger(
-            self._adapter, step_fn, record_reset(episode_fn), metadata, backend, **arguments
-        )
+        self.recorder = EnvLogger(self._adapter, step_fn, record_reset(episode_fn), **arguments)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
