@@ -161,11 +161,11 @@ class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is u
 
 
 def _reward_space_of(env: gymnasium.Env[Any, Any]) -> spaces.Space[Any] | None:
-    for owner in (env, env.unwrapped):
-        space = getattr(owner, "reward_space", None)
-        if isinstance(space, spaces.Box) and space.low.size > 1:
-            return space
-    return None
+    try:
+        space = env.get_wrapper_attr("reward_space")
+    except AttributeError:
+        return None
+    return space if isinstance(space, spaces.Box) and space.low.size > 1 else None
 
 
 def _numbers(reward: Any) -> Any:

@@ -130,6 +130,9 @@ def test_rewards_that_are_arrays(tmp_path):
     assert steps["reward"].dtype == np.float32
     del env.reward_space
     box = spaces.Box(-9, 9, (2,), np.float32)
+    middle = gymnasium.Wrapper(env)
+    middle.reward_space = box
+    assert GymnasiumAdapter(gymnasium.Wrapper(middle)).reward_spec().shape == (2,)
     number = spaces.Box(-9, 9, (), np.float32)
     for space, reward in ((box, vector), (spaces.Dict(a=number, b=number), parts)):
         env.reward, directory = reward, tmp_path / type(space).__name__

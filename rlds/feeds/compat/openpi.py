@@ -1,6 +1,7 @@
-"""The dataset of openpi for DROID, for its scripts, without TensorFlow, for JAX and PyTorch.
+"""The datasets of openpi, for its scripts, without TensorFlow, for JAX and PyTorch.
 
     from rlds.feeds.compat.openpi import DroidActionSpace, DroidRldsDataset, RLDSDataset
+    import rlds.feeds.compat.openpi as lerobot_dataset
 
 Facts about openpi are those of its repository `Physical-Intelligence/openpi`, June 2026. What is
 different:
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +26,9 @@ import numpy as np
 from etils import epath
 from typing_extensions import override
 
+from rlds.feeds.compat import lerobot
 from rlds.feeds.compat.chains import Chain, Resumable
+from rlds.feeds.compat.lerobot import LeRobotDataset
 from rlds.feeds.compat.loading import open_all, part_of
 from rlds.feeds.mixture import Mixture
 from rlds.feeds.openpi import OpenpiSamples
@@ -37,7 +41,13 @@ from rlds.sources.source import RandomAccessSource
 from rlds.sources.texts import as_text
 from rlds_ecosystem.nests import at, leaves_at
 
-__all__ = ["DroidActionSpace", "DroidRldsDataset", "RLDSDataset"]
+__all__ = [
+    "DroidActionSpace",
+    "DroidRldsDataset",
+    "LeRobotDataset",
+    "LeRobotDatasetMetadata",
+    "RLDSDataset",
+]
 
 _EXTERIOR = ("observation/exterior_image_1_left", "observation/exterior_image_2_left")
 _TEXTS = ("language_instruction", "language_instruction_2", "language_instruction_3")
@@ -68,6 +78,16 @@ class RLDSDataset:
     version: str
     weight: float
     filter_dict_path: str | None = None
+
+
+class LeRobotDatasetMetadata(lerobot.LeRobotDatasetMetadata):
+    """The metadata as in LeRobot 0.1, which openpi uses."""
+
+    @functools.cached_property
+    @override
+    def tasks(self) -> dict[int, str]:
+        """The texts of the tasks by their numbers."""
+        return self.task_texts
 
 
 class DroidRldsDataset(Resumable):

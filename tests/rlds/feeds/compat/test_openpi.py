@@ -7,8 +7,14 @@ import arm_datasets
 import numpy as np
 import policies
 import pytest
+import raw_lerobot
 
-from rlds.feeds.compat.openpi import DroidActionSpace, DroidRldsDataset, RLDSDataset
+from rlds.feeds.compat.openpi import (
+    DroidActionSpace,
+    DroidRldsDataset,
+    LeRobotDatasetMetadata,
+    RLDSDataset,
+)
 
 ARM = RLDSDataset("arm", "1.0.0", 1.0)
 
@@ -65,6 +71,12 @@ def test_what_failed_is_left_out(directory, tmp_path):
         iter(DroidRldsDataset(directory, 1, [RLDSDataset("arm", "", 1.0, path)])).__next__()
     with pytest.raises(ValueError, match=r"add up to 1\.5, not to 1"):
         DroidRldsDataset(directory, 1, [ARM, RLDSDataset("arm", "1.0.0", 0.5)])
+
+
+def test_tasks_have_the_form_of_old_releases_of_lerobot(directory):
+    """openpi looks up `tasks.get(task_index)`."""
+    tasks = LeRobotDatasetMetadata(directory / "arm_lerobot").tasks
+    assert tasks == dict(enumerate(raw_lerobot.TASKS))
 
 
 def as_droid(trajectory):
