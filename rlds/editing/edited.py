@@ -16,6 +16,7 @@ from rlds.sources import reading
 from rlds.sources.digests import as_array
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.episodes import Episodes
+from rlds.sources.restored import RestoredSource
 from rlds.sources.source import (
     ALL_ROWS,
     FACTS,
@@ -228,7 +229,8 @@ class EditedSource(RandomAccessSource):
         for number, part in enumerate(self._parts):
             for change in part.changes:
                 touched |= (numbers == number) & change.touches(rows)
-            if part.prefix and isinstance(part.episodes.source, StoredSource):  # It has the keys.
+            # They have the keys.
+            if part.prefix and isinstance(part.episodes.source, StoredSource | RestoredSource):
                 touched |= numbers == number
         return touched
 

@@ -14,6 +14,7 @@ from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     FACTS,
+    Origin,
     Outline,
     Place,
     RandomAccessSource,
@@ -86,11 +87,15 @@ class RestoredSource(RandomAccessSource):
     Args:
       source: The source. The places that were noted are paths of the fields of its steps.
       kept: The sidecar.
+
+    Attributes:
+      source: See above.
+      kept: See above.
     """
 
     def __init__(self, source: RandomAccessSource, kept: StoredSidecar) -> None:
         self.video, self.quality = source.video, source.quality
-        self.source, self._kept, self.opened = source, kept, source.opened
+        self.source, self.kept, self.opened = source, kept, source.opened
         self._metadata = _with_facts(self, kept)
 
     @property
@@ -100,11 +105,11 @@ class RestoredSource(RandomAccessSource):
 
     def step_fields(self) -> Mapping[str, Any]:
         """The fields that the steps had."""
-        return nest(self._kept.sidecar.steps)
+        return nest(self.kept.sidecar.steps)
 
     def episode_fields(self) -> Mapping[str, Any]:
         """The fields that the episodes had."""
-        return nest(self._kept.sidecar.episode)
+        return nest(self.kept.sidecar.episode)
 
     def metadata(self) -> Mapping[str, Any]:
         """What was said of the data as a whole."""
@@ -112,7 +117,7 @@ class RestoredSource(RandomAccessSource):
 
     def aliases(self) -> Mapping[str, str]:
         """Those of the source, with the paths that its fields have here."""
-        said = self._kept.sidecar
+        said = self.kept.sidecar
         fields = {**said.episode, **{f"{rlds.STEPS}/{p}": it for p, it in said.steps.items()}}
         # The text of the task may be that of a field of episodes.
         texts = [path for path, it in fields.items() if it.is_text and is_instruction(path)]
@@ -128,7 +133,7 @@ class RestoredSource(RandomAccessSource):
 
     def inputs(self) -> Sequence[Any]:
         """The files of the source, and those that were kept beside them."""
-        return [*self.source.inputs(), *self._kept.files]
+        return [*self.source.inputs(), *self.kept.files]
 
     def options(self) -> Mapping[str, Any]:
         """Those of the source."""
@@ -156,9 +161,14 @@ class RestoredSource(RandomAccessSource):
     def outline(self, split: str, index: int) -> Outline:
         return self._about(index)[1]
 
+    @override
+    def origin(self, split: str, index: int) -> Origin:
+        with source_errors(self.kept.place, row=index):
+            return self.kept.sidecar.origin(self.kept.read(index))
+
     def _about(self, index: int) -> tuple[str, Outline]:
-        with source_errors(self._kept.place, row=index):
-            return self._kept.sidecar.about(self._kept.read(index))
+        with source_errors(self.kept.place, row=index):
+            return self.kept.sidecar.about(self.kept.read(index))
 
     def read(
         self,
@@ -169,7 +179,7 @@ class RestoredSource(RandomAccessSource):
     ) -> SourceEpisode:
         """Puts what the source has of the wanted fields together with what the sidecar has."""
         del rows
-        sidecar, steps = self._kept.sidecar, self.step_paths(fields)
+        sidecar, steps = self.kept.sidecar, self.step_paths(fields)
         places = {path: sidecar.places[path] for path in steps if path in sidecar.places}
         others = {
             path: sidecar.episode_places[path]
@@ -177,8 +187,8 @@ class RestoredSource(RandomAccessSource):
             if path in sidecar.episode_places
         }
         columns, values = self._columns(split, index, places, others)
-        with source_errors(self._kept.place, row=index):
-            return sidecar.unpack(self._kept.read(index), columns, steps, values)
+        with source_errors(self.kept.place, row=index):
+            return sidecar.unpack(self.kept.read(index), columns, steps, values)
 
     def _columns(
         self, split: str, index: int, places: Mapping[str, str], others: Mapping[str, str]

@@ -16,6 +16,7 @@ import dataclasses
 import functools
 import io
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
@@ -45,6 +46,7 @@ __all__ = [
     "cut_clip",
     "join_clips",
     "packets_of",
+    "span_of",
     "split_clip",
     "whole_clip",
 ]
@@ -103,6 +105,24 @@ class Span(NamedTuple):
     def size(self) -> int:
         """How many bytes the packets have."""
         return int(self.video.index()[1].size[self.rows].sum())
+
+    @property
+    def begin(self) -> float:
+        """The time of the first frame in the file, in seconds."""
+        info, known = self.video.index()
+        return float(int(known.pts[self.first]) * info.time_base)
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the packets are all packets of the file."""
+        _, known = self.video.index()
+        return len(self.packets) == len(known) and not known.fault
+
+    def copy_file(self, path: str | os.PathLike[str]) -> float:
+        """Copies the file as it is; returns when the first frame is shown."""
+        with open(path, "wb") as file:
+            self.video.copy_to(file)
+        return self.begin
 
     def digest(self) -> int:
         """Returns a CRC-32C of the packets, and of when each is shown after the first frame.
@@ -171,7 +191,7 @@ class VideoFile:
         """
         _, packets = self.index()
         span = self.span(begin, end)
-        if len(span.packets) == len(packets) and not packets.fault:
+        if span.is_whole:
             with self._open() as file:
                 return Clip(file.read(), begin, end - begin)
         output = io.BytesIO()
@@ -230,6 +250,16 @@ class VideoFile:
                 if len(data) < sum(sizes):
                     raise SourceError("packets are missing: the file has changed", file=self.name)
                 yield data, sizes
+
+    @property
+    def size(self) -> int:
+        """The bytes of all packets."""
+        return int(self.index()[1].size.sum())
+
+    def copy_to(self, target: BinaryIO) -> None:
+        """Writes the file as it is, byte by byte."""
+        with source_errors(self.name), self._open() as file:
+            shutil.copyfileobj(file, target)
 
     def _open(self) -> BinaryIO:
         video = self._video
@@ -335,11 +365,7 @@ def join_clips(clips: Sequence[Clip], path: str | os.PathLike[str]) -> list[floa
       SourceError: See `VideoWriter.add`.
     """
     if len(clips) == 1:
-        [clip] = clips
-        _check_frames(clip)
-        with open(path, "wb") as file:
-            file.write(clip.data)
-        return [float(clip.video.times[clip.first])]
+        return [span_of(clips[0]).copy_file(path)]
     with VideoWriter(path) as writer:
         named = (dataclasses.replace(clip, name=f"clip {n}") for n, clip in enumerate(clips))
         return [writer.add(clip) for clip in named]
@@ -348,7 +374,8 @@ def join_clips(clips: Sequence[Clip], path: str | os.PathLike[str]) -> list[floa
 class VideoWriter:
     """Makes one mp4 file of clips, without decoding. It is a context manager, or closed.
 
-    The packets are the same, and the clips follow each other in time.
+    The packets are the same, and the clips follow each other in time. If they are all packets of
+    one file, at the same times, it is copied.
 
     Args:
       path: The file to write, on this machine; or what takes its bytes.
@@ -362,8 +389,9 @@ class VideoWriter:
         else:
             self._file = self._stack.enter_context(open(path, "wb"))  # noqa: SIM115
         self._first: VideoInfo | None = None
-        self._mux: _Mux = lambda span, shift, last: last
+        self._mux: _Mux | None = None
         self._end, self._last = 0, _LOWEST  # In units of the time base.
+        self._waiting: Span | None = None  # The first packets of a file, none of them written yet.
 
     def __enter__(self) -> VideoWriter:
         return self
@@ -373,7 +401,11 @@ class VideoWriter:
 
     def close(self) -> None:
         """Completes the file."""
-        self._stack.close()
+        with self._stack:
+            if self._waiting is not None and self._waiting.is_whole:
+                self._waiting.video.copy_to(self._file)
+            else:
+                self._write_waiting()
 
     def add(self, frames: Clip | Span) -> float:
         """Adds a clip, or frames of a file; returns when the first one is shown, in seconds.
@@ -383,11 +415,10 @@ class VideoWriter:
             than the first one: one file cannot hold both. The writer is as it was before.
           SourceError: It is damaged.
         """
-        span = frames if isinstance(frames, Span) else self._span_of(frames)
+        span = span_of(frames)
         info, packets = span.video.index()
         if self._first is None:
             self._first = info
-            self._mux = self._stack.enter_context(_new_file(self._file, span.video))
         elif not info.can_follow(self._first):
             raise UnlikeClipError(
                 f"{info}, expected {self._first}, as in the first clip: one file cannot hold "
@@ -396,15 +427,38 @@ class VideoWriter:
             )
         pts, duration = packets.pts[span.rows], packets.duration[span.rows]
         shift = self._end - int(pts.min())
-        self._last = self._mux(span, shift, self._last)
+        waiting = self._waiting or span._replace(packets=range(0))
+        follows = waiting.video is span.video and waiting.packets.stop == span.packets.start
+        if follows and not shift and self._mux is None:
+            self._waiting = waiting._replace(packets=range(span.packets.stop))
+        else:
+            self._write_waiting()
+            self._write(span, shift)
         self._end = int((pts + duration).max()) + shift
         return float((int(packets.pts[span.first]) + shift) * info.time_base)
 
-    def _span_of(self, clip: Clip) -> Span:
-        """All packets of a clip."""
-        _check_frames(clip)
-        _, packets = clip.video.index()
-        return Span(clip.video, range(len(packets)), int(packets.frames[clip.first]))
+    def _write_waiting(self) -> None:
+        span, self._waiting = self._waiting, None
+        if span is not None:
+            self._write(span, 0)
+
+    def _write(self, span: Span, shift: int) -> None:
+        if self._mux is None:
+            self._mux = self._stack.enter_context(_new_file(self._file, span.video))
+        self._last = self._mux(span, shift, self._last)
+
+
+def span_of(frames: Clip | Span) -> Span:
+    """Returns all packets of a clip.
+
+    Raises:
+      SourceError: It is damaged, or has no such frames.
+    """
+    if isinstance(frames, Span):
+        return frames
+    _check_frames(frames)
+    _, packets = frames.video.index()
+    return Span(frames.video, range(len(packets)), int(packets.frames[frames.first]))
 
 
 def _check_frames(clip: Clip) -> int:

@@ -18,7 +18,7 @@ from rlds.formats.lerobot.columns import flat_numbers
 from rlds.formats.lerobot.feature_statistics import Statistics, Total, of_column
 from rlds.formats.lerobot.tables import TableFiles, column_array, tasks_table
 from rlds.sources.text_tables import TextTable, renumbered
-from rlds.video.container import Clip, Span, UnlikeClipError, VideoWriter, join_clips
+from rlds.video.container import Clip, Span, UnlikeClipError, VideoWriter, span_of
 from rlds_ecosystem import import_extra
 
 __all__ = [
@@ -56,6 +56,7 @@ PATHS: Mapping[Version, tuple[str, str]] = {
 # How many rows of the table of episodes are written together.
 _EPISODES_AT_ONCE = 100
 _MEGABYTE = 1 << 20
+_VIDEO_MEGABYTES = 200  # The size of a video file in LeRobot.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +72,8 @@ class Settings:
       split: The name of the split.
       tasks: The texts of tasks, as far as they are known, in order.
       data_files_size_in_mb: How large files of rows become.
-      video_files_size_in_mb: How large videos become; with 0, each clip is one, byte by byte.
+      video_files_size_in_mb: How large videos become; with 0, each clip, or file with all of its
+        packets, is one, byte by byte.
       made: How large they become of features that were encoded here, by name.
       chunks_size: How many files (3.0), or episodes (2.1), a folder has.
       others: What else `info.json` says.
@@ -351,7 +353,7 @@ class _Files30(DatasetFiles):
     def _said(self) -> dict[str, Any]:
         return {
             "data_files_size_in_mb": self._settings.data_files_size_in_mb,
-            "video_files_size_in_mb": self._settings.video_files_size_in_mb or 200,
+            "video_files_size_in_mb": self._settings.video_files_size_in_mb or _VIDEO_MEGABYTES,
             "data_path": _DATA_30,
             "video_path": _VIDEO_30 if self._videos else None,
         }
@@ -370,14 +372,17 @@ class _VideoFiles:
     def __init__(self, directory: Path, name: str, settings: Settings, first: int) -> None:
         self._directory, self._name, self._settings = directory, name, settings
         most = settings.made.get(name, settings.video_files_size_in_mb)
-        self._most = most * _MEGABYTE
+        self._joins, self._most = bool(most), (most or _VIDEO_MEGABYTES) * _MEGABYTE
         self._writer: VideoWriter | None = None
         self._num_files, self._size = first, 0
 
     def add(self, clip: Frames) -> tuple[int, int, float]:
         """Writes a clip; returns its chunk, its file, and when its first frame is shown."""
-        size = len(clip.data) if isinstance(clip, Clip) else clip.size
-        if self._writer is None or self._size + size >= self._most:
+        span = span_of(clip)
+        is_own = not self._joins and span.is_whole
+        # A file that is at least half full stays as it is, so that it is copied.
+        is_next = not span.packets.start and 2 * span.video.size >= self._most
+        if self._writer is None or is_own or is_next or self._size + span.size >= self._most:
             self.close()
             self._num_files += 1
         chunk, file = divmod(self._num_files - 1, self._settings.chunks_size)
@@ -386,15 +391,15 @@ class _VideoFiles:
                 video_key=self._name, chunk_index=chunk, file_index=file
             )
             path.parent.mkdir(parents=True, exist_ok=True)
-            if not self._most and isinstance(clip, Clip):
-                return chunk, file, join_clips([clip], path)[0]
+            if is_own:
+                return chunk, file, span.copy_file(path)
             self._writer = VideoWriter(path)
         try:
-            begin = self._writer.add(clip)
+            begin = self._writer.add(span)
         except UnlikeClipError:
             self.close()
             return self.add(clip)
-        self._size += size
+        self._size += span.size
         return chunk, file, begin
 
     def close(self) -> None:
@@ -429,7 +434,7 @@ class _Files21(DatasetFiles):
 
     def _write_video(self, clip: Frames, path: Path, name: str) -> None:
         assert isinstance(clip, Clip)  # Frames are copied between files of version 3.0 only.
-        [begin] = join_clips([clip], path)
+        begin = span_of(clip).copy_file(path)
         if begin * self._settings.fps > 0.5:
             raise ValueError(
                 f"{path.name}, {name}: its frames begin with number {clip.first} of the clip, as "

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import google_crc32c
 from etils import epath
 from typing_extensions import override
 
@@ -23,6 +24,7 @@ from rlds.sources.encoded_clips import encodable, with_clips
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, without_transitions
 from rlds.sources.rates import rates_in
+from rlds.sources.restored import RestoredSource
 from rlds.sources.source import Outline, Place, SourceEpisode
 from rlds.video import VIDEO
 from rlds_ecosystem.nests import leaves_at
@@ -136,8 +138,12 @@ class LeRobotExport(Export):
 
     @override
     def stored_digest(self, place: Place) -> int:
-        assert isinstance(place.source, LeRobotSource)
-        return place.source.stored_digest(place.split, place.index)
+        source, beside = place.source, b""
+        if is_restored := isinstance(source, RestoredSource):
+            beside, source = source.kept.read(place.index), source.source
+        assert isinstance(source, LeRobotSource)
+        digest = source.stored_digest(place.split, place.index, whole_files=is_restored)
+        return int(google_crc32c.extend(digest, beside))
 
     @override
     def why_unsupported(self, outline: Outline) -> str:

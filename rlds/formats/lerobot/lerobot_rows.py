@@ -255,7 +255,7 @@ class LeRobotRows:
             return False
         known = {*source.task_columns} >= {*self._task_columns}
         known &= source.subtasks.items() <= self._subtasks.items()
-        return known and source.can_be_copied(self.paths, self._schema)
+        return known and source.can_be_copied(self._schema, self.paths)
 
     def _copied(self, place: Place) -> tuple[Rows, Mapping[str, Any]]:
         """An episode as it is stored: its rows, and its further files."""

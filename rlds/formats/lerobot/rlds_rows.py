@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ from rlds.formats.lerobot.feature_statistics import (
     of_column,
     of_images,
     sampled_frames,
+    statistics_in,
 )
 from rlds.formats.lerobot.language import (
     EVENTS,
@@ -43,14 +45,17 @@ from rlds.formats.lerobot.language import (
     labels_in,
     with_texts,
 )
-from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, METADATA_KEY, SIDECAR, TASK
+from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, METADATA_KEY, SIDECAR, TASK, others_of
+from rlds.formats.lerobot.source import LeRobotSource
 from rlds.formats.lerobot.tables import column_array, data_schema, image_array
+from rlds.sources import reading
 from rlds.sources.encoded_clips import ClipsSource, encoded_placements, pixels
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, sidecar_placements
-from rlds.sources.sidecar import Sidecar, SidecarWriter
-from rlds.sources.source import SourceEpisode, is_derived
+from rlds.sources.restored import RestoredSource
+from rlds.sources.sidecar import Sidecar, SidecarWriter, StoredSidecar
+from rlds.sources.source import Place, RandomAccessSource, SourceEpisode, is_derived
 from rlds.sources.text_tables import TASKS, table_in
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip, packets_of, split_clip
@@ -192,14 +197,81 @@ class RldsRows:
         """Writes the episodes of an export."""
         kept = path / SIDECAR
         self._shapes: dict[str, tuple[int, ...]] = {}
+        self._known: dict[RandomAccessSource, tuple[LeRobotSource, StoredSidecar] | None] = {}
         with (
             SidecarWriter(kept, self.sidecar) as sidecar,
             dataset_files(self._version, path, self._settings) as files,
         ):
-            for episode in export.each():
-                self._write_episode(files, episode)
-                sidecar.add(episode)
+            for episode in export.each_or_stored(self._copies):
+                if isinstance(episode, Place):
+                    rows, beside = self._stored
+                    files.add(rows)
+                    sidecar.add_stored(beside)
+                else:
+                    self._write_episode(files, episode)
+                    sidecar.add(episode)
             files.finish(self._described())
+
+    def _copies(self, place: Place) -> bool:
+        """Whether an episode is stored as it would be written; notes its rows if it is."""
+        source, at = place.source, (place.split, place.index)
+        if source not in self._known:
+            self._known[source] = self._alike(source)
+        if (known := self._known[source]) is None:
+            return False
+        base, kept = known
+        found, said = base.stored_episode(*at, whole_files=True), base.stored_row(*at)
+        statistics, outline = statistics_in(said), source.outline(*at)
+        tasks, num_rows = list(found.tasks), outline.num_steps - outline.final_observation_known
+        if not self._task:
+            tasks = [""] * num_rows
+        elif self.sidecar.places.get(self._task) != TASK:  # It may have been another field.
+            wanted = [self._task, f"{rlds.STEPS}/{self._task}"]
+            tasks = self._tasks_of(reading.read(source, *at, wanted), num_rows)
+        features, shapes = base.info.features_as_said, self._described()
+        if (
+            not statistics
+            or (num_rows, tasks) != (found.table.num_rows, found.tasks)
+            or not found.table.schema.equals(self._schema)
+            or any([*features[name]["shape"]] != [*shapes[name]["shape"]] for name in shapes)
+        ):
+            return False  # If something is wrong, writing it says so.
+        images = [column.name for column in self._columns if column.is_image]
+        self._shapes |= {name: tuple(features[name]["shape"]) for name in images}
+        for name in self._cameras.names.values():
+            self._cameras.described.setdefault(name, {**features[name]})
+        rows = Rows(
+            dict(zip(found.table.column_names, found.table.columns)),
+            found.tasks,
+            statistics,
+            found.frames,
+            others_of(said),
+            {name: found.numbers[name] for name in base.task_columns},
+            base.texts,
+            found.numbers,
+        )
+        self._stored = rows, kept.read(place.index)
+        return True
+
+    def _alike(self, source: RandomAccessSource) -> tuple[LeRobotSource, StoredSidecar] | None:
+        """The dataset of a source and its sidecar, if they have what is written, and no more."""
+        base = source.source if isinstance(source, RestoredSource) else None
+        if self._version != "v3.0" or not isinstance(base, LeRobotSource):
+            return None
+        assert isinstance(source, RestoredSource)
+        fields = {**self.sidecar.steps, **self.sidecar.episode}
+        numbered = {column.path: column.name for column in self._columns if column.field.table}
+        placed = base.placed(self.sidecar)
+        is_alike = (
+            base.info.fps == self._settings.fps
+            and self._settings.features.keys() <= base.info.features.keys()
+            and {path for path, field in fields.items() if field.table} == numbered.keys()
+            and {*base.task_columns} == {*numbered.values()}
+            and placed is not None
+            and _as_json(placed) == _as_json(source.kept.sidecar)
+            and base.can_be_copied(self._schema)
+        )
+        return (base, source.kept) if is_alike else None
 
     def write_one(self, path: Path, episode: SourceEpisode, before: Before) -> Before:
         """Writes what an episode adds to a dataset, without what no column has a place for.
@@ -293,6 +365,11 @@ class RldsRows:
                 "which are of 32 bits, out of step, and does not open the dataset",
                 stacklevel=2,
             )
+
+
+def _as_json(sidecar: Sidecar) -> Any:
+    """What a sidecar holds of episodes, in the types of JSON."""
+    return json.loads(dataclasses.replace(sidecar, metadata={}).to_json())
 
 
 def _numbered_tasks(

@@ -69,7 +69,7 @@ from rlds.raw_files.untrusted import source_errors
 from rlds.sources.digests import content_of
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.rates import with_rate
-from rlds.sources.sidecar import StoredSidecar
+from rlds.sources.sidecar import Sidecar, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     Origin,
@@ -159,6 +159,7 @@ class LeRobotSource(RandomAccessSource):
         `task_index_high_level`. If None, the annotations of GR00T.
 
     Attributes:
+      info: The content of info.json.
       texts: The texts of the tasks by their numbers.
       task_columns: The columns of numbers of tasks, beside `task_index`.
       subtasks: The texts of the subtasks that rows have the numbers of.
@@ -193,7 +194,7 @@ class LeRobotSource(RandomAccessSource):
         self._options |= {} if task_columns is None else {"task_columns": [*task_columns]}
         if not (self._root / INFO).exists():
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {INFO}.")
-        self._info = read_info(self._root)
+        self.info = self._info = read_info(self._root)
         self._table = EpisodeTable(self._root, self._info)
         self._tasks = read_tasks(self._root, self._info)
         self.texts = {row["task_index"]: task_text(row) for row in self._tasks}
@@ -217,7 +218,7 @@ class LeRobotSource(RandomAccessSource):
             raise ValueError(f"terminal: {terminal!r}, but there is no column {flag!r}")
         self._flag = None if terminal is None else flag
         self._extras = self._extra_names()
-        self._stored: tuple[int, StoredEpisode] | None = None
+        self._stored: tuple[tuple[int, bool], StoredEpisode] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_stored": None}
@@ -269,24 +270,34 @@ class LeRobotSource(RandomAccessSource):
         stored = StoredSidecar.in_folder(self._root / SIDECAR)
         if stored is None or stored.sidecar.is_about:
             return stored
+        said = stored.sidecar
+        with source_errors(stored.place):
+            about = dict(said.metadata["metadata"])
+        placed = self.placed(said)
+        if len(stored) != len(self._table.indices) or placed is None:
+            return None  # Others added episodes to those that were exported, or took fields away.
+        metadata = {**said.metadata, "metadata": with_rate(about, self._info.fps)}
+        stored.sidecar = dataclasses.replace(placed, metadata=metadata)
+        return stored
+
+    def placed(self, sidecar: Sidecar) -> Sidecar | None:
+        """Returns a sidecar with paths of fields for the places that an export names.
+
+        None if there is no such place here.
+        """
         fields = {TASK: self._task_path, **self._paths}
         fields |= {f"{PERSISTENT}/{style}": f"{LANGUAGE}/{style}" for style in self._styles}
         for name in self._info.videos:
             for part in (CLIP, FIRST):
                 fields[f"videos/{name}/{part}"] = f"{VIDEO}/{self._paths[name]}/{part}"
-        said = stored.sidecar
-        with source_errors(stored.place):
-            about = dict(said.metadata["metadata"])
-        places = {*said.places.values(), *said.episode_places.values()}
-        if len(stored) != len(self._table.indices) or not places <= fields.keys():
-            return None  # Others added episodes to those that were exported, or took fields away.
-        stored.sidecar = dataclasses.replace(
-            said,
-            places={path: fields[place] for path, place in said.places.items()},
-            episode_places={path: fields[place] for path, place in said.episode_places.items()},
-            metadata={**said.metadata, "metadata": with_rate(about, self._info.fps)},
+        steps, episode = sidecar.places, sidecar.episode_places
+        if not {*steps.values(), *episode.values()} <= fields.keys():
+            return None
+        return dataclasses.replace(
+            sidecar,
+            places={path: fields[place] for path, place in steps.items()},
+            episode_places={path: fields[place] for path, place in episode.items()},
         )
-        return stored
 
     @override
     def step_fields(self) -> Mapping[str, Any]:
@@ -500,38 +511,43 @@ class LeRobotSource(RandomAccessSource):
                 counts={"rows": row.length},
             )
 
-    def can_be_copied(self, paths: Mapping[str, str], schema: Any) -> bool:
+    def can_be_copied(self, schema: Any, paths: Mapping[str, str] | None = None) -> bool:
         """Whether episodes can be copied as they are stored.
 
         Args:
-          paths: The paths in a step that features have where they are copied to, by name.
-          schema: The schema of Arrow that the rows have there.
+          schema: The schema of Arrow that the rows have where they are copied to.
+          paths: The paths in a step that features have there, by name, if they may be others.
         """
-        ours = decoded_schema(self._data.schema)
+        ours, is_same = decoded_schema(self._data.schema), paths in (None, self._paths)
         in_order = self._options["match"] == "order"
-        return self._info.is_v3 and in_order and paths == self._paths and ours.equals(schema)
+        return self._info.is_v3 and in_order and is_same and ours.equals(schema)
 
-    def stored_episode(self, split: str, index: int) -> StoredEpisode:
+    def stored_episode(self, split: str, index: int, *, whole_files: bool = False) -> StoredEpisode:
         """Returns an episode as it is stored.
+
+        Args:
+          split: The split.
+          index: The episode.
+          whole_files: See `Videos.span`.
 
         Raises:
           SourceError: It is damaged.
         """
         place = self._splits[split][index]
-        known = self._stored  # Who copies an episode asks for its digest first.
-        if known is not None and known[0] == place:
+        known = self._stored  # Who copies an episode asks for its digest, too.
+        if known is not None and known[0] == (place, whole_files):
             return known[1]
-        return self._read_stored(place)
+        return self._read_stored(place, whole_files)
 
-    def _read_stored(self, place: int) -> StoredEpisode:
+    def _read_stored(self, place: int, whole_files: bool) -> StoredEpisode:
         row = self._table.row(place)
         with source_errors(self._root / row.file, episode=row.key):
             table, columns = self._data.stored(row, self._columns)
-            frames = {name: self._span(row, name) for name in self._info.videos}
+            frames = {n: self._span(row, n, whole_files) for n in self._info.videos}
             tasks, extras = self._tasks_in(row, columns), self._extra_files(row)
             numbers = {n: columns[n] for n, c in self._columns.items() if c.kind == "numbers"}
             found = StoredEpisode(table, tasks, frames, extras, columns, numbers)
-        self._stored = place, found
+        self._stored = (place, whole_files), found
         return found
 
     def stored_row(self, split: str, index: int) -> Mapping[str, Any]:
@@ -560,16 +576,21 @@ class LeRobotSource(RandomAccessSource):
             return [""] * row.length
         return list(self._instructions(row, columns[_TASK_INDEX], range(row.length)))
 
-    def stored_digest(self, split: str, index: int) -> int:
+    def stored_digest(self, split: str, index: int, *, whole_files: bool = False) -> int:
         """Returns a digest of the rows of an episode, its tasks, packets and further files.
 
         What numbers its rows and tasks in the dataset does not count: a copy has the same.
+
+        Args:
+          split: The split.
+          index: The episode.
+          whole_files: See `Videos.span`.
 
         Raises:
           SourceError: It is damaged.
         """
         place = self._splits[split][index]
-        found = self._read_stored(place)
+        found = self.stored_episode(split, index, whole_files=whole_files)
         row, content = self._table.row(place), dict[str, Any](found.columns)
         with source_errors(self._root / row.file, episode=row.key):
             for name in NUMBERS:
@@ -587,8 +608,9 @@ class LeRobotSource(RandomAccessSource):
                 crc = google_crc32c.extend(crc, b"%d" % frames.digest())
             return int(crc)
 
-    def _span(self, row: EpisodeRow, name: str) -> Span:
-        return self._videos.span(row, name, lambda: self._timestamps(row))
+    def _span(self, row: EpisodeRow, name: str, whole_files: bool) -> Span:
+        read = functools.partial(self._timestamps, row)
+        return self._videos.span(row, name, read, whole_files=whole_files)
 
     def _about(self, place: int, row: EpisodeRow, wanted: Collection[str]) -> dict[str, Any]:
         """The wanted fields of an episode by path."""

@@ -5,41 +5,16 @@ import json
 import foreign_readers
 import numpy as np
 import pytest
-import raw_lerobot as raw
+from filmed_robot import FilmedSource
 from lerobot_layout import check_layout
-from robot_source import RobotSource
 
 import rlds.sources
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import differences, export
 from rlds.video.container import Clip, VideoFile, packets_of
 from rlds.video.decoding import ClipReader
-from rlds_ecosystem.fields import Field
 
 CAMERA = "video/observation/front"
-
-
-class FilmedSource(RobotSource):
-    """Robots of which there are clips, cut out of one video without keyframes in between."""
-
-    def __init__(self, path, codec="unaligned"):
-        super().__init__((5, 4, 6), fps=raw.FPS)
-        self.film = path / "film.mp4"
-        # The first and the third have a final observation.
-        self.parts = [raw.frames(raw.TOP, index, n) for index, n in enumerate((6, 4, 7))]
-        raw.write_video(self.film, self.parts, codec)
-
-    def episode_fields(self):
-        clip = {"clip": Field(bytes), "first": np.int64}
-        return {**super().episode_fields(), "video": {"observation": {"front": clip}}}
-
-    def read(self, split, index, fields=None, rows=slice(None)):
-        episode = super().read(split, index)
-        begin = sum(map(len, self.parts[:index]))
-        clip = VideoFile(self.film).clip(begin, begin + len(self.parts[index]))
-        found = {"clip": clip.data, "first": np.int64(clip.first)}
-        episode.metadata["video"] = {"observation": {"front": found}}
-        return episode
 
 
 def _clip_of(episode):
@@ -92,7 +67,6 @@ def test_clips_that_lerobot_would_not_find(tmp_path):
 
 _READ = """
 import json, sys
-import numpy as np
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
 dataset = LeRobotDataset("a/b", root=sys.argv[1], video_backend="pyav")
 frames = [dataset[row]["observation.front"].numpy() for row in range(len(dataset))]

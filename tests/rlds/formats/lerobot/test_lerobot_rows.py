@@ -649,3 +649,14 @@ def test_columns_of_numbers_of_tasks_by_way_of_other_formats(tmp_path, form, suf
     before, after = (rlds.sources.open(tmp_path / name)[0] for name in ("pick", "back"))
     images = [pixels(each.steps["observation"]["images"]["wrist"][0]) for each in (before, after)]
     np.testing.assert_array_equal(*images)
+    # Episodes that are copied get the numbers that their texts have in the merged table.
+    counted = [Drop("lerobot/row"), Drop("steps/task_index")]
+    for file, name in zip(made, ("first", "second")):
+        rlds.edit(file, *counted, to=tmp_path / f"{name}{suffix}")
+        export(tmp_path / f"{name}{suffix}", "lerobot", tmp_path / name)
+        assert (tmp_path / name / "meta/rlds/rlds.tfrecord").exists()
+    merge = Merge([tmp_path / "second"])
+    rlds.edit(tmp_path / "first", merge, Delete(episodes=[0]), to=tmp_path / "merged")
+    found = raw.texts_of_rows(tmp_path / "merged", [TASK, TEXT, VALID])
+    parts = [raw.texts_of_rows(tmp_path / n, [TASK, TEXT, VALID]) for n in ("first", "second")]
+    assert found == [*parts[0][1:], *parts[1]]
