@@ -52,9 +52,8 @@ from rlds.formats.minari.storage import (
 )
 from rlds.formats.minari.tables import write_table
 from rlds.formats.tfds.source import FolderSource
-from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.jpeg_images import jpeg_shape
-from rlds.sources.episode_fields import as_converted, fields_of
+from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.exporting import (
     Export,
@@ -68,7 +67,6 @@ from rlds.sources.source import (
     RandomAccessSource,
     Source,
     SourceEpisode,
-    SourceError,
     is_derived,
 )
 from rlds_ecosystem.fields import Field
@@ -359,7 +357,7 @@ class MinariExport(Export):
         self, write: Writer, keep: Callable[[SourceEpisode], None] | None
     ) -> dict[str, int]:
         number = total_steps = 0
-        order = self._recorded_order() if self._recorded else None
+        order = self.order_of_origin() if self._recorded else None
         for episode in self.each(order):
             made = self._episode(episode, number)
             try:
@@ -371,16 +369,6 @@ class MinariExport(Export):
             total_steps += len(made.columns[REWARDS].values)
             number += 1
         return {"total_episodes": number, "total_steps": total_steps}
-
-    def _recorded_order(self) -> list[int]:
-        """Returns the episodes in the order in which Minari numbered them."""
-        places = []
-        for index in range(len(self.episodes)):
-            try:
-                places.append(natural_order(as_converted(self.episodes.peek(index)).origin.file))
-            except SourceError:  # Reading it raises this error.
-                places.append(natural_order(""))
-        return sorted(range(len(places)), key=places.__getitem__)
 
     @override
     def finish(self, path: str | os.PathLike[str]) -> None:

@@ -64,3 +64,16 @@ def test_no_rewards(tmp_path):
     assert not minari.MinariDataset(tmp_path / "npz-v0" / "data")[0].rewards.any()
     with pytest.raises(ValueError, match="does not end with <name>-v<number>"):
         rlds.sources.export(raw, "minari", tmp_path / "npz")
+
+
+def test_chosen_episodes_keep_their_order(tmp_path):
+    raw = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
+    rlds.sources.export(raw, "minari", tmp_path / "npz-v0")
+    # What makes the episodes those of Minari, with the numbers that they had there.
+    for file in (tmp_path / "npz-v0/data/rlds").iterdir():
+        file.unlink()
+    (tmp_path / "npz-v0/data/rlds").rmdir()
+    chosen = rlds.sources.open(tmp_path / "npz-v0").select([2, 0])
+    made = rlds.sources.export(chosen, "minari", tmp_path / "some-v0")
+    rewards = [episode.steps["reward"].tolist() for episode in rlds.sources.open(made.path)]
+    assert rewards == [episode.steps["reward"].tolist() for episode in chosen]
