@@ -163,8 +163,7 @@ class RestoredSource(RandomAccessSource):
 
     @override
     def origin(self, split: str, index: int) -> Origin:
-        with source_errors(self.kept.place, row=index):
-            return self.kept.sidecar.origin(self.kept.read(index))
+        return self.read(split, index, ()).origin
 
     def _about(self, index: int) -> tuple[str, Outline]:
         with source_errors(self.kept.place, row=index):

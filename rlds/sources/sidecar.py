@@ -324,10 +324,11 @@ class Sidecar:
             if len(flag) not in (0, num_steps):
                 raise ValueError(f"{name}: {len(flag)} values, expected {num_steps}")
             flags[name] = flag if len(flag) else flags[name]
+        origin = found[ORIGIN]
         return SourceEpisode(
             key=found[_KEY].decode(),
             steps={**nest(steps), **flags},
-            origin=_origin_in(found),
+            origin=Origin(origin["file"].decode(), int(origin["begin"]), int(origin["end"])),
             truncated=bool(found[TRUNCATED]),
             complete=bool(found[COMPLETE]),
             final_observation_known=known,
@@ -344,14 +345,6 @@ class Sidecar:
         num_steps, known = int(found[_NUM_STEPS]), bool(found[rlds.FINAL_OBSERVATION_KNOWN])
         valid = num_steps - 1 + (bool(found[rlds.IS_TERMINAL]) and not known)
         return found[_KEY].decode(), Outline(num_steps, max(valid, 0), known)
-
-    def origin(self, data: bytes) -> Origin:
-        """Returns where the raw data of an episode is; decodes nothing else.
-
-        Raises:
-          ValueError: It is damaged.
-        """
-        return _origin_in(tfds_files.ExampleDecoder(self._features, [ORIGIN]).decode(data))
 
     def _num_rows(self, num_steps: int, known: bool) -> int:
         """How many rows the format has of what is not `whole`."""
@@ -585,11 +578,6 @@ class StoredSidecar:
         """
         with source_errors(self.place, row=index):
             return bytes(self._read(index))
-
-
-def _origin_in(found: Mapping[str, Any]) -> Origin:
-    origin = found[ORIGIN]
-    return Origin(origin["file"].decode(), int(origin["begin"]), int(origin["end"]))
 
 
 def _parts_of(camera: str) -> tuple[str, str]:

@@ -90,11 +90,13 @@ class Span(NamedTuple):
       video: The file.
       packets: The packets that the frames take, in the order of the file.
       first: The packet of the first frame.
+      is_file: Whether the file has nothing else that is wanted: it is the file of a clip.
     """
 
     video: VideoFile
     packets: range
     first: int
+    is_file: bool = False
 
     @property
     def rows(self) -> slice:
@@ -107,12 +109,6 @@ class Span(NamedTuple):
         return int(self.video.index()[1].size[self.rows].sum())
 
     @property
-    def begin(self) -> float:
-        """The time of the first frame in the file, in seconds."""
-        info, known = self.video.index()
-        return float(int(known.pts[self.first]) * info.time_base)
-
-    @property
     def is_whole(self) -> bool:
         """True if the packets are all packets of the file."""
         _, known = self.video.index()
@@ -122,7 +118,8 @@ class Span(NamedTuple):
         """Copies the file as it is; returns when the first frame is shown."""
         with open(path, "wb") as file:
             self.video.copy_to(file)
-        return self.begin
+        info, known = self.video.index()
+        return float(int(known.pts[self.first]) * info.time_base)
 
     def digest(self) -> int:
         """Returns a CRC-32C of the packets, and of when each is shown after the first frame.
@@ -458,7 +455,7 @@ def span_of(frames: Clip | Span) -> Span:
         return frames
     _check_frames(frames)
     _, packets = frames.video.index()
-    return Span(frames.video, range(len(packets)), int(packets.frames[frames.first]))
+    return Span(frames.video, range(len(packets)), int(packets.frames[frames.first]), is_file=True)
 
 
 def _check_frames(clip: Clip) -> int:

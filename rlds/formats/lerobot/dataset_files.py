@@ -72,8 +72,8 @@ class Settings:
       split: The name of the split.
       tasks: The texts of tasks, as far as they are known, in order.
       data_files_size_in_mb: How large files of rows become.
-      video_files_size_in_mb: How large videos become; with 0, each clip, or file with all of its
-        packets, is one, byte by byte.
+      video_files_size_in_mb: How large videos become; with 0, each clip, or file of an episode,
+        is one, byte by byte.
       made: How large they become of features that were encoded here, by name.
       chunks_size: How many files (3.0), or episodes (2.1), a folder has.
       others: What else `info.json` says.
@@ -379,7 +379,7 @@ class _VideoFiles:
     def add(self, clip: Frames) -> tuple[int, int, float]:
         """Writes a clip; returns its chunk, its file, and when its first frame is shown."""
         span = span_of(clip)
-        is_own = not self._joins and span.is_whole
+        is_own = not self._joins and span.is_file
         # A file that is at least half full stays as it is, so that it is copied.
         is_next = not span.packets.start and 2 * span.video.size >= self._most
         if self._writer is None or is_own or is_next or self._size + span.size >= self._most:

@@ -139,10 +139,10 @@ class LeRobotExport(Export):
     @override
     def stored_digest(self, place: Place) -> int:
         source, beside = place.source, b""
-        if is_restored := isinstance(source, RestoredSource):
+        if isinstance(source, RestoredSource):
             beside, source = source.kept.read(place.index), source.source
         assert isinstance(source, LeRobotSource)
-        digest = source.stored_digest(place.split, place.index, whole_files=is_restored)
+        digest = source.stored_digest(place.split, place.index)
         return int(google_crc32c.extend(digest, beside))
 
     @override

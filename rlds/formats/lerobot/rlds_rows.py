@@ -220,7 +220,7 @@ class RldsRows:
         if (known := self._known[source]) is None:
             return False
         base, kept = known
-        found, said = base.stored_episode(*at, whole_files=True), base.stored_row(*at)
+        found, said = base.stored_episode(*at), base.stored_row(*at)
         statistics, outline = statistics_in(said), source.outline(*at)
         tasks, num_rows = list(found.tasks), outline.num_steps - outline.final_observation_known
         if not self._task:
@@ -255,10 +255,10 @@ class RldsRows:
 
     def _alike(self, source: RandomAccessSource) -> tuple[LeRobotSource, StoredSidecar] | None:
         """The dataset of a source and its sidecar, if they have what is written, and no more."""
-        base = source.source if isinstance(source, RestoredSource) else None
-        if self._version != "v3.0" or not isinstance(base, LeRobotSource):
+        if self._version != "v3.0" or not isinstance(source, RestoredSource):
             return None
-        assert isinstance(source, RestoredSource)
+        if not isinstance(base := source.source, LeRobotSource):
+            return None
         fields = {**self.sidecar.steps, **self.sidecar.episode}
         numbered = {column.path: column.name for column in self._columns if column.field.table}
         placed = base.placed(self.sidecar)

@@ -218,7 +218,7 @@ class LeRobotSource(RandomAccessSource):
             raise ValueError(f"terminal: {terminal!r}, but there is no column {flag!r}")
         self._flag = None if terminal is None else flag
         self._extras = self._extra_names()
-        self._stored: tuple[tuple[int, bool], StoredEpisode] | None = None
+        self._stored: tuple[int, StoredEpisode] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_stored": None}
@@ -522,32 +522,27 @@ class LeRobotSource(RandomAccessSource):
         in_order = self._options["match"] == "order"
         return self._info.is_v3 and in_order and is_same and ours.equals(schema)
 
-    def stored_episode(self, split: str, index: int, *, whole_files: bool = False) -> StoredEpisode:
+    def stored_episode(self, split: str, index: int) -> StoredEpisode:
         """Returns an episode as it is stored.
-
-        Args:
-          split: The split.
-          index: The episode.
-          whole_files: See `Videos.span`.
 
         Raises:
           SourceError: It is damaged.
         """
         place = self._splits[split][index]
         known = self._stored  # Who copies an episode asks for its digest, too.
-        if known is not None and known[0] == (place, whole_files):
+        if known is not None and known[0] == place:
             return known[1]
-        return self._read_stored(place, whole_files)
+        return self._read_stored(place)
 
-    def _read_stored(self, place: int, whole_files: bool) -> StoredEpisode:
+    def _read_stored(self, place: int) -> StoredEpisode:
         row = self._table.row(place)
         with source_errors(self._root / row.file, episode=row.key):
             table, columns = self._data.stored(row, self._columns)
-            frames = {n: self._span(row, n, whole_files) for n in self._info.videos}
+            frames = {name: self._span(row, name) for name in self._info.videos}
             tasks, extras = self._tasks_in(row, columns), self._extra_files(row)
             numbers = {n: columns[n] for n, c in self._columns.items() if c.kind == "numbers"}
             found = StoredEpisode(table, tasks, frames, extras, columns, numbers)
-        self._stored = (place, whole_files), found
+        self._stored = place, found
         return found
 
     def stored_row(self, split: str, index: int) -> Mapping[str, Any]:
@@ -576,21 +571,16 @@ class LeRobotSource(RandomAccessSource):
             return [""] * row.length
         return list(self._instructions(row, columns[_TASK_INDEX], range(row.length)))
 
-    def stored_digest(self, split: str, index: int, *, whole_files: bool = False) -> int:
+    def stored_digest(self, split: str, index: int) -> int:
         """Returns a digest of the rows of an episode, its tasks, packets and further files.
 
         What numbers its rows and tasks in the dataset does not count: a copy has the same.
-
-        Args:
-          split: The split.
-          index: The episode.
-          whole_files: See `Videos.span`.
 
         Raises:
           SourceError: It is damaged.
         """
         place = self._splits[split][index]
-        found = self.stored_episode(split, index, whole_files=whole_files)
+        found = self.stored_episode(split, index)
         row, content = self._table.row(place), dict[str, Any](found.columns)
         with source_errors(self._root / row.file, episode=row.key):
             for name in NUMBERS:
@@ -608,9 +598,8 @@ class LeRobotSource(RandomAccessSource):
                 crc = google_crc32c.extend(crc, b"%d" % frames.digest())
             return int(crc)
 
-    def _span(self, row: EpisodeRow, name: str, whole_files: bool) -> Span:
-        read = functools.partial(self._timestamps, row)
-        return self._videos.span(row, name, read, whole_files=whole_files)
+    def _span(self, row: EpisodeRow, name: str) -> Span:
+        return self._videos.span(row, name, lambda: self._timestamps(row))
 
     def _about(self, place: int, row: EpisodeRow, wanted: Collection[str]) -> dict[str, Any]:
         """The wanted fields of an episode by path."""

@@ -63,23 +63,12 @@ class Videos:
                 clip = video.clip(first, last + 1 + bool(between.any()))
             return clip_values(clip, frames - first if self._by_time else None)
 
-    def span(
-        self,
-        row: EpisodeRow,
-        name: str,
-        timestamps: Callable[[], np.ndarray],
-        *,
-        whole_files: bool = False,
-    ) -> Span:
-        """Returns where the frames of an episode are, to be copied; see `read`.
-
-        With `whole_files`, a file that has no other episode is copied with all of its packets.
-        """
+    def span(self, row: EpisodeRow, name: str, timestamps: Callable[[], np.ndarray]) -> Span:
+        """Returns where the frames of an episode are, to be copied; see `read`."""
         with source_errors(self._path(row.videos[name]), episode=row.key, field=name):
             video, frames = self._frames(row, name, timestamps)
             span = video.span(int(frames.min()), int(frames.max()) + 1)
-            is_whole = whole_files and row.videos[name].is_whole_file and not video.fault
-            return span._replace(packets=range(len(video.index()[1]))) if is_whole else span
+            return span._replace(is_file=row.videos[name].is_whole_file and not video.fault)
 
     def _frames(
         self, row: EpisodeRow, name: str, timestamps: Callable[[], np.ndarray]
