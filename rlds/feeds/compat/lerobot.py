@@ -32,6 +32,7 @@ from rlds.feeds.table import open as open_table
 from rlds.raw_files.untrusted import source_errors
 from rlds.robotics.registry import find_meaning
 from rlds.sources.episodes import Episodes
+from rlds.sources.rates import rate_in
 from rlds.sources.standardized import name_of
 from rlds.sources.text_tables import TASKS, TextTable, table_in
 from rlds.sources.texts import as_text
@@ -194,13 +195,13 @@ class LeRobotDatasetMetadata:
             ) from error
         episodes = self.table.episodes
         source = getattr(episodes, "source", None)
-        said = getattr(episodes, "metadata", {}).get("lerobot", {}).get("info", {})
-        self._said = said
+        metadata = getattr(episodes, "metadata", {})
+        self._said = said = metadata.get("lerobot", {}).get("info", {})
         for name in _SETTINGS:
             setattr(self, name, said.get(name))
         self._is_lerobot = isinstance(episodes, Episodes) and episodes.format == "lerobot"
         meaning = find_meaning(name_of(source)) if source is not None else None
-        self._fps = fps or said.get("fps") or (meaning and meaning.control_hz)
+        self._fps = fps or said.get("fps") or rate_in(metadata) or (meaning and meaning.control_hz)
         self.robot_type = said.get("robot_type") or (meaning and meaning.robot)
         self.paths = self._paths(said.get("features"))
         videos, declared = set(getattr(source, "cameras", ())), said.get("features", {})

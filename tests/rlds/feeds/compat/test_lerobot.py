@@ -207,6 +207,15 @@ def test_times_are_not_known_without_a_rate(directory):
     assert item["frame_index"] == 1
 
 
+@pytest.mark.parametrize("version", ["v2.1", "v3.0"])
+def test_the_rate_of_an_export(directory, tmp_path, version):
+    """Its metadata are those of what it was made from, and the rate that the export was told."""
+    rlds.sources.export(
+        directory / "arm_log", "lerobot", tmp_path / "made", fps=10, version=version
+    )
+    assert LeRobotDatasetMetadata("me/made", tmp_path / "made").fps == 10
+
+
 @needs_torch
 def test_several_datasets(directory):
     paths = [directory / "arm_lerobot"] * 2
