@@ -130,12 +130,16 @@ def test_killed_at_random_moments(tmp_path, kills, exchanges):
         if sys.argv[3] == "False":
             whole_files.exchange = lambda *_: False
         make(path, "0")
+        replacements, on_replacement = os.pipe()
         def act():
             while True:
                 replace(path, str(int(version_of(path)) + 1))
+                os.write(on_replacement, b".")
         versions = []
         for _ in range(int(sys.argv[2])):
             child = in_child(act)
+            if not versions:
+                os.read(replacements, 1)
             time.sleep(random.uniform(0.02, 0.1))
             finish_replacing(path)  # While the other is at it.
             os.kill(child, signal.SIGKILL)
