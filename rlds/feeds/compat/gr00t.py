@@ -33,7 +33,7 @@ _TASK, _ANNOTATION = "task", "annotation."
 _QUANTILES = {"q01", "q99"}
 
 # Where GR00T is installed, it is one of its datasets.
-_Base = class_of("gr00t.data.interfaces", "ShardedDataset")
+_Base: Any = class_of("gr00t.data.interfaces", "ShardedDataset")
 
 
 @dataclasses.dataclass

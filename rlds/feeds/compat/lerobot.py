@@ -50,8 +50,8 @@ __all__ = [
 ]
 
 # Without PyTorch, there is no DataLoader that asks for them.
-_Dataset = class_of("torch.utils.data", "Dataset")
-_IterableDataset = class_of("torch.utils.data", "IterableDataset")
+_Dataset: Any = class_of("torch.utils.data", "Dataset")
+_IterableDataset: Any = class_of("torch.utils.data", "IterableDataset")
 
 _REWARD, _TIMESTAMP = "next.reward", "timestamp"
 _TASK, _TASK_INDEX = "language_instruction", "task_index"

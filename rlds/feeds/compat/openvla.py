@@ -37,7 +37,7 @@ from rlds_ecosystem import import_extra
 from rlds_ecosystem.nests import map_named_leaves
 
 # Without PyTorch, there is no DataLoader that asks for it.
-_IterableDataset = loading.class_of("torch.utils.data", "IterableDataset")
+_IterableDataset: Any = loading.class_of("torch.utils.data", "IterableDataset")
 
 __all__ = [
     "EpisodicRLDSDataset",
