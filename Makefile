@@ -26,10 +26,13 @@ TESTS_OF_CORES := tests/riegeli $(addprefix tests/rlds/feeds/test_,core.py permu
 LOWEST ?= .venv-lowest
 LOWEST_EXTRAS := all grain jax
 
+# Where TypeScript and Biome are installed, which check the code of the pages.
+NODE_TOOLS ?= .venv-node
+
 # How long `make fuzz` takes for the files of riegeli, and again for raw data, in seconds.
 FUZZ_SECONDS ?= 1800
 
-.PHONY: quickstart test test-all test-without-tensorflow test-torch lower-bounds lint format docs bench wheel notebooks colab fuzz protos clean
+.PHONY: quickstart test test-all test-without-tensorflow test-torch lower-bounds lint lint-pages format docs bench wheel notebooks colab fuzz protos clean
 
 quickstart: $(VENV)/.examples
 	$(BIN)/python examples/quickstart.py
@@ -64,6 +67,13 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@if $(MAKE) --no-print-directory $(NODE_TOOLS)/.installed; then $(MAKE) --no-print-directory lint-pages; \
+	else echo "The JavaScript of the pages was NOT checked: npm is missing, or could not install tools/package.json."; fi
+
+# The JavaScript of the pages: rules, then types.
+lint-pages: $(NODE_TOOLS)/.installed
+	$(NODE_TOOLS)/node_modules/.bin/biome lint --error-on-warnings rlds_creator rlds_tools tests
+	$(NODE_TOOLS)/node_modules/.bin/tsc
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
@@ -94,16 +104,18 @@ fuzz: $(VENV)/.fuzz
 wheel: $(VENV)/.wheel
 	$(BIN)/python tools/wheel.py
 
-# The fast tests of `rlds` with the lowest releases that pyproject.toml allows.
+# The fast tests of `rlds` with the lowest releases that pyproject.toml allows. The warnings of old releases
+# of gcsfs and JAX are not of this project.
 lower-bounds: $(LOWEST)/.installed
-	$(LOWEST)/bin/python -m pytest -n auto --dist worksteal -p no:anyio -m "not slow" tests/rlds
+	PYTHONPATH=$(CURDIR) $(LOWEST)/bin/python -m pytest -n auto --dist worksteal -p no:anyio -m "not slow" \
+		-W 'ignore:You are using a Python version:FutureWarning' -W 'ignore:os.fork:RuntimeWarning' tests/rlds
 
 $(LOWEST)/.installed: pyproject.toml | $(VENV)/.dev
 	$(BIN)/python -m venv --clear $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet uv
 	$(LOWEST)/bin/uv pip compile --quiet --resolution lowest-direct $(LOWEST_EXTRAS:%=--extra %) pyproject.toml -o $(LOWEST)/lowest.txt
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --requirement $(LOWEST)/lowest.txt
-	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python pytest pytest-xdist 'hypothesis==6.140' 'pyparsing<3.2'
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python pytest pytest-xdist 'hypothesis==6.140' 'pyparsing<3.2' mcap-ros2-support webdataset
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --no-deps 'zarr==3.0.8' crc32c donfig 'minari==0.5.4' typer shellingham
 	touch $@
 
@@ -136,6 +148,12 @@ $(TORCH_VENV)/.installed: pyproject.toml tests/without_tensorflow/requirements.p
 	$(TORCH_VENV)/bin/python -m pip install --quiet --requirement $(TORCH_VENV)/requirements.txt '$(TORCH)'
 	touch $@
 
+$(NODE_TOOLS)/.installed: tools/package.json tools/package-lock.json
+	mkdir -p $(NODE_TOOLS)
+	cp tools/package.json tools/package-lock.json $(NODE_TOOLS)
+	npm ci --prefix $(NODE_TOOLS) --no-audit --no-fund
+	touch $@
+
 $(VENV)/.wheel: $(SOURCES) | $(BIN)/python
 	$(PIP_INSTALL) --editable '.[wheel]'
 	touch $@
@@ -149,7 +167,7 @@ $(VENV)/.fuzz: $(SOURCES) | $(BIN)/python
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(LIGHT) $(TORCH_VENV) build dist *.egg-info $(COMPILED:%=%/*.c) $(COMPILED:%=%/*.so) out .hypothesis
+	rm -rf $(VENV) $(LIGHT) $(TORCH_VENV) $(NODE_TOOLS) build dist *.egg-info $(COMPILED:%=%/*.c) $(COMPILED:%=%/*.so) out .hypothesis
 
 # Generates the *_pb2 modules anew. This protoc's output runs with every protobuf release since 4.25.
 protos:

@@ -1,6 +1,8 @@
 /** Calls of the server: JSON both ways, and errors that people can read. */
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 
+/** @import { Changed, Got } from "./answers.js" */
+
 /** What the server refused, or why it could not be asked. */
 export class ApiError extends Error {
   /**
@@ -67,11 +69,17 @@ export async function call(method, path, { body, query, signal } = {}) {
   throw error;
 }
 
-/** @param {string} path @param {Record<string, any>} [query] @param {AbortSignal} [signal] */
+/**
+ * @template {string} P
+ * @param {P} path
+ * @param {Record<string, any>} [query]
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<Got<P>>}
+ */
 export const get = (path, query, signal) => call("GET", path, { query, signal });
-/** @param {string} path @param {unknown} [body] */
+/** @template {string} P @param {P} path @param {unknown} [body] @returns {Promise<Changed<P>>} */
 export const post = (path, body = {}) => call("POST", path, { body });
-/** @param {string} path @param {unknown} body */
+/** @template {string} P @param {P} path @param {unknown} body @returns {Promise<Changed<P>>} */
 export const put = (path, body) => call("PUT", path, { body });
 /** @param {string} path @param {unknown} body */
 export const patch = (path, body) => call("PATCH", path, { body });
@@ -109,20 +117,22 @@ export function useReturn(callback) {
 }
 
 /**
+ * @template T
  * @typedef {object} Resource
- * @property {any} data What the server said last; null before.
+ * @property {T | null} data What the server said last; null before.
  * @property {Error | null} error
  * @property {boolean} isLoading
  * @property {() => Promise<void>} reload
- * @property {(data: any) => void} set Replaces the data, after a change that the server confirmed.
+ * @property {(data: T) => void} set Replaces the data, after a change that the server confirmed.
  */
 
 /**
  * Reads something from the server, again when its address changes. While it is read again, the old
  * data stay.
- * @param {string | null} path null reads nothing.
+ * @template {string} P
+ * @param {P | null} path null reads nothing.
  * @param {Record<string, any>} [query]
- * @returns {Resource}
+ * @returns {Resource<Got<P>>}
  */
 export function useResource(path, query) {
   const address = path === null ? null : path + queryOf(query);

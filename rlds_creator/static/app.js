@@ -5,6 +5,8 @@ import { Component, classes, html, render, useCallback, useEffect, useMemo, useR
 import { match, navigate, useAddress } from "./router.js";
 import { MeContext, productOf, useMe } from "./session.js";
 
+/** @import { Me } from "./answers.js" */
+
 /** @type {import("./router.js").Route[]} */
 const ROUTES = [
   { pattern: "/", page: "studies", styles: ["studies.css"] },
@@ -64,7 +66,7 @@ function loadStyle(name) {
 }
 
 function App() {
-  const [me, setMe] = useState(/** @type {any} */ (null));
+  const [me, setMe] = useState(/** @type {Me | null} */ (null));
   const [error, setError] = useState(/** @type {any} */ (null));
   const reload = useCallback(async () => {
     try {
@@ -85,9 +87,7 @@ function App() {
   );
   if (!value)
     return error
-      ? html`<main class="page">
-        <${Failed} isPage error=${error} onRetry=${reload} />
-      </main>`
+      ? html`<main class="page"><${Failed} isPage error=${error} onRetry=${reload} /></main>`
       : html`<${Loading} />`;
   return html`<${MeContext.Provider} value=${value}><${Shell} /><//>`;
 }

@@ -2,6 +2,8 @@
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
 import uPlot from "./vendor/uplot.js";
 
+/** @import { Axis } from "./vendor/uplot.js" */
+
 /**
  * @typedef {object} Curve
  * @property {string} name
@@ -109,10 +111,10 @@ export function useZoom(step, numSteps) {
  */
 export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, bands = [], onSeek, onSelect }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
-  const plot = useRef(/** @type {any} */ (null));
+  const plot = useRef(/** @type {uPlot | null} */ (null));
   const marker = useRef(/** @type {HTMLElement | null} */ (null));
   // What the chart calls has the newest properties, without being made anew.
-  const now = useRef(/** @type {any} */ ({}));
+  const now = useRef({ step, bands, onSeek, onSelect, numSteps, zoom, onZoom });
   now.current = { step, bands, onSeek, onSelect, numSteps, zoom, onZoom };
 
   const placeMarker = () => {
@@ -129,7 +131,7 @@ export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, band
     // A bar says how much by its length: it begins at 0.
     const hasBars = curves.some(({ shape }) => shape === "bars");
     const hasRight = curves.some(({ isRight }) => isRight);
-    const axis = (/** @type {any} */ more) => ({
+    const axis = (/** @type {Axis} */ more) => ({
       stroke: () => colorOf("--quiet"),
       grid: { stroke: () => colorOf("--line"), width: 1 },
       ticks: { show: false },
@@ -137,7 +139,7 @@ export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, band
       gap: 4,
       ...more,
     });
-    const values = (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map(short);
+    const values = (/** @type {uPlot} */ _, /** @type {number[]} */ ticks) => ticks.map(short);
     const made = new uPlot(
       {
         width: element.clientWidth || 300,
@@ -153,14 +155,10 @@ export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, band
         scales: {
           x: {
             time: false,
-            range: (/** @type {any} */ _u, /** @type {number} */ min, /** @type {number} */ max) =>
-              now.current.zoom ?? [Math.min(min, 0) || 0, Math.max(max, 1)],
+            range: (_, min, max) => now.current.zoom ?? [Math.min(min ?? 0, 0) || 0, Math.max(max ?? 0, 1)],
           },
           y: {
-            range: hasBars
-              ? (/** @type {any} */ u, /** @type {number | null} */ min, /** @type {number | null} */ max) =>
-                  padded(u, Math.min(min ?? 0, 0), Math.max(max ?? 0, 0))
-              : padded,
+            range: hasBars ? (u, min, max) => padded(u, Math.min(min ?? 0, 0), Math.max(max ?? 0, 0)) : padded,
           },
           right: { range: padded },
         },
@@ -168,8 +166,7 @@ export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, band
           axis({
             size: 26,
             space: 70,
-            values: (/** @type {any} */ _, /** @type {number[]} */ ticks) =>
-              ticks.map((tick) => (Number.isInteger(tick) ? String(tick) : "")),
+            values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? String(tick) : "")),
           }),
           axis({ size: 52, space: 30, values }),
           ...(hasRight ? [axis({ scale: "right", side: 1, size: 52, space: 30, values, grid: { show: false } })] : []),
@@ -193,7 +190,7 @@ export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, band
         ],
         hooks: {
           drawAxes: [
-            (/** @type {any} */ u) => {
+            (u) => {
               for (const { first, last, color, isFaint } of now.current.bands) {
                 const from = u.valToPos(first - 0.5, "x", true);
                 const to = u.valToPos(last + 0.5, "x", true);
@@ -210,7 +207,7 @@ export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, band
           ],
           draw: [placeMarker],
           setSelect: [
-            (/** @type {any} */ u) => {
+            (u) => {
               const { left, width } = u.select;
               if (width <= CLICK_SIZE) return;
               const { numSteps, onSelect, onZoom } = now.current;
@@ -304,9 +301,10 @@ export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, band
 
 /**
  * A scale with some room, also where all values are the same.
- * @param {any} _
+ * @param {uPlot} _
  * @param {number | null} min
  * @param {number | null} max
+ * @returns {[number, number]}
  */
 function padded(_, min, max) {
   if (min === null || max === null || (min === 0 && max === 0)) return [0, 1];

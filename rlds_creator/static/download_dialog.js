@@ -5,8 +5,10 @@ import { plural } from "./format.js";
 import { Fragment, html, useState } from "./html.js";
 import { navigate } from "./router.js";
 
+/** @import { ListedEpisode, ListedStudy } from "./answers.js" */
+
 /**
- * @param {{episodes: any[], studies: any[], onClose: () => void}} props
+ * @param {{episodes: ListedEpisode[], studies: ListedStudy[], onClose: () => void}} props
  */
 export function DownloadDialog({ episodes: selected, studies, onClose }) {
   const episodes = selected.filter((episode) => episode.state !== "playing");
@@ -20,13 +22,13 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
   const [error, setError] = useState("");
   const [nameError, setNameError] = useState("");
   const all = formats.data?.formats ?? [];
-  const chosen = format || all.find((/** @type {any} */ one) => one.installed)?.name;
+  const chosen = format || all.find((one) => one.installed)?.name;
   const touched = new Set(episodes.map((episode) => episode.study));
   const labels = [
     ...new Set([
       ...studies
         .filter((study) => touched.has(study.id))
-        .flatMap((study) => study.labels.map((/** @type {any} */ label) => label.name)),
+        .flatMap((study) => study.labels.map((label) => label.name)),
       ...episodes.flatMap((episode) => episode.labels),
     ]),
   ].sort();
@@ -91,7 +93,7 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
         ? html`<fieldset class="choice-list">
           <legend>Format</legend>
           ${all.map(
-            (/** @type {any} */ one) => html`<label key=${one.name} class="choice">
+            (one) => html`<label key=${one.name} class="choice">
               <input type="radio" name="format" value=${one.name} checked=${one.name === chosen}
                 disabled=${!one.installed} onChange=${() => setFormat(one.name)} />
               <span>
@@ -125,7 +127,7 @@ agent would have recorded, and its tags.`} />
   <//>`;
 }
 
-/** @param {any[]} episodes */
+/** @param {ListedEpisode[]} episodes */
 function nameFor(episodes) {
   const names = new Set(episodes.map((episode) => episode.study_name));
   const [first] = names;

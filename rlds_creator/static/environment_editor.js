@@ -18,9 +18,13 @@ import {
 } from "./components.js";
 import { classes, html, useEffect, useId, useLayoutEffect, useRef, useState } from "./html.js";
 
+/** @import { Families, Got, Option, Trial } from "./answers.js" */
+/** @import { Environment } from "./api_types.js" */
+
 /**
  * An environment with which one can begin.
- * @param {Record<string, any> | null} families
+ * @param {Families | null} families
+ * @returns {Environment}
  */
 export function newEnvironment(families) {
   const family = Object.keys(families ?? {}).find((name) => families?.[name].identifiers?.length) ?? "";
@@ -42,8 +46,8 @@ export function newEnvironment(families) {
 
 /**
  * What is wrong with an environment, by the names of its fields.
- * @param {any} environment
- * @param {Record<string, any> | null} families
+ * @param {Environment} environment
+ * @param {Families | null} families
  * @returns {Record<string, string>}
  */
 export function checkEnvironment(environment, families) {
@@ -58,7 +62,7 @@ export function checkEnvironment(environment, families) {
   else if (family?.identifiers && !environment.interpreter && !family.identifiers.includes(id))
     errors.id = `${family.title} has no ${id} here.`;
   if (environment.mode === "async" && !(environment.fps > 0 && environment.fps <= 120)) errors.fps = "From 0.1 to 120.";
-  const isCount = (/** @type {any} */ value, /** @type {number} */ least) =>
+  const isCount = (/** @type {number | null} */ value, /** @type {number} */ least) =>
     value === null || (Number.isInteger(value) && value >= least && value < 2 ** 31);
   if (!isCount(environment.max_episode_steps, 1)) errors.max_episode_steps = "A whole number, at least 1.";
   if (!isCount(environment.seed, 0)) errors.seed = "A whole number, from 0 to 2147483647.";
@@ -77,8 +81,9 @@ export function checkEnvironment(environment, families) {
 }
 
 /**
- * @param {{environment: any, families: any, errors?: Record<string, string>, isFirst: boolean, isLast: boolean,
- *   onChange: (environment: any) => void, onMove: (step: number) => void, onDuplicate: () => void,
+ * @param {{environment: Environment, families: Got<"/api/families"> | null, errors?: Record<string, string>,
+ *   isFirst: boolean, isLast: boolean,
+ *   onChange: (environment: Environment) => void, onMove: (step: number) => void, onDuplicate: () => void,
  *   onRemove: () => void}} props
  */
 export function EnvironmentEditor({
@@ -163,7 +168,7 @@ export function EnvironmentEditor({
             autocomplete="off"
             onInput=${(/** @type {any} */ event) => choose(event.target.value)} />
           <datalist id=${list}>
-            ${identifiers.map((/** @type {string} */ id) => html`<option key=${id} value=${id}></option>`)}
+            ${identifiers.map((id) => html`<option key=${id} value=${id}></option>`)}
           </datalist>`}
         <//>
         <${TextField} label="Name" hint="Players see it." value=${environment.name} onChange=${set("name")}
@@ -183,7 +188,7 @@ export function EnvironmentEditor({
         <h3>Options of ${family.title}</h3>
         <div class="fields">
           ${family.options.map(
-            (/** @type {any} */ option) => html`<${OptionField} key=${option.name} option=${option}
+            (option) => html`<${OptionField} key=${option.name} option=${option}
               value=${environment.options[option.name]} error=${errors[`options.${option.name}`]}
               onChange=${(/** @type {any} */ value) => setOption(option.name, value)} />`,
           )}
@@ -213,7 +218,7 @@ export function EnvironmentEditor({
       <${TextArea} label="Instructions" optional hint="Beside the picture, after those of the study." rows="2"
         value=${environment.instructions} onChange=${set("instructions")} maxlength="20000" />
       <${KeyTable} keys=${environment.keys} onChange=${set("keys")} />
-      <${Trial} environment=${environment} isReady=${Boolean(environment.family && environment.options.id)} />
+      <${Tried} environment=${environment} isReady=${Boolean(environment.family && environment.options.id)} />
     </div>
   </details>`;
 }
@@ -237,7 +242,7 @@ function inWords(name) {
 
 /**
  * An option in the type that it has; what is as by default is left out.
- * @param {{option: any, value: any, error?: string, onChange: (value: any) => void}} props
+ * @param {{option: Option, value: any, error?: string, onChange: (value: any) => void}} props
  */
 function OptionField({ option, value, error, onChange }) {
   const field = { label: inWords(option.name), hint: option.help || undefined, error };
@@ -250,9 +255,10 @@ function OptionField({ option, value, error, onChange }) {
       onChange=${onChange} />`;
   if (option.kind === "flag") return html`<${CheckField} ...${field} checked=${Boolean(now)} onChange=${change} />`;
   if (option.kind === "choice") {
-    const names = option.choices.map(String);
+    const values = option.choices ?? [];
+    const names = values.map(String);
     return html`<${SelectField} ...${field} value=${String(now)}
-      onChange=${(/** @type {string} */ name) => change(option.choices[names.indexOf(name)])} choices=${names} />`;
+      onChange=${(/** @type {string} */ name) => change(values[names.indexOf(name)])} choices=${names} />`;
   }
   if (option.kind === "integer" || option.kind === "number") {
     return html`<${NumberField} ...${field} value=${value ?? null}
@@ -348,10 +354,17 @@ function actionOf(text) {
   }
 }
 
-/** @param {{environment: any, isReady: boolean}} props */
-function Trial({ environment, isReady }) {
+/** @type {Trial} */
+const NOTHING_TRIED = { ok: false, error: "", controls: [], cameras: [], picture: null };
+
+/** @param {{environment: Environment, isReady: boolean}} props */
+function Tried({ environment, isReady }) {
   const [state, setState] = useState(
-    /** @type {{isBusy: boolean, result: any, of: any}} */ ({ isBusy: false, result: null, of: null }),
+    /** @type {{isBusy: boolean, result: Trial | null, of: Environment | null}} */ ({
+      isBusy: false,
+      result: null,
+      of: null,
+    }),
   );
   const test = async () => {
     setState({ isBusy: true, result: null, of: environment });
@@ -365,7 +378,7 @@ function Trial({ environment, isReady }) {
     } catch (error) {
       setState({
         isBusy: false,
-        result: { ok: false, error: error instanceof Error ? error.message : String(error) },
+        result: { ...NOTHING_TRIED, error: error instanceof Error ? error.message : String(error) },
         of: environment,
       });
     }

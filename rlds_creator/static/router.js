@@ -1,6 +1,8 @@
 /** Addresses: which page is shown, and how one goes to another without loading anew. */
 import { useEffect, useState } from "./html.js";
 
+/** @import { Address } from "./answers.js" */
+
 /**
  * @typedef {{pattern: string, page: string, styles?: string[], immersive?: boolean, isBroad?: boolean}} Route
  *   `page` names a module of the folder `pages`; `styles` are loaded before it is shown.
@@ -80,10 +82,12 @@ export function setQuery(changes) {
 
 /**
  * Writes an address from its parts, each of which may hold any character.
- * @param {...string} parts
+ * @template {string[]} const P
+ * @param {P} parts
+ * @returns {Address<P>}
  */
 export function address(...parts) {
-  return "/" + parts.map(encodeURIComponent).join("/");
+  return /** @type {Address<P>} */ ("/" + parts.map(encodeURIComponent).join("/"));
 }
 
 /** The address that is shown; a component that calls it follows it. */

@@ -1,18 +1,11 @@
 /** Who is there, and what they may do. */
 import { createContext, useContext } from "./html.js";
 
-/**
- * @typedef {object} Me What GET /api/me says.
- * @property {{id: string, name: string, role: string} | null} person
- * @property {string[]} may Of "play", "see", "tag", "delete", "export", "manage" and "people".
- * @property {"create" | "view"} mode
- * @property {boolean} single_user
- * @property {string} version
- * @property {string} [by] Who labels in the pages of `rlds view`, unless they say something else.
- */
+/** @import { Me } from "./answers.js" */
 
-/** @type {any} */
-export const MeContext = createContext(null);
+/** @typedef {Me & {can: (what: string) => boolean, reload: () => Promise<void>}} Known */
+
+export const MeContext = createContext(/** @type {Known | null} */ (null));
 
 /**
  * What these pages are called.
@@ -24,8 +17,8 @@ export function productOf(me) {
 
 /**
  * Who is there.
- * @returns {Me & {can: (what: string) => boolean, reload: () => Promise<void>}}
+ * @returns {Known}
  */
 export function useMe() {
-  return useContext(MeContext);
+  return /** @type {Known} */ (useContext(MeContext));
 }

@@ -4,6 +4,8 @@ import { Fragment, html } from "../html.js";
 import { Button } from "./button.js";
 import { Empty, Notice } from "./notice.js";
 
+/** @import { Resource } from "../api.js" */
+
 /** Something is on its way. It shows after a moment, so that what is fast does not flicker. */
 export function Loading({ label = "Loading…" }) {
   return html`<div class="loading" role="status"><span class="spinner" aria-hidden="true"></span> ${label}</div>`;
@@ -36,8 +38,9 @@ export function Failed({ error, onRetry, isPage }) {
 
 /**
  * What was read with `useResource`: its data, or why they are not there.
- * @param {{resource: import("../api.js").Resource, label?: string, isPage?: boolean,
- *   children: (data: any) => any}} props
+ * @template T
+ * @param {{resource: Resource<T>, label?: string, isPage?: boolean,
+ *   children: (data: T) => any}} props
  *   `isPage`: the page has no head until the data are there.
  */
 export function Loaded({ resource, label, isPage, children }) {

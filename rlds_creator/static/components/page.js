@@ -13,9 +13,7 @@ export function PageHeader({ title, subtitle, back, chips, actions }) {
   return html`<header class="page-header">
     <div>
       ${back &&
-      html`<a class="back" href=${back.href}>
-        <${Icon} name="back" size=${15} /><span>${back.label}</span>
-      </a>`}
+      html`<a class="back" href=${back.href}><${Icon} name="back" size=${15} /><span>${back.label}</span></a>`}
       <h1 tabindex="-1">${title}${chips && html` <span class="title-chips">${chips}</span>`}</h1>
       ${subtitle && html`<p class="subtitle">${subtitle}</p>`}
     </div>

@@ -5,10 +5,11 @@ import { Icon } from "../icons.js";
 import { IconButton } from "./button.js";
 
 /**
+ * @template [T=any]
  * @typedef {object} Column
  * @property {string} name Also what the server sorts by, if `sortable`.
  * @property {string} title
- * @property {(row: any) => any} cell
+ * @property {(row: T) => any} cell
  * @property {boolean} [sortable]
  * @property {boolean} [isNumber]
  * @property {"title" | "hidden"} [narrow] On a phone: above the others without its name, or not at all.

@@ -13,6 +13,9 @@ import { beginnings, isForPage, playKey, usePlayback } from "../view/playback.js
 import { Transport, useRate } from "../view/transport.js";
 import { useValues } from "../view/values.js";
 
+/** @import { Outline } from "../answers.js" */
+/** @import { EpisodeData } from "../view/episode.js" */
+
 /** @typedef {"left" | "right"} Side */
 /** @typedef {"start" | "end"} Alignment */
 
@@ -77,7 +80,9 @@ function Chooser({ side, address }) {
   </form>`;
 }
 
-/** @param {{left: any, right: any, addresses: string[], first: number}} props */
+/** @typedef {{data: EpisodeData, outline: Outline}} Opened */
+
+/** @param {{left: Opened, right: Opened, addresses: string[], first: number}} props */
 function Pair({ left, right, addresses, first }) {
   const outlines = [left.outline, right.outline];
   const datas = [left.data, right.data];
@@ -128,7 +133,7 @@ function Pair({ left, right, addresses, first }) {
     [left.outline, right.outline, alignment],
   );
   const hasRewards = outlines.some(({ rewards }) =>
-    rewards.some((/** @type {number | null} */ reward) => reward !== null),
+    rewards.some((reward) => reward !== null),
   );
 
   return html`<div class="pair" data-step=${step}>
@@ -180,7 +185,7 @@ function Pair({ left, right, addresses, first }) {
   </div>`;
 }
 
-/** @param {{data: any, step: number}} props */
+/** @param {{data: EpisodeData, step: number}} props */
 function ActionOf({ data, step }) {
   const { values } = useValues(data, step);
   const actions = Object.entries(values ?? {}).filter(([path]) => path === "action" || path.startsWith("action/"));

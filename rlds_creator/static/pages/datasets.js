@@ -6,15 +6,17 @@ import { Fragment, html } from "../html.js";
 import { address, setQuery } from "../router.js";
 import { Thumbnail, WhereBox } from "../view/list.js";
 
+/** @import { Dataset, DatasetEpisode, Listing } from "../answers.js" */
+
 const LIMIT = 50;
 
 /** @param {{params: Record<string, string>, query: Record<string, string>}} props */
 export default function DatasetsPage({ params, query }) {
   const datasets = useResource("/api/datasets");
   return html`<${Loaded} resource=${datasets} label="The data is opened…">
-    ${(/** @type {any} */ { datasets: all }) => {
+    ${(/** @type {{datasets: Dataset[]}} */ { datasets: all }) => {
       if (!params.d) return html`<${Shelf} datasets=${all} />`;
-      const dataset = all.find((/** @type {any} */ { id }) => id === params.d);
+      const dataset = all.find(({ id }) => id === params.d);
       if (!dataset)
         return html`<${Empty} icon="search" title="There is no such dataset">
           It is not one of those that were opened.
@@ -24,15 +26,15 @@ export default function DatasetsPage({ params, query }) {
   <//>`;
 }
 
-/** @param {any} dataset */
+/** @param {Dataset} dataset */
 function numEpisodes({ splits }) {
-  const counts = splits.map((/** @type {any} */ { episodes }) => episodes);
-  return counts.includes(null)
-    ? null
-    : counts.reduce((/** @type {number} */ sum, /** @type {number} */ count) => sum + count, 0);
+  return splits.reduce(
+    (sum, { episodes }) => (sum === null || episodes === null ? null : sum + episodes),
+    /** @type {number | null} */ (0),
+  );
 }
 
-/** @param {{datasets: any[]}} props */
+/** @param {{datasets: Dataset[]}} props */
 function Shelf({ datasets }) {
   return html`<${Fragment}>
     <${PageHeader} title="Datasets" />
@@ -52,9 +54,7 @@ function Shelf({ datasets }) {
               ${count !== null && !dataset.error && html`<${Chip}>${plural(count, "episode")}<//>`}
             </div>
             ${dataset.error
-              ? html`<p class="dataset-error">
-                ${dataset.error}
-              </p>`
+              ? html`<p class="dataset-error">${dataset.error}</p>`
               : dataset.description && html`<p class="quiet dataset-description">${dataset.description}</p>`}
           </li>`;
         })}
@@ -62,9 +62,9 @@ function Shelf({ datasets }) {
   <//>`;
 }
 
-/** @param {{dataset: any, query: Record<string, string>, isOnly: boolean}} props */
+/** @param {{dataset: Dataset, query: Record<string, string>, isOnly: boolean}} props */
 function Dataset({ dataset, query, isOnly }) {
-  const names = dataset.splits.map((/** @type {any} */ { name }) => name);
+  const names = dataset.splits.map(({ name }) => name);
   const split = names.includes(query.split) ? query.split : names[0];
   const offset = Math.max(0, Math.floor(Number(query.offset ?? 0)) || 0);
   const listing = useResource(split === undefined ? null : `/api${address("datasets", dataset.id, split)}`, {
@@ -80,7 +80,7 @@ function Dataset({ dataset, query, isOnly }) {
     html`<div class="splits">
       <${Segments} label="Split" hideLabel=${true} value=${split}
         onChange=${(/** @type {string} */ name) => setQuery({ split: name, offset: null })}
-        choices=${dataset.splits.map((/** @type {any} */ { name, episodes }) => ({
+        choices=${dataset.splits.map(({ name, episodes }) => ({
           value: name,
           label: `${name}${episodes === null ? "" : ` · ${formatCount(episodes)}`}`,
         }))} />
@@ -94,7 +94,7 @@ function Dataset({ dataset, query, isOnly }) {
       : split === undefined && !dataset.error
         ? html`<${Empty} icon="episodes" title="There are no episodes">This dataset has no splits.<//>`
         : html`<${Loaded} resource=${listing} label="The episodes are listed…">
-          ${(/** @type {any} */ { episodes, total }) =>
+          ${(/** @type {Listing} */ { episodes, total }) =>
           html`<${Episodes} dataset=${dataset} split=${split} episodes=${episodes} total=${total} offset=${offset}
             where=${query.where} isBusy=${listing.isLoading} />`}
         <//>`}
@@ -108,8 +108,8 @@ function firstLines(text) {
 }
 
 /**
- * @param {{dataset: any, split: string, episodes: any[], total: number | null, offset: number, where?: string,
- *   isBusy: boolean}} props
+ * @param {{dataset: Dataset, split: string, episodes: DatasetEpisode[], total: number | null,
+ *   offset: number, where?: string, isBusy: boolean}} props
  */
 function Episodes({ dataset, split, episodes, total, offset, where, isBusy }) {
   const longest = Math.max(1, ...episodes.map(({ num_steps: count }) => count ?? 0));
@@ -123,7 +123,7 @@ function Episodes({ dataset, split, episodes, total, offset, where, isBusy }) {
       name: "index",
       title: "Episode",
       narrow: /** @type {const} */ ("title"),
-      cell: (/** @type {any} */ { index, error }) => html`<a class="with-thumbnail"
+      cell: (/** @type {DatasetEpisode} */ { index, error }) => html`<a class="with-thumbnail"
         href=${address("datasets", dataset.id, split, String(index)) + queryOf({ where })}>
         <${Thumbnail} base=${error ? "" : `/api${address("datasets", dataset.id, split, String(index), "view")}`} />
         Episode ${formatCount(index)}
@@ -133,7 +133,7 @@ function Episodes({ dataset, split, episodes, total, offset, where, isBusy }) {
       name: "num_steps",
       title: "Steps",
       isNumber: true,
-      cell: (/** @type {any} */ { num_steps: count, error }) =>
+      cell: (/** @type {DatasetEpisode} */ { num_steps: count, error }) =>
         error
           ? html`<span class="dataset-error"
             title=${error}>damaged</span>`
@@ -145,7 +145,7 @@ function Episodes({ dataset, split, episodes, total, offset, where, isBusy }) {
       name: "length",
       title: "Length",
       narrow: /** @type {const} */ ("hidden"),
-      cell: (/** @type {any} */ { num_steps: count }) => html`<span class="length">
+      cell: (/** @type {DatasetEpisode} */ { num_steps: count }) => html`<span class="length">
         <span style=${{ "--part": (count ?? 0) / longest }}></span>
       </span>`,
     },
@@ -155,14 +155,14 @@ function Episodes({ dataset, split, episodes, total, offset, where, isBusy }) {
             name: "reward",
             title: "Total reward",
             isNumber: true,
-            cell: (/** @type {any} */ { total_reward: reward }) => formatNumber(reward),
+            cell: (/** @type {DatasetEpisode} */ { total_reward: reward }) => formatNumber(reward),
           },
         ]
       : []),
   ];
   return html`<${Fragment}>
     <${Table} caption="Episodes" columns=${columns} rows=${episodes}
-      rowKey=${(/** @type {any} */ { index }) => String(index)} isBusy=${isBusy} />
+      rowKey=${(/** @type {DatasetEpisode} */ { index }) => String(index)} isBusy=${isBusy} />
     <${Pager} offset=${offset} limit=${LIMIT}
       total=${total ?? offset + episodes.length + (episodes.length === LIMIT ? 1 : 0)} noun="episodes"
       onChange=${(/** @type {number} */ to) => setQuery({ offset: to || null })} />

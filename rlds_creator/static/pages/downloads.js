@@ -5,6 +5,8 @@ import { formatBytes, formatPercent, plural } from "../format.js";
 import { html, useEffect } from "../html.js";
 import { address } from "../router.js";
 
+/** @import { Export } from "../api_types.js" */
+
 /** @type {Record<string, [string, any]>} */
 const STATES = {
   queued: ["Waiting", "plain"],
@@ -26,9 +28,9 @@ export default function Downloads() {
     return () => clearTimeout(timer);
   }, [exports.data, exports.error, exports.isLoading]);
   const titles = Object.fromEntries(
-    (formats.data?.formats ?? []).map((/** @type {any} */ format) => [format.name, format.title]),
+    (formats.data?.formats ?? []).map((format) => [format.name, format.title]),
   );
-  const drop = async (/** @type {any} */ one) => {
+  const drop = async (/** @type {Export} */ one) => {
     const isRunning = isUnderWay(one);
     if (!isRunning && one.state === "done") {
       const agreed = await confirm({
@@ -54,7 +56,7 @@ export default function Downloads() {
         all.length
           ? html`<ul class="downloads">
             ${all.map(
-              (/** @type {any} */ one) => html`<${Download} key=${one.id} download=${one} titles=${titles}
+              (one) => html`<${Download} key=${one.id} download=${one} titles=${titles}
                 onDrop=${() => drop(one)} />`,
             )}
           </ul>`
@@ -66,12 +68,12 @@ export default function Downloads() {
   `;
 }
 
-/** @param {any} one */
+/** @param {Export} one */
 function isUnderWay(one) {
   return one.state === "queued" || one.state === "running";
 }
 
-/** @param {{download: any, titles: Record<string, string>, onDrop: () => void}} props */
+/** @param {{download: Export, titles: Record<string, string>, onDrop: () => void}} props */
 function Download({ download, titles, onDrop }) {
   const { request } = download;
   const [state, tone] = STATES[download.state] ?? [download.state, "plain"];

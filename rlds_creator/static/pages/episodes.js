@@ -25,6 +25,9 @@ import { address, setQuery } from "../router.js";
 import { useMe } from "../session.js";
 import { Thumbnail } from "../view/list.js";
 
+/** @import { ListedEpisode, ListedStudy } from "../answers.js" */
+/** @import { Column } from "../components/table.js" */
+
 const LIMIT = 50;
 const FILTERS = ["study", "environment", "person", "state", "label", "queue", "success", "since", "until"];
 const NO_FILTER = Object.fromEntries(FILTERS.map((name) => [name, null]));
@@ -42,7 +45,7 @@ export default function Episodes({ query }) {
   const episodes = useResource("/api/episodes", { ...inSeconds(filter), sort, offset, limit: LIMIT });
   const studies = useResource("/api/studies");
   useReturn(episodes.reload);
-  const [selected, setSelected] = useState(/** @type {Map<string, any>} */ (new Map()));
+  const [selected, setSelected] = useState(/** @type {Map<string, ListedEpisode>} */ (new Map()));
   const [isDownloading, setIsDownloading] = useState(false);
   const [isBusy, setIsBusy] = useState(false);
   const rows = episodes.data?.episodes ?? [];
@@ -52,12 +55,9 @@ export default function Episodes({ query }) {
   const select = (/** @type {string[]} */ ids, /** @type {boolean} */ isSelected) => {
     const next = new Map(selected);
     for (const id of ids) {
-      if (isSelected)
-        next.set(
-          id,
-          rows.find((/** @type {any} */ row) => row.id === id),
-        );
-      else next.delete(id);
+      const row = rows.find((one) => one.id === id);
+      if (!isSelected) next.delete(id);
+      else if (row) next.set(id, row);
     }
     setSelected(next);
   };
@@ -77,7 +77,7 @@ export default function Episodes({ query }) {
     }
     setIsBusy(false);
   };
-  const erase = async (/** @type {any[]} */ which) => {
+  const erase = async (/** @type {ListedEpisode[]} */ which) => {
     const allowed = which.filter((episode) => episode.may.includes("delete"));
     if (!allowed.length) {
       toast("You may not delete these episodes.", { kind: "bad" });
@@ -119,7 +119,7 @@ export default function Episodes({ query }) {
     value === undefined ? [] : [[name, String(value)]],
   );
   const isFiltered = Object.keys(filter).length > 0;
-  const isPageSelected = rows.length > 0 && rows.every((/** @type {any} */ row) => selected.has(row.id));
+  const isPageSelected = rows.length > 0 && rows.every((row) => selected.has(row.id));
   return html`
     <${PageHeader} title="Episodes"
       subtitle=${episodes.data
@@ -151,7 +151,7 @@ export default function Episodes({ query }) {
               sort=${sort}
               onSort=${(/** @type {string} */ next) => change({ sort: next === "-started" ? null : next })}
               isBusy=${episodes.isLoading} selection=${selected} onSelect=${select}
-              rowName=${(/** @type {any} */ row) =>
+              rowName=${(/** @type {ListedEpisode} */ row) =>
                 `the episode of ${row.person_name}, ${new Date(row.started * 1000).toLocaleString()}`} />
             <${Pager} offset=${offset} limit=${LIMIT} total=${total} noun="episodes"
               onChange=${(/** @type {number} */ next) => {
@@ -175,19 +175,19 @@ export default function Episodes({ query }) {
   `;
 }
 
-/** @param {any[]} pair */
+/** @param {ListedEpisode[]} pair */
 function compareAddress([left, right]) {
   const query = new URLSearchParams({ left: address("replay", left.id), right: address("replay", right.id) });
   return `/compare?${query}`;
 }
 
 /**
- * @param {(episodes: any[]) => void} erase
+ * @param {(episodes: ListedEpisode[]) => void} erase
  * @param {boolean} seesOthers
  * @param {string} search
  */
 function columns(erase, seesOthers, search) {
-  /** @type {(import("../components/table.js").Column | false)[]} */
+  /** @type {(Column<ListedEpisode> | false)[]} */
   const all = [
     {
       name: "started",
@@ -259,7 +259,7 @@ function columns(erase, seesOthers, search) {
       </div>`,
     },
   ];
-  return /** @type {import("../components/table.js").Column[]} */ (all.filter(Boolean));
+  return all.filter((one) => one !== false);
 }
 
 /**
@@ -276,7 +276,7 @@ function inSeconds({ since, until, ...rest }) {
 }
 
 /**
- * @param {{filter: Record<string, string>, studies: any[], seesOthers: boolean,
+ * @param {{filter: Record<string, string>, studies: ListedStudy[], seesOthers: boolean,
  *   onChange: (changes: Record<string, string | null>) => void}} props
  */
 function Filters({ filter, studies, seesOthers, onChange }) {
@@ -286,7 +286,7 @@ function Filters({ filter, studies, seesOthers, onChange }) {
   const study = studies.find((one) => one.id === filter.study);
   /** @type {[string, string][]} */
   const labels = [
-    ...new Set((study ? [study] : studies).flatMap((one) => one.labels.map((/** @type {any} */ label) => label.name))),
+    ...new Set((study ? [study] : studies).flatMap((one) => one.labels.map((label) => label.name))),
   ].map((name) => [name, name]);
   if (filter.label && !labels.some(([name]) => name === filter.label)) labels.push([filter.label, filter.label]);
   const set = (/** @type {string} */ name) => (/** @type {string} */ value) => onChange({ [name]: value || null });
@@ -298,16 +298,17 @@ function Filters({ filter, studies, seesOthers, onChange }) {
     <${SelectField} label="Study" value=${filter.study ?? ""}
       onChange=${(/** @type {string} */ value) => onChange({ study: value || null, environment: null })}
       choices=${[["", "All studies"], ...studies.map((one) => [one.id, one.name])]} />
-    ${study?.environments.length > 1 &&
+    ${study &&
+    study.environments.length > 1 &&
     html`<${SelectField} label="Environment" value=${filter.environment ?? ""} onChange=${set("environment")}
       choices=${[
         ["", "All environments"],
-        ...study.environments.map((/** @type {any} */ one) => [one.id, one.name]),
+        ...study.environments.map((one) => [one.id, one.name]),
       ]} />`}
     ${seesOthers &&
     people.data &&
     html`<${SelectField} label="Player" value=${filter.person ?? ""} onChange=${set("person")}
-      choices=${[["", "Everybody"], ...people.data.people.map((/** @type {any} */ one) => [one.id, one.name])]} />`}
+      choices=${[["", "Everybody"], ...people.data.people.map((one) => [one.id, one.name])]} />`}
     <${SelectField} label="State" value=${filter.state ?? ""} onChange=${set("state")}
       choices=${[["", "All states"], ...Object.entries(EPISODE_STATES).map(([name, [title]]) => [name, title])]} />
     <${SelectField} label="Success" value=${filter.success ?? ""} onChange=${set("success")}

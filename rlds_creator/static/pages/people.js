@@ -25,6 +25,8 @@ import { formatCount } from "../format.js";
 import { Fragment, html, useRef, useState } from "../html.js";
 import { useMe } from "../session.js";
 
+/** @import { Invite, Person, Role } from "../api_types.js" */
+
 /** @type {[string, string, string][]} */
 const ROLES = [
   ["owner", "Owner", "Does everything: makes studies, invites people, deletes episodes of all."],
@@ -48,11 +50,11 @@ export default function People() {
     return html`<${Empty} isPage icon="lock" title="You may not see this">
       Only owners manage people.
     <//>`;
-  const change = async (/** @type {any} */ person, /** @type {any} */ changes) => {
+  const change = async (/** @type {Person} */ person, /** @type {{role?: Role, is_disabled?: boolean}} */ changes) => {
     try {
       await patch(`/api/people/${encodeURIComponent(person.id)}`, changes);
       toast(
-        "role" in changes
+        changes.role
           ? `${person.name} is ${roleName(changes.role).toLowerCase()} now.`
           : changes.is_disabled
             ? `${person.name} is blocked.`
@@ -64,7 +66,7 @@ export default function People() {
     }
     await people.reload();
   };
-  const disable = async (/** @type {any} */ person) => {
+  const disable = async (/** @type {Person} */ person) => {
     const agreed = await confirm({
       title: `Block ${person.name}?`,
       body: "They can do nothing until you unblock them. What they recorded stays.",
@@ -73,7 +75,7 @@ export default function People() {
     });
     if (agreed) await change(person, { is_disabled: true });
   };
-  const revoke = async (/** @type {any} */ invite) => {
+  const revoke = async (/** @type {Invite} */ invite) => {
     const agreed = await confirm({
       title: "Revoke this invite link?",
       body: "Nobody can enter with it any more. Those who did stay.",
@@ -92,21 +94,21 @@ export default function People() {
     <${PageHeader} title="People"
       actions=${html`<${Button} kind="primary" icon="link" onClick=${() => setIsInviting(true)}>Invite…<//>`} />
     <${Loaded} resource=${people}>
-      ${(/** @type {any} */ data) => html`<${Fragment}>
+      ${(/** @type {{people: Person[], invites: Invite[]}} */ data) => html`<${Fragment}>
         <${Table} caption="People" rows=${data.people}
-          rowClass=${(/** @type {any} */ row) => (row.is_disabled ? "off" : undefined)} columns=${[
+          rowClass=${(/** @type {Person} */ row) => (row.is_disabled ? "off" : undefined)} columns=${[
             {
               name: "name",
               title: "Name",
               narrow: "title",
-              cell: (/** @type {any} */ row) => html`${row.name}${" "}
+              cell: (/** @type {Person} */ row) => html`${row.name}${" "}
               ${row.id === me.person?.id && html`<${Chip} tone="accent">You<//>`}
               ${row.is_disabled && html`<${Chip} tone="bad">Blocked<//>`}`,
             },
             {
               name: "role",
               title: "Role",
-              cell: (/** @type {any} */ row) =>
+              cell: (/** @type {Person} */ row) =>
                 row.id === me.person?.id
                   ? roleName(row.role)
                   : html`<span class="select role-select">
@@ -123,13 +125,13 @@ export default function People() {
             {
               name: "created",
               title: "Since",
-              cell: (/** @type {any} */ row) => html`<${Time}
+              cell: (/** @type {Person} */ row) => html`<${Time}
                 seconds=${row.created} />`,
             },
             {
               name: "actions",
               title: "",
-              cell: (/** @type {any} */ row) =>
+              cell: (/** @type {Person} */ row) =>
                 row.id !== me.person?.id &&
                 html`<div>
                   ${row.is_disabled
@@ -147,25 +149,25 @@ export default function People() {
                 name: "name",
                 title: "For",
                 narrow: "title",
-                cell: (/** @type {any} */ row) => row.name || "Anybody",
+                cell: (/** @type {Invite} */ row) => row.name || "Anybody",
               },
-              { name: "role", title: "Role", cell: (/** @type {any} */ row) => roleName(row.role) },
+              { name: "role", title: "Role", cell: (/** @type {Invite} */ row) => roleName(row.role) },
               {
                 name: "uses_left",
                 title: "Uses left",
                 isNumber: true,
-                cell: (/** @type {any} */ row) => formatCount(row.uses_left),
+                cell: (/** @type {Invite} */ row) => formatCount(row.uses_left),
               },
               {
                 name: "expires",
                 title: "Until",
-                cell: (/** @type {any} */ row) => html`<${Time}
+                cell: (/** @type {Invite} */ row) => html`<${Time}
                   seconds=${row.expires} />`,
               },
               {
                 name: "actions",
                 title: "",
-                cell: (/** @type {any} */ row) => html`<div>
+                cell: (/** @type {Invite} */ row) => html`<div>
                   <${IconButton} size="small" icon="trash" label="Revoke the invite for ${row.name || "anybody"}"
                     onClick=${() => revoke(row)} />
                 </div>`,

@@ -11,6 +11,8 @@ import { TouchPad } from "../play/touch_pad.js";
 import { Verdict } from "../play/verdict.js";
 import { navigate } from "../router.js";
 
+/** @import { Play } from "../answers.js" */
+
 const HAS_TOUCH = navigator.maxTouchPoints > 0;
 
 /** @param {{params: {study: string, environment?: string}}} props */
@@ -53,7 +55,7 @@ export default function PlayPage({ params }) {
   const state = player?.state?.state ?? "new";
   const title = hello?.environment?.name ?? "Play";
   useTitle(title);
-  /** After a click, keys are for the game again. @param {MouseEvent} event */
+  /** After a click, keys are for the game again. @param {{detail: number}} event */
   const focusBack = (event) => {
     if (event.detail > 0) stage.current?.focus({ preventScroll: true });
   };
@@ -96,7 +98,7 @@ export default function PlayPage({ params }) {
         </div>`}
       </div>
       ${player && html`<${Commands} player=${player} state=${state} onClick=${focusBack} />`}
-      ${player?.offer && HAS_TOUCH && html`<${TouchPad} player=${player} />`}
+      ${player?.offer && HAS_TOUCH && html`<${TouchPad} player=${player} offer=${player.offer} />`}
       ${player?.problem &&
       player.connection === "open" &&
       html`<p class="play-problem" role="alert"><${Icon} name="error" size=${16} /> ${player.problem}</p>`}
@@ -104,14 +106,14 @@ export default function PlayPage({ params }) {
     <aside class="play-side" aria-label="About the game">
       ${player && html`<${Numbers} player=${player} />`}
       <${Instructions} study=${hello?.study} environment=${hello?.environment} />
-      ${player?.offer && html`<${KeyMap} player=${player} />`}
-      ${player?.offer && html`<${Settings} player=${player} onDone=${focusBack} />`}
+      ${player?.offer && html`<${KeyMap} player=${player} offer=${player.offer} />`}
+      ${player?.offer && html`<${Settings} player=${player} offer=${player.offer} onDone=${focusBack} />`}
     </aside>
     ${player?.offer && state === "ended" && player.connection === "open" && html`<${Verdict} player=${player} />`}
   </div>`;
 }
 
-/** @param {{study: any, environment: any}} props */
+/** @param {Partial<Pick<Play, "study" | "environment">>} props */
 function Instructions({ study, environment }) {
   const texts = [study?.instructions, environment?.instructions].filter(Boolean);
   if (texts.length === 0) return null;

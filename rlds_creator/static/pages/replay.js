@@ -35,7 +35,8 @@ import { useTarget } from "../view/target.js";
 import { Transport, useRate } from "../view/transport.js";
 import { Values } from "../view/values.js";
 
-/** @import { EpisodeData, Outline } from "../view/episode.js" */
+/** @import { Outline } from "../answers.js" */
+/** @import { EpisodeData } from "../view/episode.js" */
 /** @import { Key, Layer, Said } from "../view/labels.js" */
 
 /** @param {{params: Record<string, string>, query: Record<string, string>}} props */

@@ -6,6 +6,8 @@ import { html } from "../html.js";
 import { address } from "../router.js";
 import { useMe } from "../session.js";
 
+/** @import { ListedStudy } from "../answers.js" */
+
 export default function Studies() {
   const me = useMe();
   const studies = useResource("/api/studies");
@@ -14,10 +16,10 @@ export default function Studies() {
   return html`
     <${PageHeader} title="Studies" actions=${studies.data?.studies.length ? create : null} />
     <${Loaded} resource=${studies}>
-      ${(/** @type {any} */ data) =>
+      ${(/** @type {{studies: ListedStudy[]}} */ data) =>
         data.studies.length
           ? html`<ul class="cards">
-            ${data.studies.map((/** @type {any} */ study) => html`<${Card} key=${study.id} study=${study} />`)}
+            ${data.studies.map((study) => html`<${Card} key=${study.id} study=${study} />`)}
           </ul>`
           : me.can("manage")
             ? html`<${Empty} icon="studies" title="No study yet" action=${create}>
@@ -31,7 +33,7 @@ export default function Studies() {
   `;
 }
 
-/** @param {{study: any}} props */
+/** @param {{study: ListedStudy}} props */
 function Card({ study }) {
   const me = useMe();
   const canPlay = me.can("play") && study.environments.length > 0 && (study.state === "enabled" || me.can("manage"));

@@ -22,6 +22,10 @@ import { Fragment, html, useState } from "../html.js";
 import { address, navigate } from "../router.js";
 import { useMe } from "../session.js";
 
+/** @import { ListedStudy } from "../answers.js" */
+/** @import { Environment, EnvironmentStatistics, PersonStatistics, Statistics } from "../api_types.js" */
+/** @import { Study as StudyRecord } from "../api_types.js" */
+
 /** @type {Record<string, string>} */
 export const ASSIGNMENTS = {
   choice: "Players choose which environment they play.",
@@ -34,14 +38,14 @@ export default function StudyPage({ params }) {
   const study = useResource(address("api", "studies", params.id));
   const all = useResource("/api/studies");
   // Only the list has how many episodes there are.
-  const counts = all.data?.studies.find((/** @type {any} */ one) => one.id === params.id) ?? {};
+  const counts = all.data?.studies.find((one) => one.id === params.id) ?? {};
   const reload = () => Promise.all([study.reload(), all.reload()]);
   return html`<${Loaded} resource=${study} isPage>
-    ${(/** @type {any} */ data) => html`<${Study} study=${{ ...counts, ...data }} reload=${reload} />`}
+    ${(/** @type {StudyRecord} */ data) => html`<${Study} study=${{ ...counts, ...data }} reload=${reload} />`}
   <//>`;
 }
 
-/** @param {{study: any, reload: () => Promise<unknown>}} props */
+/** @param {{study: ListedStudy, reload: () => Promise<unknown>}} props */
 function Study({ study, reload }) {
   const me = useMe();
   const [isBusy, setIsBusy] = useState(false);
@@ -117,7 +121,7 @@ function Study({ study, reload }) {
             <h3>Tags</h3>
             <p class="chips">
               ${study.labels.map(
-                (/** @type {any} */ label) =>
+                (label) =>
                   html`<${Chip} key=${label.name} title=${label.description}>${label.name}<//>`,
               )}
             </p>
@@ -135,7 +139,7 @@ function Study({ study, reload }) {
 
 /**
  * Asks whether a study is to be deleted, with all that was recorded for it.
- * @param {any} study
+ * @param {{name: string, num_episodes: number}} study
  */
 export function confirmDeletion(study) {
   return confirm({
@@ -150,7 +154,7 @@ export function confirmDeletion(study) {
   });
 }
 
-/** @param {{study: any}} props */
+/** @param {{study: ListedStudy}} props */
 function Play({ study }) {
   const me = useMe();
   if (!me.can("play")) return null;
@@ -178,7 +182,7 @@ function Play({ study }) {
     html`<${Button} kind="primary" icon="play" disabled=${isOff} href=${address("play", study.id)}>Play<//>`}>
     <ul class="play-list">
       ${study.environments.map(
-        (/** @type {any} */ environment) => html`<li key=${environment.id}>
+        (environment) => html`<li key=${environment.id}>
           <div class="grow">
             <h3>${environment.name}</h3>
             <p class="note">
@@ -197,41 +201,46 @@ function Play({ study }) {
   <//>`;
 }
 
-/** @param {any} environment */
+/** @param {Environment} environment */
 function rate(environment) {
   return environment.mode === "async"
     ? `${formatNumber(environment.fps)} steps per second`
     : "Steps when you press a key";
 }
 
-/** @param {{study: any}} props */
+/** @param {{study: ListedStudy}} props */
 function Statistics({ study }) {
   const me = useMe();
   const statistics = useResource(address("api", "studies", study.id, "statistics"));
   return html`<div class="statistics">
     <${Loaded} resource=${statistics}>
-      ${(/** @type {any} */ data) => html`<${Fragment}>
+      ${(/** @type {Statistics} */ data) => html`<${Fragment}>
         <${Panel} title="By environment">
           ${data.environments.length
             ? html`<${Table} caption="Episodes by environment" rows=${data.environments} columns=${[
-              { name: "name", title: "Environment", narrow: "title", cell: (/** @type {any} */ row) => row.name },
+              {
+                name: "name",
+                title: "Environment",
+                narrow: "title",
+                cell: (/** @type {EnvironmentStatistics} */ row) => row.name,
+              },
               {
                 name: "episodes",
                 title: "Episodes",
                 isNumber: true,
-                cell: (/** @type {any} */ row) => formatCount(row.episodes),
+                cell: (/** @type {EnvironmentStatistics} */ row) => formatCount(row.episodes),
               },
               {
                 name: "completed",
                 title: "Completed",
                 isNumber: true,
-                cell: (/** @type {any} */ row) => formatCount(row.completed),
+                cell: (/** @type {EnvironmentStatistics} */ row) => formatCount(row.completed),
               },
               {
                 name: "success",
                 title: "Successes",
                 isNumber: true,
-                cell: (/** @type {any} */ row) => html`${formatCount(row.success)}
+                cell: (/** @type {EnvironmentStatistics} */ row) => html`${formatCount(row.success)}
                 ${row.completed > 0 &&
                 html` <span class="quiet">(${formatPercent(row.success / row.completed)})</span>`}`,
               },
@@ -239,13 +248,13 @@ function Statistics({ study }) {
                 name: "steps",
                 title: "Steps",
                 isNumber: true,
-                cell: (/** @type {any} */ row) => formatCount(row.steps),
+                cell: (/** @type {EnvironmentStatistics} */ row) => formatCount(row.steps),
               },
               {
                 name: "mean_reward",
                 title: "Mean reward",
                 isNumber: true,
-                cell: (/** @type {any} */ row) => formatNumber(row.mean_reward),
+                cell: (/** @type {EnvironmentStatistics} */ row) => formatNumber(row.mean_reward),
               },
             ]} />`
             : html`<p class="quiet">Nothing was recorded yet.</p>`}
@@ -254,12 +263,12 @@ function Statistics({ study }) {
         html`<${Panel} title="By person">
           ${data.people.length
             ? html`<${Table} caption="Episodes by person" rows=${data.people}
-              rowKey=${(/** @type {any} */ row) => row.person} columns=${[
+              rowKey=${(/** @type {PersonStatistics} */ row) => row.person} columns=${[
                 {
                   name: "name",
                   title: "Person",
                   narrow: "title",
-                  cell: (/** @type {any} */ row) => html`<a
+                  cell: (/** @type {PersonStatistics} */ row) => html`<a
                     href="/episodes?study=${encodeURIComponent(study.id)}&person=${encodeURIComponent(row.person)}">
                     ${row.name}
                   </a>`,
@@ -268,19 +277,19 @@ function Statistics({ study }) {
                   name: "episodes",
                   title: "Episodes",
                   isNumber: true,
-                  cell: (/** @type {any} */ row) => formatCount(row.episodes),
+                  cell: (/** @type {PersonStatistics} */ row) => formatCount(row.episodes),
                 },
                 {
                   name: "completed",
                   title: "Completed",
                   isNumber: true,
-                  cell: (/** @type {any} */ row) => formatCount(row.completed),
+                  cell: (/** @type {PersonStatistics} */ row) => formatCount(row.completed),
                 },
                 {
                   name: "seconds",
                   title: "Time played",
                   isNumber: true,
-                  cell: (/** @type {any} */ row) => formatDuration(row.seconds),
+                  cell: (/** @type {PersonStatistics} */ row) => formatDuration(row.seconds),
                 },
               ]} />`
             : html`<p class="quiet">Nobody has played yet.</p>`}

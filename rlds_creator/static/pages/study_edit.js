@@ -24,6 +24,10 @@ import { address, liftGuard, navigate, useGuard } from "../router.js";
 import { useMe } from "../session.js";
 import { confirmDeletion } from "./study.js";
 
+/** @import { Families } from "../answers.js" */
+/** @import { Environment, Label, Study } from "../api_types.js" */
+
+/** @type {Study} */
 const NEW = {
   id: "",
   name: "",
@@ -50,32 +54,35 @@ export default function StudyEditPage({ params }) {
     <//>`;
   if (!params.id) return html`<${Editor} study=${NEW} numEpisodes=${0} />`;
   return html`<${Loaded} resource=${study} isPage>
-    ${(/** @type {any} */ data) =>
+    ${(/** @type {Study} */ data) =>
       html`<${Editor} key=${data.version} study=${fieldsOf(data)}
-        numEpisodes=${all.data?.studies.find((/** @type {any} */ one) => one.id === params.id)?.num_episodes ?? 0} />`}
+        numEpisodes=${all.data?.studies.find((one) => one.id === params.id)?.num_episodes ?? 0} />`}
   <//>`;
 }
 
 /**
  * The study itself, without what the server counted.
- * @param {any} data
+ * @param {Study} data
+ * @returns {Study}
  */
 function fieldsOf(data) {
-  return Object.fromEntries(Object.keys(NEW).map((name) => [name, data[name]]));
+  const names = /** @type {(keyof Study)[]} */ (Object.keys(NEW));
+  return /** @type {any} */ (Object.fromEntries(names.map((name) => [name, data[name]])));
 }
 
 let lastKey = 0;
 
 /**
  * Rows of a list that is edited need keys of their own: new ones have no identifiers.
- * @param {any} value
+ * @template T
+ * @param {T} value
  */
 function keyed(value) {
   lastKey += 1;
   return { key: lastKey, value };
 }
 
-/** @param {{study: any, numEpisodes: number}} props */
+/** @param {{study: Study, numEpisodes: number}} props */
 function Editor({ study, numEpisodes }) {
   const families = useResource("/api/families");
   const [saved, setSaved] = useState(study);
@@ -87,10 +94,10 @@ function Editor({ study, numEpisodes }) {
   const now = useMemo(
     () => ({
       ...draft,
-      environments: environments.map((/** @type {any} */ one) => one.value),
+      environments: environments.map((one) => one.value),
       labels: labels
-        .map((/** @type {any} */ one) => one.value)
-        .filter((/** @type {any} */ label) => label.name.trim() || label.key || label.description),
+        .map((one) => one.value)
+        .filter((label) => label.name.trim() || label.key || label.description),
     }),
     [draft, environments, labels],
   );
@@ -108,9 +115,9 @@ function Editor({ study, numEpisodes }) {
   const errors = check(now, known);
   const shown = isChecked ? errors : NO_ERRORS;
   const set = (/** @type {string} */ name) => (/** @type {any} */ value) =>
-    setDraft((/** @type {any} */ old) => ({ ...old, [name]: value }));
+    setDraft((old) => ({ ...old, [name]: value }));
 
-  const save = async (/** @type {any} */ study) => {
+  const save = async (/** @type {Study} */ study) => {
     setIsChecked(true);
     if (errors.count) {
       toast(`${plural(errors.count, "field needs", "fields need")} your attention.`, { kind: "bad", seconds: 4 });
@@ -134,7 +141,7 @@ function Editor({ study, numEpisodes }) {
       else toastError(error);
     }
   };
-  const solve = async (/** @type {any} */ current) => {
+  const solve = async (/** @type {Study} */ current) => {
     const isMine = await confirm({
       title: "Somebody else saved this study meanwhile",
       body:
@@ -204,15 +211,15 @@ function Editor({ study, numEpisodes }) {
           <//>
         </div>`}
         ${environments.map(
-          (/** @type {any} */ one, /** @type {number} */ index) => html`<${EnvironmentEditor}
+          (one, index) => html`<${EnvironmentEditor}
             key=${one.key}
             environment=${one.value}
             families=${families.data}
             errors=${shown.environments[index]}
             isFirst=${index === 0}
             isLast=${index === environments.length - 1}
-            onChange=${(/** @type {any} */ value) =>
-            setEnvironments((/** @type {any[]} */ old) =>
+            onChange=${(/** @type {Environment} */ value) =>
+            setEnvironments((old) =>
               old.map((other) => (other.key === one.key ? { ...other, value } : other)),
             )}
             onMove=${(/** @type {number} */ step) => setEnvironments(moved(environments, index, step))}
@@ -231,7 +238,7 @@ function Editor({ study, numEpisodes }) {
                   action: "Remove",
                   danger: true,
                 }));
-              if (agreed) setEnvironments((/** @type {any[]} */ old) => old.filter((other) => other.key !== one.key));
+              if (agreed) setEnvironments((old) => old.filter((other) => other.key !== one.key));
             }}
           />`,
         )}
@@ -255,9 +262,9 @@ function Editor({ study, numEpisodes }) {
         ${labels.length === 0
           ? html`<p class="quiet">There are no tags yet. Annotators may still write their own.</p>`
           : html`<ul class="labels">
-            ${labels.map((/** @type {any} */ one, /** @type {number} */ index) => {
+            ${labels.map((one, index) => {
               const change = (/** @type {string} */ name) => (/** @type {any} */ value) =>
-                setLabels((/** @type {any[]} */ old) =>
+                setLabels((old) =>
                   old.map((other) =>
                     other.key === one.key ? { ...other, value: { ...other.value, [name]: value } } : other,
                   ),
@@ -269,7 +276,7 @@ function Editor({ study, numEpisodes }) {
                 <${TextField} label="When to use it" value=${one.value.description} onChange=${change("description")}
                   maxlength="20000" />
                 <${IconButton} icon="trash" label="Remove the tag ${one.value.name}"
-                  onClick=${() => setLabels(labels.filter((/** @type {any} */ other) => other.key !== one.key))} />
+                  onClick=${() => setLabels(labels.filter((other) => other.key !== one.key))} />
               </li>`;
             })}
           </ul>`}
@@ -286,33 +293,36 @@ function Editor({ study, numEpisodes }) {
   `;
 }
 
-/** @type {{name?: string, quota?: string, environments: any[], labels: (string | undefined)[], count: number}} */
+/**
+ * @type {{name?: string, quota?: string, environments: Record<string, string>[], labels: (string | undefined)[],
+ *   count: number}}
+ */
 const NO_ERRORS = { environments: [], labels: [], count: 0 };
 
 /**
  * What is wrong with a study, before the server is asked.
- * @param {any} study
- * @param {Record<string, any> | null} families
+ * @param {Study} study
+ * @param {Families | null} families
  */
 function check(study, families) {
   const name = study.name.trim() ? undefined : "A study needs a name.";
   const isWhole = study.quota === null || (Number.isInteger(study.quota) && study.quota >= 1);
   const quota = isWhole ? undefined : "A whole number, at least 1.";
-  const environments = study.environments.map((/** @type {any} */ one) => checkEnvironment(one, families));
-  const labels = study.labels.map((/** @type {any} */ label, /** @type {number} */ index) => {
+  const environments = study.environments.map((one) => checkEnvironment(one, families));
+  const labels = study.labels.map((label, index) => {
     if (!label.name.trim()) return "A tag needs a name.";
     const isTwice = study.labels.some(
-      (/** @type {any} */ other, /** @type {number} */ place) =>
-        place < index && other.name.trim() === label.name.trim(),
+      (other, place) => place < index && other.name.trim() === label.name.trim(),
     );
     return isTwice ? "There is such a tag already." : undefined;
   });
-  const all = [name, quota, ...labels, ...environments.flatMap((/** @type {any} */ found) => Object.values(found))];
+  const all = [name, quota, ...labels, ...environments.flatMap((found) => Object.values(found))];
   return { name, quota, environments, labels, count: all.filter(Boolean).length };
 }
 
 /**
- * @param {any[]} list
+ * @template T
+ * @param {T[]} list
  * @param {number} index
  * @param {number} step
  */

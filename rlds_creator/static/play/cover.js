@@ -87,8 +87,8 @@ export function wordsOf(player) {
 /** @param {Player} player */
 function pauseTitle({ state, isAway }) {
   if (isAway) return "Paused while you were elsewhere";
-  if (state.why === "idle") return "Paused: nothing happened for a while";
-  if (state.why === "network") return "Paused: the connection was away";
+  if (state?.why === "idle") return "Paused: nothing happened for a while";
+  if (state?.why === "network") return "Paused: the connection was away";
   return "Paused";
 }
 
@@ -106,9 +106,7 @@ export function Cover({ words, player, study }) {
       ${words.isBusy
         ? html`<span class="spinner large" aria-hidden="true"></span>`
         : words.icon &&
-          html`<span class="cover-icon">
-            <${Icon} name=${words.icon} size=${30} />
-          </span>`}
+          html`<span class="cover-icon"><${Icon} name=${words.icon} size=${30} /></span>`}
       <p class="cover-title">${words.title}</p>
       ${words.text && html`<p class="cover-text">${words.text}</p>`}
       ${words.actions &&

@@ -4,10 +4,9 @@ import { classes, html, useEffect, useMemo, useState } from "../html.js";
 import { COMMANDS, readLayout } from "./keys.js";
 import { PAD, POINTER, SPACE_AXIS, isOn, pressing, useHeld } from "./pressing.js";
 
+/** @import { Control, Offer } from "../answers.js" */
 /** @import { Command } from "./keys.js" */
 /** @import { Player } from "./player.js" */
-
-/** @typedef {{inputs: string[], does: string}} Control */
 
 /**
  * Controls without those that go without saying: what each of their keys does, done together.
@@ -37,8 +36,8 @@ function withoutSums(controls) {
   );
 }
 
-/** @param {{player: Player}} props */
-export function KeyMap({ player }) {
+/** @param {{player: Player, offer: Offer}} props */
+export function KeyMap({ player, offer }) {
   const held = useHeld(player);
   const [layout, setLayout] = useState(/** @type {Map<string, string>} */ (new Map()));
   useEffect(() => {
@@ -54,7 +53,7 @@ export function KeyMap({ player }) {
   };
   /** @param {string} input */
   const isHeld = (input) => inputsOf(input).every((name) => isOn(held, name));
-  const controls = useMemo(() => withoutSums(player.offer.controls), [player.offer]).filter(({ inputs }) =>
+  const controls = useMemo(() => withoutSums(offer.controls), [offer]).filter(({ inputs }) =>
     inputs.some(isShown),
   );
   /** @type {Map<string, string[]>} */
@@ -63,11 +62,11 @@ export function KeyMap({ player }) {
   return html`<section class="side-part" aria-labelledby="keys-title">
     <h2 id="keys-title">Keys</h2>
     <dl class="keymap">
-      ${controls.map((/** @type {any} */ { inputs, does }, /** @type {number} */ index) => {
+      ${controls.map(({ inputs, does }, index) => {
         const shown = inputs.filter(isShown);
         return html`<div key=${index} class=${shown.some(isHeld) ? "is-held" : ""}>
           <dt>
-            ${shown.map((/** @type {string} */ input) =>
+            ${shown.map((input) =>
               POINTER.test(input) || PAD.test(input) || SPACE_AXIS.test(input)
                 ? html`<span key=${input} class=${classes("key", isHeld(input) && "is-held")}>${keyName(input)}</span>`
                 : html`<button key=${input} type="button" class=${classes("key", isHeld(input) && "is-held")}

@@ -9,8 +9,10 @@ import { Keys, reserveKeys } from "./keys.js";
 import { listenToPointer } from "./pointer.js";
 import { PlaySocket } from "./socket.js";
 
-/** @typedef {import("./keys.js").Command} Command */
-/** @typedef {import("../frames.js").Frame} Frame */
+/** @import { Control, EpisodeState, Set as Settings } from "../api_types.js" */
+/** @import { Hello, Message, Offer, PlayState, Played } from "../answers.js" */
+/** @import { Frame } from "../frames.js" */
+/** @import { Command } from "./keys.js" */
 
 /** How long the key that discards an episode has to be held, in milliseconds. */
 export const RETRY_HOLD = 700;
@@ -44,13 +46,13 @@ export class Player {
     this.reason = "";
     /** What the server refused. @type {ApiError | null} */
     this.refusal = null;
-    /** What the server said at the beginning: study, environment, person. @type {any} */
+    /** What the server said at the beginning: study, environment, person. @type {Hello | null} */
     this.hello = null;
-    /** What the environment offers: controls, cameras, qualities. @type {any} */
+    /** What the environment offers: controls, cameras, qualities. @type {Offer | null} */
     this.offer = null;
-    /** The state that the worker said last. @type {any} */
+    /** The state that the worker said last. @type {PlayState | null} */
     this.state = null;
-    /** What is kept of the last episode. @type {any} */
+    /** What is kept of the last episode. @type {{value: EpisodeState, episode?: Played | null} | null} */
     this.kept = null;
     /** What went wrong, for the player. */
     this.problem = "";
@@ -168,13 +170,13 @@ export class Player {
     this.socket?.close();
   }
 
-  /** @param {string} what @param {Record<string, any>} [more] */
+  /** @param {Control["do"]} what @param {Pick<Control, "value">} [more] */
   control(what, more = {}) {
     this.problem = "";
     return this.socket?.send({ op: "control", do: what, ...more }) ?? false;
   }
 
-  /** @param {Record<string, any>} settings */
+  /** @param {Omit<Settings, "op">} settings */
   set(settings) {
     this.socket?.send({ op: "set", ...settings });
   }
@@ -267,7 +269,7 @@ export class Player {
     socket.open();
   }
 
-  /** @param {any} message */
+  /** @param {Message} message */
   #take(message) {
     switch (message.op) {
       case "hello":
@@ -277,7 +279,7 @@ export class Player {
         break;
       case "ready":
         this.offer = message;
-        this.used = new Set(message.controls.flatMap((/** @type {any} */ { inputs }) => inputs.flatMap(inputsOf)));
+        this.used = new Set(message.controls.flatMap(({ inputs }) => inputs.flatMap(inputsOf)));
         this.reserved = reserveKeys(message.controls);
         if (message.cameras.length < 2) this.#unreserve("camera");
         if (!document.fullscreenEnabled) this.#unreserve("fullscreen");
@@ -302,7 +304,7 @@ export class Player {
     this.#changed();
   }
 
-  /** @param {any} state */
+  /** @param {PlayState} state */
   #enter(state) {
     const before = this.state?.state;
     this.state = state;
@@ -358,7 +360,7 @@ export class Player {
   #watch() {
     const now = performance.now();
     const last = Math.max(this.stateAt, this.drawnAt.at(-1) ?? 0);
-    const isStalled = this.isRunning && this.isAsync && now - last > STALL + 3000 / (this.state.fps || 1);
+    const isStalled = this.isRunning && this.isAsync && now - last > STALL + 3000 / (this.state?.fps || 1);
     if (isStalled !== this.isStalled) {
       this.isStalled = isStalled;
       this.#changed();
@@ -430,7 +432,7 @@ export class Player {
   starters = new Set();
 
   startRetry() {
-    if (this.retrySince !== null || !["running", "paused"].includes(this.state?.state)) return;
+    if (this.retrySince !== null || !["running", "paused"].includes(this.state?.state ?? "")) return;
     this.retrySince = performance.now();
     this.retryTimer = setTimeout(() => {
       this.stopRetry();

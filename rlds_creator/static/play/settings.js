@@ -4,6 +4,7 @@ import { formatNumber } from "../format.js";
 import { html, useEffect, useState } from "../html.js";
 import { Gamepads } from "./gamepad.js";
 
+/** @import { Offer } from "../answers.js" */
 /** @import { Player } from "./player.js" */
 
 const QUALITIES = /** @type {Record<string, string>} */ ({
@@ -13,16 +14,16 @@ const QUALITIES = /** @type {Record<string, string>} */ ({
   high: "High",
 });
 
-/** @param {{player: Player, onDone: (event: any) => void}} props */
-export function Settings({ player, onDone }) {
-  const { offer, state } = player;
+/** @param {{player: Player, offer: Offer, onDone: (event: {detail: number}) => void}} props */
+export function Settings({ player, offer, onDone }) {
+  const { state } = player;
   const [fps, setFps] = useState(/** @type {number | null} */ (null));
   const told = state?.fps ?? offer.fps;
   useEffect(() => setFps(null), [told]);
   const shownFps = fps ?? told;
-  const qualities = /** @type {string[]} */ (offer.qualities ?? []);
+  const qualities = offer.qualities ?? [];
   const quality = Math.max(0, qualities.indexOf(state?.quality ?? "medium"));
-  const cameras = /** @type {string[]} */ (offer.cameras ?? []);
+  const cameras = offer.cameras ?? [];
   const camera = state?.camera ?? 0;
   const back = () => onDone({ detail: 1 });
   return html`<section class="side-part settings" aria-labelledby="settings-title">

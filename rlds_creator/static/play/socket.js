@@ -8,9 +8,11 @@ const LONGEST_WAIT = 4_000;
 /** How long opening may take before it is tried anew. */
 const OPEN_TIMEOUT = 10_000;
 
+/** @import { Message } from "../answers.js" */
+
 /**
  * @typedef {object} Listener
- * @property {(message: any) => void} onMessage What the server says.
+ * @property {(message: Message) => void} onMessage What the server says.
  * @property {(message: ArrayBuffer) => void} onFrame A picture came.
  * @property {(state: "connecting" | "open" | "reconnecting" | "gone", reason: string) => void} onState
  *   `gone` is the end: "bye" and its reason, or "lost" after the server was away for too long.

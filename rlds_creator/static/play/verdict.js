@@ -15,7 +15,7 @@ const REASONS = /** @type {Record<string, string>} */ ({
 /** Asks what an episode is worth. @param {{player: Player}} props */
 export function Verdict({ player }) {
   const { state } = player;
-  const episode = state.episode;
+  const episode = state?.episode;
   const success = episode?.success ?? null;
   const setSuccess = useCallback(
     (/** @type {boolean | null} */ value) => player.control("success", { value }),
@@ -67,7 +67,7 @@ export function Verdict({ player }) {
     <//>`}
   >
     <div class="verdict-summary" tabindex="-1" autofocus>
-      <p>${REASONS[state.why] ?? ""}</p>
+      <p>${REASONS[state?.why ?? ""] ?? ""}</p>
       <dl class="numbers-grid">
         <div><dt>Steps</dt><dd>${formatCount(Math.max(0, (episode?.num_steps ?? 1) - 1))}</dd></div>
         <div><dt>Total reward</dt><dd>${formatNumber(episode?.total_reward ?? 0)}</dd></div>

@@ -4,6 +4,13 @@ import { IconButton, Loading } from "../components.js";
 import { formatCount } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 
+/** @import { Outline, Series } from "../answers.js" */
+/** @import { EpisodeData } from "./episode.js" */
+/**
+ * What all charts of a page share.
+ * @typedef {Omit<Parameters<typeof Chart>[0], "label" | "steps" | "curves">} Shared
+ */
+
 const MOST_CURVES = 12;
 
 /** @param {(number | null)[]} rewards */
@@ -12,7 +19,7 @@ export function runningTotal(rewards) {
   return rewards.map((reward) => (total += reward ?? 0));
 }
 
-/** @param {any} props */
+/** @param {{outline: Outline} & Shared} props */
 export function RewardChart({ outline, ...rest }) {
   const steps = useMemo(() => outline.rewards.map((_, index) => index), [outline]);
   const curves = useMemo(
@@ -31,12 +38,12 @@ export function RewardChart({ outline, ...rest }) {
   </section>`;
 }
 
-/** Where ranges are chosen when there are no rewards. @param {any} props */
-export function StepsChart(rest) {
-  const steps = useMemo(() => [0, Math.max(rest.numSteps - 1, 1)], [rest.numSteps]);
+/** Where ranges are chosen when there are no rewards. @param {Shared} shared */
+export function StepsChart(shared) {
+  const steps = useMemo(() => [0, Math.max(shared.numSteps - 1, 1)], [shared.numSteps]);
   const curves = useMemo(() => [{ name: "", values: [null, null] }], []);
   return html`<section class="chart-part"><header><h2>Steps</h2></header>
-    <${Chart} label="The steps" steps=${steps} curves=${curves} ...${rest} />
+    <${Chart} label="The steps" steps=${steps} curves=${curves} ...${shared} />
   </section>`;
 }
 
@@ -51,16 +58,16 @@ export function Legend({ curves }) {
   </span>`;
 }
 
-/** @param {any} props */
+/** @param {{data: EpisodeData, path: string, onClose: () => void} & Shared} props */
 export function FieldChart({ data, path, onClose, ...rest }) {
-  const [series, setSeries] = useState(/** @type {any} */ (null));
+  const [series, setSeries] = useState(/** @type {Series | null} */ (null));
   const [problem, setProblem] = useState("");
   useEffect(() => {
     data.series(path).then(setSeries, (/** @type {Error} */ error) => setProblem(error.message));
   }, [data, path]);
   const curves = useMemo(
     () =>
-      series?.series.slice(0, MOST_CURVES).map((/** @type {any} */ values, /** @type {number} */ index) => ({
+      series?.series.slice(0, MOST_CURVES).map((values, index) => ({
         name: String(series.names[index] ?? index),
         values,
         color: COLORS[index % COLORS.length],
@@ -79,12 +86,9 @@ export function FieldChart({ data, path, onClose, ...rest }) {
       <${IconButton} icon="close" size="small" label=${`Remove the curve of ${path}`} onClick=${onClose} />
     </header>
     ${problem
-      ? html`<p class="hint">
-        ${problem}
-      </p>`
+      ? html`<p class="hint">${problem}</p>`
       : curves
-        ? html`<${Chart} label=${`${path} over the steps`} steps=${series.steps} curves=${curves}
-          ...${rest} />`
+        ? html`<${Chart} label=${`${path} over the steps`} steps=${series?.steps} curves=${curves} ...${rest} />`
         : html`<${Loading} />`}
   </section>`;
 }

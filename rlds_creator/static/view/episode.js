@@ -1,20 +1,15 @@
 /** An episode as the server gives it: outline, steps and pictures, each kept for a while. */
 import { ApiError, get, queryOf } from "../api.js";
 
+/** @import { Outline, Series } from "../answers.js" */
+
+
 /** How much memory decoded pictures may take. */
 const PICTURE_BYTES = 96 << 20;
 const MOST_STEPS = 400;
 /** Larger pictures are made smaller by the server: nobody has more room for them. */
 const MOST_SIDE = 1024;
 
-/**
- * @typedef {{path: string, kind: "picture" | "number" | "vector" | "array" | "text" | "flag", dtype: string,
- *   shape: (number | null)[], names: string[], unit?: string, doc?: string, scaled?: [number, number]}} Field
- * @typedef {{title: string, num_steps: number, fps: number | null, fields: Field[], rewards: (number | null)[],
- *   times: number[] | null, metadata: Record<string, any>, previous: string | null, next: string | null,
- *   base?: string | null, place?: number | null, listed?: Record<string, any>, shown?: string | null,
- *   is_complete?: boolean}} Outline
- */
 
 /**
  * Where the data of the page of an episode are.
@@ -108,7 +103,7 @@ export class EpisodeData {
     return values;
   }
 
-  /** @param {string} path @returns {Promise<{names: string[], series: (number | null)[][], steps: number[]}>} */
+  /** @param {string} path @returns {Promise<Series>} */
   series(path) {
     return get(`${this.base}/series/${encodePath(path)}`);
   }

@@ -7,13 +7,14 @@ import { Fragment, classes, html, useCallback, useEffect, useMemo, useRef, useSt
 import { useMe } from "../session.js";
 import { useStored } from "./panes.js";
 
+/** @import { ShownLabel, ShownLayer } from "../api_types.js" */
+/** @import { EpisodeLabels } from "../answers.js" */
+
 /**
- * @typedef {"flag" | "choice" | "text" | "number"} Type
- * @typedef {{layer: string, title?: string, type: Type, value: any, first: number | null, last: number | null}} Said
- * @typedef {Said & {id: string, author: string, created: number, is_mine: boolean, may_remove: boolean,
- *   decides?: boolean | null}} Label
- * @typedef {{name: string, title?: string, type: Type, choices: string[], keys: string[], whole: boolean,
- *   doc: string}} Layer
+ * @typedef {Omit<ShownLayer, "title"> & {title?: string}} Layer
+ * @typedef {ShownLayer["type"]} Type
+ * @typedef {Pick<ShownLabel, "layer" | "type" | "first" | "last"> & {value: any, title?: string}} Said
+ * @typedef {ShownLabel & {title?: string}} Label
  * @typedef {{layer: Layer, value: any, code: string}} Key What a key says; it asks for the value if that is undefined.
  * @typedef {{first: number, last: number}} Range
  * @typedef {"step" | "range" | "episode"} Scope
@@ -79,13 +80,15 @@ export function useAnnotator() {
  * @param {() => void} [onChange]
  */
 export function useLabels(base, by, onChange) {
-  const [state, setState] = useState({
-    layers: /** @type {Layer[]} */ ([]),
-    labels: /** @type {Label[]} */ ([]),
-    adds: "",
-    may_label: false,
-    why_not: "",
-  });
+  const [state, setState] = useState(
+    /** @type {Omit<EpisodeLabels, "adds"> & {adds: EpisodeLabels["adds"] | ""}} */ ({
+      layers: [],
+      labels: [],
+      adds: "",
+      may_label: false,
+      why_not: "",
+    }),
+  );
   const isLoaded = state.adds !== "";
   const [error, setError] = useState(/** @type {Error | null} */ (null));
   /** What was changed last, and what takes it back. */
@@ -95,7 +98,7 @@ export function useLabels(base, by, onChange) {
   const now = useRef({
     state,
     before: Promise.resolve(),
-    held: /** @type {((state: any, keys: Key[]) => void)[]} */ ([]),
+    held: /** @type {((state: EpisodeLabels, keys: Key[]) => void)[]} */ ([]),
   });
   const show = (/** @type {typeof state} */ next) => {
     now.current.state = next;
@@ -105,6 +108,7 @@ export function useLabels(base, by, onChange) {
   const reload = useCallback(async () => {
     const held = now.current.held;
     try {
+      /** @type {EpisodeLabels} */
       const next = await get(path("labels"));
       show(next);
       setError(null);
@@ -116,7 +120,7 @@ export function useLabels(base, by, onChange) {
   }, [base, by]);
   /**
    * Does something with the labels when they come, also if the page shows another episode by then.
-   * @param {(state: any, keys: Key[]) => void} change
+   * @param {(state: EpisodeLabels, keys: Key[]) => void} change
    */
   const hold = (change) => void now.current.held.push(change);
   useEffect(() => {
@@ -308,9 +312,7 @@ export function Labels({
     ${labels.some(isOverruled) && html`<p class="hint" role="status">People differ. The last word decides.</p>`}
     ${sorted.length === 0
       ? layers.length > 0 &&
-        html`<p class="hint">
-          ${canLabel ? `No ${name}s yet. The next one marks ${target}.` : `No ${name}s.`}
-        </p>`
+        html`<p class="hint">${canLabel ? `No ${name}s yet. The next one marks ${target}.` : `No ${name}s.`}</p>`
       : html`<ul class="tag-list">
         ${sorted.map((label) => {
           const { id, first, author, created } = label;

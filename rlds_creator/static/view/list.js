@@ -6,6 +6,9 @@ import { html, useEffect, useRef, useState } from "../html.js";
 import { address } from "../router.js";
 import { useAnnotator } from "./labels.js";
 
+/** @import { DatasetEpisode, ListedEpisode, Listing, Outline } from "../answers.js" */
+/** @import { Resource } from "../api.js" */
+
 const LIMIT = 50;
 
 /**
@@ -34,7 +37,7 @@ export const queuesOf = (layers, by) =>
 
 /**
  * A field for a condition in SQL; while the table of episodes is made for it, how far that is.
- * @param {{path: string, where: string, listing: import("../api.js").Resource,
+ * @param {{path: string, where: string, listing: Resource<Listing>,
  *   onChange: (where: string) => void}} props `path` is where the split is.
  */
 export function WhereBox({ path, where, listing, onChange }) {
@@ -46,8 +49,8 @@ export function WhereBox({ path, where, listing, onChange }) {
     const timer = setTimeout(reload, 500);
     return () => clearTimeout(timer);
   }, [data, reload]);
-  const { done, total } = data?.making ?? {};
-  const count = `${formatCount(done ?? 0)}${total === null ? "" : ` of ${formatCount(total)}`}`;
+  const { done = 0, total = null } = data?.making ?? {};
+  const count = `${formatCount(done)}${total === null ? "" : ` of ${formatCount(total)}`}`;
   const { by = "" } = useAnnotator();
   const layers = useResource(`${path}/layers`);
   useEffect(() => {
@@ -86,7 +89,7 @@ function rowsOf({ episode, d, split, i }, search) {
   if (episode !== undefined)
     return {
       path: "/api/episodes",
-      row: (/** @type {any} */ one) => ({
+      row: (/** @type {ListedEpisode} */ one) => ({
         isHere: one.id === episode,
         href: address("replay", one.id) + search,
         base: one.state === "playing" ? "" : `/api${address("episodes", one.id, "view")}`,
@@ -96,7 +99,7 @@ function rowsOf({ episode, d, split, i }, search) {
     };
   return {
     path: `/api${address("datasets", d, split)}`,
-    row: (/** @type {any} */ { index, num_steps: count, total_reward: reward, error }) => ({
+    row: (/** @type {DatasetEpisode} */ { index, num_steps: count, total_reward: reward, error }) => ({
       isHere: String(index) === i,
       href: address("datasets", d, split, String(index)) + search,
       base: error ? "" : `/api${address("datasets", d, split, String(index), "view")}`,
@@ -113,7 +116,7 @@ function rowsOf({ episode, d, split, i }, search) {
 /**
  * The list in which an episode is one.
  * @param {{params: Record<string, string>, filter: Record<string, string>,
- *   outline: import("./episode.js").Outline | null, onWhere: (where: string) => void}} props
+ *   outline: Outline | null, onWhere: (where: string) => void}} props
  */
 export function EpisodeList({ params, filter, outline, onWhere }) {
   const isDataset = params.episode === undefined;

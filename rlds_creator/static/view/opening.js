@@ -2,7 +2,7 @@
 import { useEffect, useState } from "../html.js";
 import { EpisodeData } from "./episode.js";
 
-/** @import { Outline } from "./episode.js" */
+/** @import { Outline } from "../answers.js" */
 
 /**
  * Opens an episode.

@@ -2,7 +2,8 @@
 import { html, useEffect, useMemo } from "../html.js";
 import { useStored } from "./panes.js";
 
-/** @import { EpisodeData, Outline } from "./episode.js" */
+/** @import { Outline } from "../answers.js" */
+/** @import { EpisodeData } from "./episode.js" */
 /** @import { Playback } from "./playback.js" */
 
 /** How many pictures are asked for before they are needed. */

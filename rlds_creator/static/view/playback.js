@@ -139,7 +139,13 @@ export function usePlayback({ numSteps, begins, first, isReady }) {
 /** Whether what has the focus got it from a mouse or a finger, and not from the keyboard. */
 let isClicked = false;
 addEventListener("pointerdown", () => (isClicked = true), true);
-addEventListener("keydown", ({ code }) => code === "Tab" && (isClicked = false), true);
+addEventListener(
+  "keydown",
+  ({ code }) => {
+    if (code === "Tab") isClicked = false;
+  },
+  true,
+);
 
 /**
  * Whether a key is meant for the page, and not for a field of it.

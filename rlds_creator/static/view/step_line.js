@@ -6,7 +6,8 @@ import { runningTotal } from "./curves.js";
 import { textOf } from "./labels.js";
 import { useValues } from "./values.js";
 
-/** @import { EpisodeData, Outline } from "./episode.js" */
+/** @import { Outline } from "../answers.js" */
+/** @import { EpisodeData } from "./episode.js" */
 /** @import { useLabels } from "./labels.js" */
 
 /**

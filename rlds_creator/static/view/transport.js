@@ -5,6 +5,8 @@ import { html } from "../html.js";
 import { useStored } from "./panes.js";
 import { DEFAULT_RATE, SPEEDS } from "./playback.js";
 
+/** @import { Outline } from "../answers.js" */
+
 /**
  * @typedef {object} Rate
  * @property {number | null} fps Steps in a second; null where steps have times.
@@ -15,7 +17,7 @@ import { DEFAULT_RATE, SPEEDS } from "./playback.js";
 /**
  * The rate of an episode. This browser keeps the one that a person sets for a dataset that states none.
  * @param {string} base Where the data of the episode are.
- * @param {import("./episode.js").Outline} outline
+ * @param {Outline} outline
  * @returns {Rate}
  */
 export function useRate(base, { fps, times }) {

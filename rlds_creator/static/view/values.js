@@ -3,7 +3,7 @@ import { Icon } from "../components.js";
 import { formatNumber, keyName } from "../format.js";
 import { Fragment, classes, html, useEffect, useMemo, useRef, useState } from "../html.js";
 
-/** @typedef {import("./episode.js").Field} Field */
+/** @import { Field } from "../answers.js" */
 /** @typedef {import("./episode.js").EpisodeData} EpisodeData */
 
 const MOST_SHOWN = 64;
@@ -127,9 +127,7 @@ function ValueRow({ field, value, name, isPlotted, onPlot }) {
       </button>`}
     </div>
     ${name !== undefined
-      ? html`<div class="value-plain">
-        ${formatNumber(value)} <span class="quiet">${name}</span>
-      </div>`
+      ? html`<div class="value-plain">${formatNumber(value)} <span class="quiet">${name}</span></div>`
       : html`<${Value} value=${value} field=${field} />`}
   </div>`;
 }
@@ -155,9 +153,7 @@ function Value({ value, field }) {
   if (typeof value === "number") return html`<div class="value-plain">${formatNumber(value)}</div>`;
   if (typeof value === "boolean") return html`<div class="value-plain">${value ? "yes" : "no"}</div>`;
   if (typeof value === "string")
-    return html`<div class="value-plain pre">
-      ${field?.kind === "number" ? formatNumber(value) : value || "“”"}
-    </div>`;
+    return html`<div class="value-plain pre">${field?.kind === "number" ? formatNumber(value) : value || "“”"}</div>`;
   if (
     Array.isArray(value) &&
     value.every((one) => typeof one === "number" || typeof one === "string" || typeof one === "boolean")
@@ -232,9 +228,7 @@ function Inputs({ inputs }) {
       ([time, name, value], index) => html`<li key=${index}>
         <span class="quiet">+${(time - start).toFixed(0)} ms</span>
         ${name === "*"
-          ? html`<span>
-            all released
-          </span>`
+          ? html`<span>all released</span>`
           : html`<span>
             <kbd>${keyName(name)}</kbd> ${value === 1 ? "down" : value === 0 ? "up" : formatNumber(value)}
           </span>`}

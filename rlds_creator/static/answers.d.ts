@@ -1,0 +1,239 @@
+/** What the server answers at each of its addresses, in the records of `api_types.d.ts`. */
+import type {
+  Counts,
+  Environment,
+  Episode,
+  EpisodeState,
+  Export,
+  Invite,
+  Person,
+  Set,
+  ShownLabel,
+  ShownLayer,
+  Statistics,
+  Study,
+} from "./api_types.js";
+
+export interface Me {
+  person: Person | null;
+  /** Of "play", "see", "tag", "delete", "export", "manage" and "people". */
+  may: string[];
+  mode: "create" | "view";
+  single_user: boolean;
+  version: string;
+  /** Who labels in the pages of `rlds view`, unless they say something else. */
+  by?: string;
+}
+
+/** An argument of a family of environments. */
+export interface Option {
+  name: string;
+  kind: "choice" | "flag" | "integer" | "json" | "number" | "text";
+  default: any;
+  choices: any[] | null;
+  help: string;
+}
+
+/** A kind of environments; `identifiers` is null where `error` says why there are none. */
+export interface Family {
+  title: string;
+  requires: string;
+  identifiers: string[] | null;
+  options: Option[];
+  error: string;
+}
+
+export type Families = Record<string, Family>;
+
+export interface Control {
+  inputs: string[];
+  does: string;
+}
+
+/** The first picture of an environment, or what is wrong with it. */
+export interface Trial {
+  ok: boolean;
+  error: string;
+  controls: Control[];
+  cameras: string[];
+  picture: string | null;
+}
+
+/** A study in the list of all. */
+export type ListedStudy = Study & Counts;
+
+/** An episode with the names of what it is of, and what who asks may do with it. */
+export interface ListedEpisode extends Episode {
+  study_name: string;
+  environment_name: string;
+  person_name: string;
+  may: string[];
+}
+
+export interface Format {
+  name: string;
+  title: string;
+  installed: boolean;
+  requires: string;
+}
+
+export interface Dataset {
+  id: string;
+  name: string;
+  format: string;
+  description: any;
+  splits: { name: string; episodes: number | null }[];
+  error?: string;
+}
+
+/** A row of a dataset's list; null is what is not known yet. */
+export interface DatasetEpisode {
+  index: number;
+  num_steps: number | null;
+  total_reward: number | null;
+  error?: string;
+}
+
+/** Episodes of a dataset, or how far the table is that a condition needs. */
+export interface Listing {
+  episodes: DatasetEpisode[];
+  total: number | null;
+  making?: { done: number; total: number | null };
+}
+
+export interface Field {
+  path: string;
+  kind: "picture" | "number" | "vector" | "array" | "text" | "flag";
+  dtype: string;
+  shape: (number | null)[];
+  names: string[];
+  unit?: string;
+  doc?: string;
+  scaled?: [number, number];
+}
+
+export interface Outline {
+  title: string;
+  /** The address of the data; null for that of the outline. */
+  base: string | null;
+  num_steps: number;
+  fps: number | null;
+  fields: Field[];
+  rewards: (number | null)[];
+  is_complete: boolean;
+  times: number[] | null;
+  metadata: Record<string, any>;
+  shown: string | null;
+  previous: string | null;
+  next: string | null;
+  place: number | null;
+  listed?: Record<string, any>;
+}
+
+export interface Series {
+  names: string[];
+  series: (number | null)[][];
+  steps: number[];
+}
+
+export interface EpisodeLabels {
+  layers: ShownLayer[];
+  labels: ShownLabel[];
+  adds: "layer" | "tag";
+  may_label: boolean;
+  why_not: string;
+}
+
+/** What is played: the answer that begins it, and what the socket says first. */
+export interface Play {
+  play: string;
+  study: Pick<Study, "id" | "name" | "instructions">;
+  environment: Environment;
+}
+
+/** The first message of a play. */
+export interface Hello extends Play {
+  op: "hello";
+  person: Person;
+}
+
+/** What the environment offers. */
+export interface Offer {
+  op: "ready";
+  controls: Control[];
+  cameras: string[];
+  qualities: NonNullable<Set["quality"]>[];
+  fps: number;
+  mode: "async" | "sync";
+  size: [number, number];
+  has_pointer: boolean;
+}
+
+/** The episode that is played. */
+export interface Played
+  extends Pick<Episode, "id" | "number" | "reason" | "success" | "num_steps" | "total_reward" | "started" | "seconds"> {
+  seed: number | null;
+}
+
+export interface PlayState {
+  op: "state";
+  state: "new" | "ready" | "running" | "paused" | "ended" | "closed";
+  why: string;
+  episode: Played | null;
+  fps: number;
+  quality: NonNullable<Set["quality"]>;
+  camera: number;
+}
+
+/** What the server says while somebody plays. */
+export type Message =
+  | Hello
+  | Offer
+  | PlayState
+  | { op: "episode"; episode: Played & { state: EpisodeState; error: string } }
+  | { op: "error"; code: string; message: string; fatal: boolean };
+
+/** Addresses and the answers to GET; the first one that matches counts. */
+type Gets = [
+  ["/api/me", Me],
+  ["/api/families", { interpreters: string[]; families: Families }],
+  ["/api/studies", { studies: ListedStudy[] }],
+  [`/api/studies/${string}/statistics`, Statistics],
+  [`/api/studies/${string}`, Study],
+  ["/api/episodes", { episodes: ListedEpisode[]; total: number }],
+  [`/api/episodes/${string}`, ListedEpisode],
+  ["/api/formats", { formats: Format[] }],
+  ["/api/exports", { exports: Export[] }],
+  ["/api/people", { people: Person[]; invites: Invite[] }],
+  ["/api/datasets", { datasets: Dataset[] }],
+  [`/api/datasets/${string}/layers`, { layers: Record<string, string> }],
+  [`/api/datasets/${string}`, Listing],
+];
+
+/** Addresses and the answers to POST and PUT. */
+type Changes = [
+  ["/api/studies", Study],
+  [`/api/studies/${string}`, Study],
+  ["/api/plays", Play],
+  ["/api/environments/test", Trial],
+  ["/api/episodes/delete", { deleted: number }],
+  [`/api/episodes/${string}/notes`, Episode],
+  ["/api/invites", { id: string; link: string }],
+];
+
+type Find<Path, Table> = Table extends [[infer Address, infer Answer], ...infer Rest]
+  ? Path extends Address
+    ? Answer
+    : Find<Path, Rest>
+  : any;
+
+export type Got<Path extends string> = Find<Path, Gets>;
+export type Changed<Path extends string> = Find<Path, Changes>;
+
+/** An address from its parts. */
+export type Address<Parts extends readonly string[]> = Parts extends readonly [
+  infer First extends string,
+  ...infer Rest extends string[],
+]
+  ? `/${First}${Address<Rest>}`
+  : "";

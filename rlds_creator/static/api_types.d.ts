@@ -1,0 +1,232 @@
+/** The records that the server and the pages exchange. Written by tools/api_types.py. */
+
+/** A picture, and all before it, were shown or left out. */
+export interface Ack {
+  op: "ack";
+  frame: number;
+}
+
+/** Who chooses the environment: the player, chance, or turns. */
+export type Assignment = "choice" | "random" | "round_robin";
+
+/** A button of the page. */
+export interface Control {
+  op: "control";
+  do: "confirm" | "end" | "pause" | "resume" | "retry" | "success";
+  value?: "cancelled" | "completed" | "rejected" | boolean | null;
+}
+
+/** How far a study is. */
+export interface Counts {
+  num_episodes: number;
+  num_completed: number;
+  mine: number;
+}
+
+/** An environment of a study. */
+export interface Environment {
+  id: string;
+  name: string;
+  family: string;
+  options: Record<string, any>;
+  instructions: string;
+  mode: Mode;
+  fps: number;
+  max_episode_steps: number | null;
+  seed: number | null;
+  interpreter: string;
+  keys: Record<string, any>;
+  video: Record<string, "av1" | "h264" | "lossless">;
+}
+
+/** What was played of an environment of a study. */
+export interface EnvironmentStatistics {
+  id: string;
+  name: string;
+  episodes: number;
+  completed: number;
+  success: number;
+  steps: number;
+  mean_reward: number | null;
+}
+
+/** An episode that was played; its steps are in a log of its own. */
+export interface Episode {
+  id: string;
+  study: string;
+  environment: string;
+  session: string;
+  person: string;
+  number: number;
+  state: EpisodeState;
+  reason: string;
+  success: boolean | null;
+  num_steps: number;
+  total_reward: number;
+  started: number;
+  seconds: number;
+  notes: string;
+  version: number;
+  labels: string[];
+  error: string;
+}
+
+/** What became of an episode. */
+export type EpisodeState = "abandoned" | "cancelled" | "completed" | "ended" | "failed" | "playing" | "rejected";
+
+/** Something that a person did; see `rlds_creator.environments.playable.Inputs`. */
+export interface Event {
+  t: number;
+  name: string;
+  value: number;
+  key?: string;
+}
+
+/** A download that is made, or was. */
+export interface Export {
+  id: string;
+  person: string;
+  request: Record<string, any>;
+  state: ExportState;
+  progress: number;
+  num_bytes: number;
+  error: string;
+  created: number;
+}
+
+/** What somebody wants to download. */
+export interface ExportRequest {
+  episodes?: string[] | null;
+  filter?: Record<string, any> | null;
+  format?: string;
+  name?: string;
+  keep_internal?: boolean;
+  end_at?: string[];
+}
+
+/** How far a download is. */
+export type ExportState = "cancelled" | "done" | "failed" | "queued" | "running";
+
+/** The first message. */
+export interface Hello {
+  op: "hello";
+  protocol: number;
+}
+
+/** Events, in their order. */
+export interface Input {
+  op: "input";
+  seq: number;
+  events: Event[];
+}
+
+/** A link that lets people in. Its token is known to those who have the link only. */
+export interface Invite {
+  id: string;
+  role: Role;
+  name: string;
+  creator: string;
+  created: number;
+  expires: number;
+  uses_left: number;
+}
+
+/** A tag that annotators of a study use. */
+export interface Label {
+  name: string;
+  key: string;
+  description: string;
+}
+
+/** When an environment steps: once for each input, or at its own rate. */
+export type Mode = "async" | "sync";
+
+/** A person. */
+export interface Person {
+  id: string;
+  name: string;
+  role: Role;
+  created: number;
+  is_disabled: boolean;
+}
+
+/** What a person played of a study. */
+export interface PersonStatistics {
+  person: string;
+  name: string;
+  episodes: number;
+  completed: number;
+  seconds: number;
+}
+
+/** What a person may do; see `rlds_creator.server.permissions`. */
+export type Role = "annotator" | "owner" | "participant" | "viewer";
+
+/** What somebody says of an episode, or of the steps from the first to the last one. */
+export interface Said {
+  layer: string;
+  type: "choice" | "flag" | "number" | "text";
+  value: boolean | number | string;
+  first?: number | null;
+  last?: number | null;
+}
+
+/** A setting that changes; those that are None stay. */
+export interface Set {
+  op: "set";
+  fps?: number | null;
+  quality?: "draft" | "high" | "low" | "medium" | null;
+  camera?: number | null;
+  controller?: string | null;
+}
+
+/** A label. */
+export interface ShownLabel {
+  layer: string;
+  type: "choice" | "flag" | "number" | "text";
+  value: boolean | number | string;
+  first: number | null;
+  last: number | null;
+  id: string;
+  author: string;
+  created: number;
+  is_mine: boolean;
+  may_remove: boolean;
+  decides: boolean | null;
+}
+
+/** What people may say in a layer; see `rlds.labels.Layer`. */
+export interface ShownLayer {
+  name: string;
+  type: "choice" | "flag" | "number" | "text";
+  choices: string[];
+  keys: string[];
+  whole: boolean;
+  doc: string;
+  title: string;
+}
+
+/** What was played of a study, by environment and by person. */
+export interface Statistics {
+  environments: EnvironmentStatistics[];
+  people: PersonStatistics[];
+}
+
+/** What people are asked to do. */
+export interface Study {
+  id: string;
+  name: string;
+  description: string;
+  instructions: string;
+  state: StudyState;
+  environments: Environment[];
+  assignment: Assignment;
+  quota: number | null;
+  labels: Label[];
+  creator: string;
+  created: number;
+  version: number;
+}
+
+/** Whether participants can play: not before it is enabled, nor while it is disabled. */
+export type StudyState = "disabled" | "draft" | "enabled";

@@ -1,0 +1,98 @@
+"""Writes the types of the server's JSON for the pages: `rlds_creator/static/api_types.d.ts`.
+
+.venv/bin/python tools/api_types.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rlds_creator import model, store
+from rlds_creator.exporting.jobs import ExportRequest
+from rlds_creator.server import messages
+from rlds_creator.viewing import labels
+
+TARGET = Path(__file__).parents[1] / "rlds_creator" / "static" / "api_types.d.ts"
+
+# The server writes all fields of these records.
+ANSWERS: tuple[type, ...] = (
+    model.Person,
+    model.Study,
+    model.Episode,
+    model.Export,
+    store.Invite,
+    store.Counts,
+    store.Statistics,
+    labels.ShownLayer,
+    labels.ShownLabel,
+)
+# Pages may leave out the fields of these that have a default.
+REQUESTS: tuple[type, ...] = (
+    ExportRequest,
+    labels.Said,
+    messages.Hello,
+    messages.Input,
+    messages.Ack,
+    messages.Control,
+    messages.Set,
+)
+
+_HEAD = "/** The records that the server and the pages exchange. Written by tools/api_types.py. */"
+_PLAIN = {"string": "string", "number": "number", "integer": "number", "boolean": "boolean"}
+
+
+def declarations() -> str:
+    """Returns the content of the file."""
+    written: dict[str, str] = {}
+    for records, is_answer in ((ANSWERS, True), (REQUESTS, False)):
+        _, components = msgspec.json.schema_components(records, ref_template="{name}")
+        for name, schema in components.items():
+            written.setdefault(name, _declaration(name, schema, is_answer))
+    return "\n\n".join([_HEAD, *(written[name] for name in sorted(written))]) + "\n"
+
+
+def _declaration(name: str, schema: dict[str, Any], is_answer: bool) -> str:
+    doc = f"/** {schema['description'].splitlines()[0]} */\n" if "description" in schema else ""
+    if "properties" not in schema:
+        return f"{doc}export type {name} = {_type(schema)};"
+    required = schema["properties"] if is_answer else schema.get("required", ())
+    fields = [
+        f"  {field}{'' if field in required else '?'}: {_type(kind)};\n"
+        for field, kind in schema["properties"].items()
+    ]
+    return f"{doc}export interface {name} {{\n{''.join(fields)}}}"
+
+
+def _type(schema: dict[str, Any]) -> str:
+    """The type of values that match a schema."""
+    match schema:
+        case {"$ref": name}:
+            return str(name)
+        case {"enum": values}:
+            return " | ".join(json.dumps(value) for value in values)
+        case {"const": value}:
+            return json.dumps(value)
+        case {"anyOf": schemas}:
+            return " | ".join(dict.fromkeys(map(_type, schemas)))
+        case {"type": "array", "items": items}:
+            kind = _type(items) if items else "any"
+            return f"({kind})[]" if re.search(r"\W", kind) else f"{kind}[]"
+        case {"type": "object", "additionalProperties": values}:
+            return f"Record<string, {_type(values)}>"
+        case {"type": "object"}:
+            return "Record<string, any>"
+        case {"type": "null"}:
+            return "null"
+        case {"type": kind}:
+            return _PLAIN[kind]
+        case _:
+            return "any"
+
+
+if __name__ == "__main__":
+    TARGET.write_text(declarations())
