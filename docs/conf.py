@@ -93,7 +93,7 @@ def _make_sample_report(app: Sphinx, config: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         rlds_tools.record("CartPole-v1", f"{folder}/cartpole", episodes=50, seed=0, progress=False)
         report = rlds_tools.report(f"{folder}/cartpole", progress=False)
-        report.save(DOCS / "_sample" / "report.html")
+        report.save(DOCS / "_sample" / "sample_report.html")  # `report.html` is a page.
 
 
 def _copy_notebooks(app: Sphinx) -> None:
