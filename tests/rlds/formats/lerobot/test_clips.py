@@ -67,6 +67,7 @@ def test_clips_that_lerobot_would_not_find(tmp_path):
 
 _READ = """
 import json, sys
+import numpy as np
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
 dataset = LeRobotDataset("a/b", root=sys.argv[1], video_backend="pyav")
 frames = [dataset[row]["observation.front"].numpy() for row in range(len(dataset))]
