@@ -71,7 +71,7 @@ def with_dynamic_shape_inside_if(step):
 
 
 def with_numpy(step):
-    doubled = tf.numpy_function(lambda x: x * 2, [step["reward"]], tf.float32)
+    doubled = tf.numpy_function(lambda x: x + x, [step["reward"]], tf.float32)
     return tf.ensure_shape(doubled, [])
 
 
