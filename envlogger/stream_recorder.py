@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import zstandard
-from etils import epath
 
 from envlogger.backends import lifetime
 from envlogger.backends.frame_threads import FrameThread, Packet, WaitingFrames
@@ -32,7 +31,7 @@ __all__ = ["EPISODE_TOPIC", "StreamRecorder"]
 EPISODE_TOPIC = "/episode"
 """The topic of the marks that say where episodes begin (true) and end (false)."""
 
-_MAX_PENDING_BYTES, _RESERVE_FOR_HEADS = 64 << 20, 1 << 16
+_MAX_PENDING_BYTES = 64 << 20
 _METADATA = """\
 rosbag2_bagfile_information:
   version: 5
@@ -270,8 +269,7 @@ class StreamRecorder(Closing):
         self._max_bytes, self._interval = max_pending_bytes, flush_interval
         self._pending: list[bytes] = []
         self._num_bytes, self._first, self._last = 0, 1 << 63, 0
-        # The disk is full, but what was pushed can be written; what cannot, and of how many values.
-        self._trouble: OSError | None = None
+        # Why values cannot be written that were pushed, and how many.
         self._failure: BaseException | None = None
         self._num_pending = self._num_encoding = self._num_lost = 0
         self._in_episode = False
@@ -287,18 +285,12 @@ class StreamRecorder(Closing):
             raise StorageError(f"cannot record to {os.fspath(directory)!r}: {error}") from error
         self._end, self._share = self._file.tell(), Share(self.path.parent)
         try:
-            # Chunks that cannot be compressed are a bit larger than what is in them.
-            num_bytes = max_pending_bytes + (max_pending_bytes >> 7) + _RESERVE_FOR_HEADS
-            self._reserve = DiskReserve(epath.Path(self.path.parent), num_bytes)
-            self._waiting.reserve = self._reserve
-        except OSError as error:
+            self._waiting.reserve = self._reserve = DiskReserve(self.path.parent, max_pending_bytes)
+        except StorageError:
             self._file.close()
             self._share.close()
             os.unlink(self.path)
-            raise StorageError(
-                f"cannot record to {os.fspath(directory)!r}: {error}; {max_pending_bytes >> 20} MB "
-                "have to be free (with a smaller max_pending_bytes it is less)"
-            ) from error
+            raise
         self._lock = threading.Lock()
         self._has_room = threading.Condition(self._lock)
         self._wake = threading.Event()
@@ -394,7 +386,7 @@ class StreamRecorder(Closing):
                     break
                 self._wake.set()
                 self._has_room.wait(0.1)
-            is_refused = self._trouble is not None or self._closed
+            is_refused = self._reserve.cause is not None or self._closed
             if self._failure is not None or (is_refused and not is_pushed):
                 return False
             number = self._counts[stream.name] = self._counts.get(stream.name, 0) + 1
@@ -464,7 +456,7 @@ class StreamRecorder(Closing):
         self._share.close()
         self._reserve.close()
         self._waiting.close()
-        if self._failure is not None or self._trouble is not None:
+        if self._failure or self._reserve.cause:
             self._raise()
 
     def disown(self) -> None:
@@ -472,11 +464,11 @@ class StreamRecorder(Closing):
         self._closed = self._is_of_parent = True
 
     def _check(self) -> None:
-        if self._trouble is not None:
+        if self._reserve.cause is not None:
             with self._has_room:
                 self._has_room.wait_for(lambda: not self._num_encoding or self._failure)
             self._write()
-        if self._failure is not None or self._trouble is not None:
+        if self._failure or self._reserve.cause:
             self._raise()
         if self._is_of_parent:
             raise UsageError("this recorder belongs to the process that forked this one")
@@ -484,7 +476,7 @@ class StreamRecorder(Closing):
             raise UsageError("this recorder is closed; make a new one to record more")
 
     def _raise(self) -> None:
-        error = self._failure or self._trouble
+        error = self._failure or self._reserve.cause
         kept = "all values that were pushed are readable"
         if num_lost := self._num_lost + self._num_encoding:
             kept = f"the last {num_lost} values are lost, those before are readable"
@@ -529,7 +521,6 @@ class StreamRecorder(Closing):
                 except OSError as error:
                     if not self._reserve.release_after(error):
                         raise
-                    self._trouble = error
                     self._append(chunk)
                 if not os.fstat(self._file.fileno()).st_nlink:
                     self._num_lost = sum(self._counts.values()) - self._num_pending

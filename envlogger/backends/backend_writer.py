@@ -15,7 +15,7 @@ from envlogger.closing import Closing
 from envlogger.errors import UsageError
 from envlogger.step_data import StepData
 
-__all__ = ["BackendWriter"]
+__all__ = ["BackendWriter", "QueueingBackendWriter"]
 
 
 class BackendWriter(Closing, abc.ABC):
@@ -34,10 +34,6 @@ class BackendWriter(Closing, abc.ABC):
 
     # Whether readers find the specs of the environment in `metadata()["environment_specs"]`.
     stores_specs = True
-    # Whether an episode survives the death of the process once its last step is recorded.
-    keeps_ended_episodes = False
-    # Space on the disk for what was accepted; None in memory, in a store, or without a queue.
-    reserve: DiskReserve | None = None
 
     # For the destructor, until the constructor has run.
     _closed = True
@@ -163,17 +159,6 @@ class BackendWriter(Closing, abc.ABC):
         """
         self._check_open()
 
-    @property
-    def trouble(self) -> BaseException | None:
-        """The error that ends the recording, though what was accepted can still be written.
-
-        Backends that write nothing later than it is recorded have none.
-        """
-        return None
-
-    def accept_all(self) -> None:
-        """Goes on in `trouble`, for a queue in front, which looks at it and closes this then."""
-
     @abc.abstractmethod
     def close(self) -> None:
         """Stores what is pending and ends the recording; further calls do nothing."""
@@ -198,3 +183,16 @@ class BackendWriter(Closing, abc.ABC):
     def __del__(self) -> None:
         if not self._closed:
             self.close()
+
+
+class QueueingBackendWriter(BackendWriter):
+    """A backend that writes steps after it has accepted them.
+
+    Attributes:
+      reserve: Space for them on the disk.
+      keeps_ended_episodes: Whether an episode survives the death of the process once its last step
+        is recorded.
+    """
+
+    reserve: DiskReserve
+    keeps_ended_episodes: bool

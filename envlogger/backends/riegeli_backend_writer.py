@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import io
 import os
 import warnings
 from collections.abc import Callable
@@ -12,36 +11,30 @@ from typing import Any, Literal
 import dm_env
 import numpy as np
 from etils import epath
-from typing_extensions import override
 
-import riegeli
-from envlogger.backends.backend_writer import BackendWriter
+from envlogger.backends.backend_writer import QueueingBackendWriter
 from envlogger.backends.directories import directory_to_write
 from envlogger.backends.riegeli_files import layout
 from envlogger.backends.riegeli_files.background import BackgroundWriter, Job, WritingError
 from envlogger.backends.riegeli_files.chunk_compression import FAST, ChunkCompression
 from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from envlogger.backends.riegeli_files.shard_reader import read_metadata
-from envlogger.backends.riegeli_files.shard_sequence import ShardSequence
+from envlogger.backends.riegeli_files.shard_sequence import ShardSequence, store_metadata
 from envlogger.backends.riegeli_files.shard_writer import marked
 from envlogger.backends.schedulers import EpisodeScheduler, Scheduler
 from envlogger.converters import codec
 from envlogger.converters.step_encoder import StepEncoder
 from envlogger.converters.video_fields import VideoFields
-from envlogger.errors import StorageError, UnsupportedValueError, storage_errors
+from envlogger.errors import StorageError
 from envlogger.proto.storage_pb2 import Data
 from envlogger.step_data import StepData
 from rlds_ecosystem import stores
-from rlds_ecosystem.stores import PathLike
-from rlds_ecosystem.whole_files import write_at_once
 
-__all__ = ["DEFAULT_WRITER_OPTIONS", "RiegeliBackendWriter", "disk_reserve"]
+__all__ = ["DEFAULT_WRITER_OPTIONS", "RiegeliBackendWriter"]
 
 DEFAULT_WRITER_OPTIONS = f"{FAST},chunk_size:1M"
 
-# What may wait to be written, and what the disk must have to spare for it and for the index.
 _DEFAULT_MAX_PENDING_BYTES = 1 << 24
-_RESERVE_FOR_INDEX = 1 << 23
 
 # In seconds. A store gets four objects for each flush.
 _FLUSH_INTERVAL = 5.0
@@ -50,7 +43,7 @@ _FLUSH_INTERVAL_IN_STORE = 300.0
 _FLUSH = Job(lambda shards: shards.flush())
 
 
-class RiegeliBackendWriter(BackendWriter):
+class RiegeliBackendWriter(QueueingBackendWriter):
     """Records to a directory of Riegeli files, to be read by `envlogger.Reader`.
 
     Steps are serialized at once, and compressed and written by a thread. Each writer begins a shard
@@ -79,7 +72,8 @@ class RiegeliBackendWriter(BackendWriter):
       max_pending_bytes: How much may wait to be written before recording waits for the thread.
         About this much space is kept free on the disk while recording: when the disk is full, all
         steps that were accepted can still be written.
-      reserve: Space on the disk that is kept elsewhere, in place of its own; stays open.
+      reserve: Space on the disk that is kept elsewhere, in place of its own; stays open. Its keeper
+        looks at its `cause`, and closes this: until then, all is accepted.
 
     Raises:
       StorageError: The directory cannot be made, is none, or cannot be written to; says what to
@@ -93,6 +87,8 @@ class RiegeliBackendWriter(BackendWriter):
     were accepted are lost, and so does every later call; what was written before stays readable.
     A step that is refused, because it holds something that cannot be stored, leaves no trace.
     """
+
+    keeps_ended_episodes = False
 
     def __init__(
         self,
@@ -126,14 +122,12 @@ class RiegeliBackendWriter(BackendWriter):
         compression = ChunkCompression() if writer_options is None else None
         writer_options = DEFAULT_WRITER_OPTIONS if writer_options is None else writer_options
         self._directory = directory_to_write(data_directory)
-        self.reserve, self._own_reserve = reserve, None
-        if reserve is None:
-            self.reserve = self._own_reserve = disk_reserve(self._directory, max_pending_bytes)
+        self.reserve = reserve or DiskReserve(self._directory, max_pending_bytes)
+        self._owns_reserve = reserve is None
         try:
             _store_metadata(self._directory, metadata, writer_options)
         except BaseException:
-            if self._own_reserve is not None:
-                self._own_reserve.close()
+            self._free_reserve()
             raise
         self._shards = ShardSequence(
             self._directory,
@@ -143,6 +137,7 @@ class RiegeliBackendWriter(BackendWriter):
             reserve=self.reserve,
             compression=compression,
         )
+        self._shards.ends_in_trouble = self._owns_reserve
         self._background = BackgroundWriter(self._shards, flush_interval, max_pending_bytes)
         if compression is not None:
             compression.has_time = self._background.has_time
@@ -237,17 +232,11 @@ class RiegeliBackendWriter(BackendWriter):
             if not self._failure_was_reported:
                 raise self._failure_of(e) from e.cause
         finally:
-            if self._own_reserve is not None:
-                self._own_reserve.close()
+            self._free_reserve()
 
-    @property
-    @override
-    def trouble(self) -> BaseException | None:
-        return self._shards.trouble
-
-    @override
-    def accept_all(self) -> None:
-        self._background.ends_in_trouble = False
+    def _free_reserve(self) -> None:
+        if self._owns_reserve:
+            self.reserve.close()
 
     def _failure_of(self, failed: WritingError) -> StorageError:
         """What to raise; reports everything once."""
@@ -268,51 +257,12 @@ class RiegeliBackendWriter(BackendWriter):
         )
 
 
-def disk_reserve(directory: PathLike, max_pending_bytes: int) -> DiskReserve | None:
-    """Keeps space for a recorder on the disk of a directory, which has to be there.
-
-    Args:
-      directory: The directory; one of an object store has no such space.
-      max_pending_bytes: See `RiegeliBackendWriter`.
-
-    Raises:
-      StorageError: The space is not there, or the directory cannot be written to.
-    """
-    if not stores.is_local(directory):
-        return None
-    num_bytes = max_pending_bytes + _RESERVE_FOR_INDEX
-    try:
-        return DiskReserve(epath.Path(directory), num_bytes)
-    except OSError as e:
-        raise StorageError(
-            f"cannot write to data_directory {directory}: {e}; check its permissions, and that "
-            f"{num_bytes >> 20} MB are left (with a smaller max_pending_bytes it is less)"
-        ) from e
-
-
 def _store_metadata(
     directory: epath.Path, metadata: dict[str, Any] | None, writer_options: str
 ) -> None:
-    """Writes the metadata of the dataset, unless there is some; checks the options in any case."""
+    """Writes the metadata of the dataset, or compares them with what is there."""
     encoded = codec.encode(metadata or {}, name="metadata")
-    content = io.BytesIO()
-    try:
-        with riegeli.RecordWriter(content, owns_dest=False, options=writer_options) as writer:
-            writer.write_record(encoded.SerializeToString())
-    except riegeli.RiegeliError as e:
-        raise UnsupportedValueError(
-            f"cannot write with writer_options {writer_options!r}: {e}; the default is "
-            f"{DEFAULT_WRITER_OPTIONS!r}"
-        ) from e
-    path = directory / layout.METADATA_FILE
-    try:
-        is_there = path.exists()
-    except OSError as e:
-        raise StorageError(f"cannot read {path}: {e}") from e
-    if not is_there:
-        with storage_errors(path):
-            write_at_once(path, content.getvalue())
-    if not is_there or metadata is None:
+    if store_metadata(directory, encoded, writer_options) or metadata is None:
         return
     stored = read_metadata(directory)
     known = codec.decode(stored)
@@ -324,8 +274,8 @@ def _store_metadata(
         )
     if _comparable(stored) != _comparable(encoded):
         warnings.warn(
-            f"{path} is kept as it is, although the metadata given now is different; record to "
-            "another directory to store it",
+            f"{directory / layout.METADATA_FILE} is kept as it is, although the metadata given now "
+            "is different; record to another directory to store it",
             stacklevel=3,
         )
 

@@ -8,13 +8,13 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import dm_env.specs
 import numpy as np
 from typing_extensions import override
 
-from envlogger.backends.backend_writer import BackendWriter
+from envlogger.backends.backend_writer import BackendWriter, QueueingBackendWriter
 from envlogger.backends.frame_threads import FrameThread, Packet, WaitingFrames
 from envlogger.backends.schedulers import Scheduler
 from envlogger.converters.step_encoder import StepEncoder
@@ -39,6 +39,15 @@ _Job: TypeAlias = Callable[[], None]
 _MAX_PENDING_BYTES = 64 << 20
 # A chunk of the log that has more than this ends before a group of pictures.
 _CHUNK_BYTES = 256 << 10
+
+
+class _Accepted(NamedTuple):
+    """A step without its frames, and where these are."""
+
+    step: StepData
+    frames: Sequence[int | np.ndarray]
+    is_new_episode: bool
+    num_bytes: int
 
 
 class VideoBackendWriter(BackendWriter):
@@ -100,10 +109,12 @@ class VideoBackendWriter(BackendWriter):
         except BaseException:
             self._close_cameras()
             raise
-        self._backend.accept_all()
-        self._waiting.reserve = self._backend.reserve
+        self._keeps_ended_episodes = False
+        if isinstance(self._backend, QueueingBackendWriter):
+            self._waiting.reserve = self._backend.reserve
+            self._backend.reserve.ends_recording = False
+            self._keeps_ended_episodes = self._backend.keeps_ended_episodes
         self.stores_specs = self._backend.stores_specs
-        self.keeps_ended_episodes = self._backend.keeps_ended_episodes
         self._encoded = StepEncoder().encode
         self._num_accepted = self._num_handed_over = 0
         self._bytes_of_chunk = 0
@@ -136,35 +147,23 @@ class VideoBackendWriter(BackendWriter):
         kept = [camera.keep(frame) for camera, frame in zip(self._cameras, frames)]
         # The last act, and one thread to wake. The threads of two cameras, once they run, may leave
         # no core for the rest of the step.
-        self._arriving.put(lambda: self._started(step, kept, is_new_episode, num_bytes))
+        accepted = _Accepted(step, kept, is_new_episode, num_bytes)
+        self._arriving.put(lambda: self._started(accepted))
         # When most can go wrong, and when an episode is complete.
-        if not self._num_accepted or (self.keeps_ended_episodes and step.timestep.last()):
+        if not self._num_accepted or (self._keeps_ended_episodes and step.timestep.last()):
             self._finish(lambda: None)
         self._num_accepted += 1
 
-    def _started(
-        self,
-        step: StepData,
-        kept: Sequence[int | np.ndarray],
-        is_new_episode: bool,
-        num_bytes: int,
-    ) -> _Job:
+    def _started(self, accepted: _Accepted) -> _Job:
         packets = [
-            camera.encode(frame, begins=is_new_episode)
-            for camera, frame in zip(self._cameras, kept)
+            camera.encode(frame, begins=accepted.is_new_episode)
+            for camera, frame in zip(self._cameras, accepted.frames)
         ]
+        return lambda: self._hand_over(accepted, packets)
 
-        def hand_over() -> None:
-            self._hand_over(step, packets, is_new_episode)
-            self._num_handed_over += 1
-            self._waiting.written(num_bytes)
-
-        return hand_over
-
-    def _hand_over(
-        self, step: StepData, packets: Sequence[Future[Packet]], is_new_episode: bool
-    ) -> None:
+    def _hand_over(self, accepted: _Accepted, packets: Sequence[Future[Packet]]) -> None:
         found = [packet.result() for packet in packets]
+        step = accepted.step
         for camera, packet in zip(self._cameras, found):
             step = camera.put(step, {PACKET: packet[0], SINCE_KEY: packet[1]})
         # So what is damaged, or has to be read for a frame, is little more than a group.
@@ -172,7 +171,9 @@ class VideoBackendWriter(BackendWriter):
             self._backend.push()
             self._bytes_of_chunk = 0
         self._bytes_of_chunk += sum(len(packet) for packet, _ in found)
-        self._backend.record_step(step, is_new_episode)
+        self._backend.record_step(step, accepted.is_new_episode)
+        self._num_handed_over += 1
+        self._waiting.written(accepted.num_bytes)
 
     @override
     def _set_episode_metadata(self, data: Any) -> None:
@@ -258,7 +259,7 @@ class VideoBackendWriter(BackendWriter):
     def _check(self) -> None:
         """Raises the failure; in trouble, when all that was accepted is written."""
         self._raise_failure()
-        if self._backend.trouble is not None:
+        if self._waiting.reserve is not None and self._waiting.reserve.cause is not None:
             self._finish(self._backend.close)
 
     def _raise_failure(self) -> None:

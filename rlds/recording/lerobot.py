@@ -19,8 +19,9 @@ import numpy as np
 from typing_extensions import override
 
 from envlogger.backends import lifetime
-from envlogger.backends.backend_writer import BackendWriter
-from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter, disk_reserve
+from envlogger.backends.backend_writer import QueueingBackendWriter
+from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
+from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from envlogger.backends.schedulers import Scheduler
 from envlogger.converters.video_fields import KEY as VIDEO_KEY
 from envlogger.reader import Reader
@@ -58,7 +59,7 @@ _FLUSH_INTERVAL, _MAX_PENDING_BYTES = 0.5, 1 << 22
 _ARGUMENTS = "recording"
 
 
-class LeRobotBackendWriter(BackendWriter):
+class LeRobotBackendWriter(QueueingBackendWriter):
     """Records to a LeRobot dataset: after each episode, LeRobot opens it.
 
         env = envlogger.EnvLogger(
@@ -109,7 +110,7 @@ class LeRobotBackendWriter(BackendWriter):
                 raise ValueError(f"video of {name!r}: {video['fps']} frames a second, not {fps}")
         import_extra("pyarrow.parquet")
         self._root, self._fps = Path(data_directory), float(fps)
-        self._robot_type, self.task = robot_type, task
+        self._robot_type, self._task = robot_type, task
         self._own = self._root / FOLDER
         with storage_errors(self._root):
             self._own.mkdir(parents=True, exist_ok=True)
@@ -130,7 +131,7 @@ class LeRobotBackendWriter(BackendWriter):
                 )
             self._has_marks = True
             self._before = self._read()
-            self.reserve = disk_reserve(self._own, _MAX_PENDING_BYTES)
+            self.reserve = DiskReserve(self._own, _MAX_PENDING_BYTES)
         except BaseException:
             self._unlock()
             raise
@@ -140,16 +141,14 @@ class LeRobotBackendWriter(BackendWriter):
         # Of the last one that was added: its log, and the tables without its episode.
         self._done: Path | None = None
         self._kept: dict[str, bytes | None] | None = None
-        self._may_change = False  # Whether that is the last episode.
-        self._accepts_all, self._was_reported = False, False
-        self._failure: BaseException | None = None
+        self._was_reported = False
         self._thread = DaemonThreads(1, _THREAD)
         self._adding: Future[None] = self._thread.submit(lambda: None)
         super().__init__(metadata=metadata, scheduler=scheduler)
 
     @override
     def _record_step(self, data: StepData, is_new_episode: bool) -> None:
-        if not self._accepts_all:
+        if self.reserve.ends_recording:
             self._check()
         if is_new_episode:
             self._begin_episode(data)
@@ -164,7 +163,7 @@ class LeRobotBackendWriter(BackendWriter):
     def _begin_episode(self, data: StepData) -> None:
         """Writes a step to a new log, and only then has the one before added to the dataset."""
         folder = self._own / f"{RUNNING}{time.time_ns()}"
-        said = {"fps": self._fps, "task": self.task, "robot_type": self._robot_type or ""}
+        said = {"fps": self._fps, "task": self._task, "robot_type": self._robot_type or ""}
         log = None
         try:
             log = RiegeliBackendWriter(
@@ -176,7 +175,6 @@ class LeRobotBackendWriter(BackendWriter):
                 reserve=self.reserve,
             )
             lifetime.leave_to_owner(log)
-            log.accept_all()
             log.record_step(data, True)
         except BaseException as error:
             if log is not None:
@@ -186,13 +184,11 @@ class LeRobotBackendWriter(BackendWriter):
             if self._log is None or not isinstance(error, StorageError):
                 raise
             # It was accepted, and is not lost, whatever the error says of the new log.
-            self._failure = self._failure or error.__cause__ or error
+            self._fail(error.__cause__ or error)
             self._log.record_step(data, True)
             return
         self._end_log()
-        if self._may_change:
-            self._forget_done()
-        self._log, self._folder, self._may_change = log, folder, False
+        self._log, self._folder = log, folder
 
     @override
     def _set_episode_metadata(self, data: Any) -> None:
@@ -201,23 +197,22 @@ class LeRobotBackendWriter(BackendWriter):
             self._log.set_episode_metadata(task)
             if self._has_ended:
                 self._log.push()
-        elif self._may_change:
+        elif self._done is not None:
             with storage_errors(self._root):
-                self.add_log(self._take_back(), task.get(_TASK, self.task))
+                self.add_log(self._take_back(), task.get(_TASK, self._task))
 
     @override
     def _discard_episode(self) -> None:
-        if self._log is not None and self._failure is not None:
+        if self._log is not None and self.reserve.cause is not None:
             self._log.discard_episode()  # There may be others in its log.
             return
         if self._log is not None:
             self._log.close()
             self._log, self._has_ended = None, False
             shutil.rmtree(self._folder, ignore_errors=True)
-        elif self._may_change:
+        elif self._done is not None:
             with storage_errors(self._root):
                 shutil.rmtree(self._take_back(), ignore_errors=True)
-            self._may_change = False
 
     @override
     def flush(self) -> None:
@@ -228,20 +223,11 @@ class LeRobotBackendWriter(BackendWriter):
         """
         super().flush()
         if self._has_ended and self._log is not None:
-            self._end_log(may_change=True)
+            self._end_log()
         elif self._log is not None:
             self._log.flush()
         self._adding.result()
         self._check()
-
-    @property
-    @override
-    def trouble(self) -> BaseException | None:
-        return self._failure or (self._log.trouble if self._log is not None else None)
-
-    @override
-    def accept_all(self) -> None:
-        self._accepts_all = True
 
     @override
     def disown(self) -> None:
@@ -267,12 +253,11 @@ class LeRobotBackendWriter(BackendWriter):
             if not any(self._own.iterdir()):
                 self._own.rmdir()
         except OSError as error:
-            self._failure = self._failure or error
+            self._fail(error)
         finally:
-            if self.reserve is not None:
-                self.reserve.close()
+            self.reserve.close()
             self._unlock()
-        if self._failure is not None and not self._was_reported:
+        if self.reserve.cause is not None and not self._was_reported:
             self._raise()
 
     def _unlock(self) -> None:
@@ -281,34 +266,35 @@ class LeRobotBackendWriter(BackendWriter):
             os.close(descriptor)
 
     def _check(self) -> None:
-        if self.trouble is not None:
+        if self.reserve.cause is not None:
             self.close()  # What was accepted is written, and what can be is added.
             self._raise()
+
+    def _fail(self, error: BaseException) -> None:
+        self.reserve.cause = self.reserve.cause or error
 
     def _raise(self) -> NoReturn:
         self._was_reported = True
         left = len(recordings_in(self._root))
         raise StorageError(
-            f"recording to {self._root} stops here: {self._failure}; {left} logs in {self._own} "
-            "have the last episodes. See to the cause, then `rlds recover --in-place "
+            f"recording to {self._root} stops here: {self.reserve.cause}; {left} logs in "
+            f"{self._own} have the last episodes. See to the cause, then `rlds recover --in-place "
             f"{self._root}` adds them"
-        ) from self._failure
+        ) from self.reserve.cause
 
-    def _end_log(self, *, may_change: bool = False) -> None:
-        """Closes the log, and has its episode added in the thread.
-
-        Args:
-          may_change: Whether the episode may still be discarded, or get metadata.
-        """
+    def _end_log(self) -> None:
+        """Closes the log, and has its episode added in the thread."""
         log, self._log, folder = self._log, None, self._folder
         if log is None:
             return
         try:
             log.close()
         except StorageError as error:
-            self._failure = self._failure or error
-        if self._num_steps < 2 and self._failure is None:
+            self._fail(error)
+        if self._num_steps < 2 and self.reserve.cause is None:
             shutil.rmtree(folder, ignore_errors=True)
+            self._adding.result()
+            self._forget_done()
             warnings.warn("an episode without a transition is not in the dataset", stacklevel=3)
             return
         if not (self._has_ended or self._has_marks):
@@ -317,22 +303,20 @@ class LeRobotBackendWriter(BackendWriter):
                 f"this recorder did not begin, no column {COMPLETE!r} to say so",
                 stacklevel=3,
             )
-        self._may_change = may_change
         if threading.current_thread().name == _THREAD:  # The garbage collector closes this there.
-            self._add(folder, may_change)
+            self._add(folder)
             return
-        self._adding = self._thread.submit(self._add, folder, may_change)
+        self._adding = self._thread.submit(self._add, folder)
 
-    def _add(self, folder: Path, may_change: bool) -> None:
+    def _add(self, folder: Path) -> None:
         """Adds the episodes of a log, unless something went wrong before."""
-        if self._failure is not None:
+        if self.reserve.cause is not None:
             return
         try:
+            self._forget_done()
             self.add_log(folder)
-            if not may_change:
-                self._forget_done()
         except BaseException as error:
-            self._failure = error
+            self._fail(error)
 
     def _forget_done(self) -> None:
         if self._done is not None:
@@ -394,7 +378,7 @@ class LeRobotBackendWriter(BackendWriter):
           How many episodes and rows there are more.
         """
         source = EnvLoggerSource(
-            os.fspath(folder), metadata={}, episode_metadata_defaults={_TASK: self.task}
+            os.fspath(folder), metadata={}, episode_metadata_defaults={_TASK: self._task}
         )
         episodes, lengths = Episodes(source, "train"), []
         for episode in map(episodes.episode, range(len(episodes))):

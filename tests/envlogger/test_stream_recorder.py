@@ -200,7 +200,7 @@ def test_a_full_disk(tmp_path):
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"cannot mount a small disk: {error}")
     try:
-        with pytest.raises(StorageError, match="64 MB have to be free"):
+        with pytest.raises(StorageError, match="72 MB are left"):
             envlogger.StreamRecorder(disk)
         rng, pushed = np.random.default_rng(0), []
         recorder = envlogger.StreamRecorder(disk, max_pending_bytes=2 << 20)

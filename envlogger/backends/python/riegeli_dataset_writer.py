@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import os
 from typing import NoReturn
 
-from etils import epath
 from google.protobuf.message import Message
 
-import riegeli
 from envlogger.backends.directories import directory_to_write
-from envlogger.backends.riegeli_files import layout
-from envlogger.backends.riegeli_files.shard_sequence import ShardSequence
-from envlogger.errors import UnsupportedValueError, UsageError, storage_errors
+from envlogger.backends.riegeli_files.shard_sequence import ShardSequence, store_metadata
+from envlogger.errors import UsageError, storage_errors
 from envlogger.proto.storage_pb2 import Data
-from rlds_ecosystem.whole_files import write_at_once
 
 __all__ = ["RiegeliDatasetWriter"]
 
@@ -72,16 +67,11 @@ class RiegeliDatasetWriter:
         if self._shards is not None or self._data_dir:
             raise UsageError("this RiegeliDatasetWriter is initialized already; make a new one")
         directory = directory_to_write(data_dir)
-        try:
-            with storage_errors(directory):
-                _store_metadata(directory, metadata or Data(), writer_options)
-                shards = _Shards(directory, max_episodes_per_shard, writer_options)
-                if max_episodes_per_shard <= 0:
-                    shards.begin()
-        except riegeli.RiegeliError as e:
-            raise UnsupportedValueError(
-                f"cannot write with writer_options {writer_options!r}: {e}"
-            ) from e
+        store_metadata(directory, metadata or Data(), writer_options)
+        with storage_errors(directory):
+            shards = _Shards(directory, max_episodes_per_shard, writer_options)
+            if max_episodes_per_shard <= 0:
+                shards.begin()
         self._shards = shards
         self._data_dir = os.fspath(data_dir)
         self._max_episodes_per_shard = max_episodes_per_shard
@@ -177,13 +167,3 @@ class _Shards(ShardSequence):
         """Begins the first shard, if there is none."""
         if self._shard is None:
             self._shard = self._make_shard()
-
-
-def _store_metadata(directory: epath.Path, metadata: Data, options: str) -> None:
-    """Writes the metadata at once, unless there is some; checks the options in any case."""
-    content = io.BytesIO()
-    with riegeli.RecordWriter(content, owns_dest=False, options=options) as writer:
-        writer.write_record(metadata.SerializeToString())
-    path = directory / layout.METADATA_FILE
-    if not path.exists():
-        write_at_once(path, content.getvalue())

@@ -90,7 +90,6 @@ class BackgroundWriter:
 
     Attributes:
       lock: To be held while `add_step`, `put`, `finish` and `push` are called.
-      ends_in_trouble: Whether no more is accepted once the shards are in trouble.
 
     Args:
       shards: Where to write; nobody else uses it from now on.
@@ -102,7 +101,6 @@ class BackgroundWriter:
         self, shards: ShardSequence, flush_interval: float | None, max_pending_bytes: int
     ) -> None:
         self._shards = shards
-        self.ends_in_trouble = True
         # Changed by the thread alone, between its rounds.
         self._pacing = Pacing(flush_interval, max_pending_bytes)
 
@@ -198,7 +196,7 @@ class BackgroundWriter:
             self._work.notify()
             self._raise_failure()
         self._taken = _Batch()
-        if self._shards.trouble is not None and self.ends_in_trouble:
+        if self._shards.is_over:
             self.finish()
 
     def has_time(self) -> bool:
@@ -269,7 +267,7 @@ class BackgroundWriter:
             with self.lock:
                 self._taken.is_over = True
                 self._taken = _Batch()
-                if self._shards.trouble is not None and self.ends_in_trouble:
+                if self._shards.is_over:
                     self._ending = True
                 self._progress.notify_all()
 

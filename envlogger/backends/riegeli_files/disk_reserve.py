@@ -6,60 +6,76 @@ import errno
 import os
 import tempfile
 import threading
+from typing import IO
 
-from etils import epath
+from rlds_ecosystem.errors import StorageError
+from rlds_ecosystem.stores import PathLike, is_local
 
 __all__ = ["DiskReserve"]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_BLOCK = 1 << 22
+_BLOCK, _FOR_INDEX = 1 << 22, 1 << 23
 
 
 class DiskReserve:
     """Occupies space on the disk of a directory, to be released when the disk is full.
 
-    The file that occupies it has no name: it vanishes with the process.
+    The file that occupies it has no name: it vanishes with the process. In an object store there is
+    none.
 
     Args:
-      directory: A local directory.
-      num_bytes: How much to keep.
+      directory: The directory, which has to be there.
+      max_pending_bytes: How much may wait to be written. There is space for the index of it, too.
 
     Attributes:
-      cause: The error after which the space was released; None before.
+      cause: The error that ends the recording, though what was accepted can still be written; None
+        before.
+      ends_recording: Whether the writer accepts no more then. If not, a queue in front looks at the
+        cause, and closes the writer.
 
     Raises:
-      OSError: The space is not there, or the directory cannot be written to.
+      StorageError: The space is not there, or the directory cannot be written to.
     """
 
-    def __init__(self, directory: epath.Path, num_bytes: int) -> None:
-        self.cause: OSError | None = None
-        self._lock, self._least, self._size = threading.Lock(), num_bytes, 0
-        self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 (kept open)
+    def __init__(self, directory: PathLike, max_pending_bytes: int) -> None:
+        self.cause: BaseException | None = None
+        self.ends_recording = True
+        # Chunks that cannot be compressed are a bit larger than what is in them.
+        self._least = max_pending_bytes + (max_pending_bytes >> 7) + _FOR_INDEX
+        self._lock, self._size = threading.Lock(), 0
+        self._file: IO[bytes] | None = None
+        if not is_local(directory):
+            return
         try:
-            self._grow(num_bytes)
-        except BaseException:
-            self._file.close()
-            raise
+            self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 (kept open)
+            self._grow(self._file, self._least)
+        except OSError as error:
+            self.close()
+            raise StorageError(
+                f"cannot write to data_directory {os.fspath(directory)}: {error}; check its "
+                f"permissions, and that {self._least >> 20} MB are left (with a smaller "
+                "max_pending_bytes it is less)"
+            ) from error
 
-    def _grow(self, num_bytes: int) -> None:
+    def _grow(self, file: IO[bytes], num_bytes: int) -> None:
         if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(self._file.fileno(), self._size, num_bytes)
+            os.posix_fallocate(file.fileno(), self._size, num_bytes)
         else:  # macOS.
-            self._file.write(bytes(num_bytes))
-            self._file.flush()
+            file.write(bytes(num_bytes))
+            file.flush()
         self._size += num_bytes
 
     def hold(self, num_bytes: int) -> bool:
         """Occupies so much more than at the beginning; what was occupied stays so.
 
         Returns:
-          Whether the space is there: false if the disk is full, or the space was released.
+          Whether the space is there: false if the disk is full, or there is a cause.
         """
         with self._lock:
             missing = self._least + num_bytes - self._size
-            if self.cause is None and missing > 0:
+            if self.cause is None and missing > 0 and self._file is not None:
                 try:
-                    self._grow(-(-missing // _BLOCK) * _BLOCK)
+                    self._grow(self._file, -(-missing // _BLOCK) * _BLOCK)
                 except OSError:
                     return False
             return self.cause is None
@@ -68,15 +84,16 @@ class DiskReserve:
         """Makes room if the error says that the disk is full, once.
 
         Returns:
-          Whether it is worth trying again; `cause` is the error then.
+          Whether it is worth trying again; there is a cause then.
         """
         with self._lock:
-            if self.cause is not None or error.errno not in _FULL:
+            if self._file is None or self._file.closed or error.errno not in _FULL:
                 return False
-            self.cause = error
+            self.cause = self.cause or error
             self._file.close()
         return True
 
     def close(self) -> None:
         """Frees the space."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()

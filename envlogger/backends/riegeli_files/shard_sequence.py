@@ -5,18 +5,53 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
+import io
 from collections.abc import Sequence
 
 from etils import epath
 
+import riegeli
 from envlogger.backends.riegeli_files import layout
 from envlogger.backends.riegeli_files.chunk_compression import ChunkCompression
 from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from envlogger.backends.riegeli_files.shard_writer import ShardWriter
+from envlogger.errors import UnsupportedValueError, storage_errors
+from envlogger.proto.storage_pb2 import Data
 from rlds_ecosystem import stores
-from rlds_ecosystem.whole_files import Share
+from rlds_ecosystem.whole_files import Share, write_at_once
 
-__all__ = ["ShardSequence"]
+__all__ = ["ShardSequence", "store_metadata"]
+
+
+def store_metadata(directory: epath.Path, metadata: Data, options: str) -> bool:
+    """Writes what is stored about a dataset at once, unless it has that already.
+
+    Args:
+      directory: The directory of the dataset.
+      metadata: What to store.
+      options: How files are written, see `riegeli.RecordWriter`; they are checked in any case.
+
+    Returns:
+      Whether it was written.
+
+    Raises:
+      StorageError: It cannot be.
+      UnsupportedValueError: The options are wrong.
+    """
+    content = io.BytesIO()
+    try:
+        with riegeli.RecordWriter(content, owns_dest=False, options=options) as writer:
+            writer.write_record(metadata.SerializeToString())
+    except riegeli.RiegeliError as e:
+        raise UnsupportedValueError(
+            f"cannot write with writer_options {options!r}: {e}; leave them out for the default"
+        ) from e
+    path = directory / layout.METADATA_FILE
+    with storage_errors(path):
+        if path.exists():
+            return False
+        write_at_once(path, content.getvalue())
+    return True
 
 
 class ShardSequence:
@@ -33,6 +68,8 @@ class ShardSequence:
     Attributes:
       trouble: The error that will soon end the recording: there is no more room on the disk than
         the reserve, or no new shard could be made, so that the last one goes on.
+      is_over: Whether no more is accepted then.
+      ends_in_trouble: Whether it is over then; not so if others look at the reserve.
 
     Its methods raise `OSError` if a file cannot be written; `salvage` is all that may be called
     then.
@@ -60,9 +97,8 @@ class ShardSequence:
             compression=compression,
             sync=sync or not self._is_local,
         )
-        self._reserve = reserve
+        self._reserve, self.ends_in_trouble = reserve, True
         self._shard: ShardWriter | None = None
-        self._no_new_shard: OSError | None = None
         self._last_shard_time = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
     def begin_episode(self, step: bytes) -> None:
@@ -79,7 +115,8 @@ class ShardSequence:
         try:
             new = self._make_shard()
         except OSError as e:
-            self._no_new_shard = e
+            if self._reserve is not None:
+                self._reserve.cause = self._reserve.cause or e
             return
         try:
             old.close()
@@ -128,9 +165,15 @@ class ShardSequence:
         return shard.salvage() if shard is not None else 0
 
     @property
-    def trouble(self) -> OSError | None:
+    def trouble(self) -> BaseException | None:
         """See the class."""
-        return self._no_new_shard or (self._reserve.cause if self._reserve is not None else None)
+        return self._reserve.cause if self._reserve is not None else None
+
+    @property
+    def is_over(self) -> bool:
+        """See the class."""
+        ends = self.ends_in_trouble and self._reserve is not None and self._reserve.ends_recording
+        return ends and self.trouble is not None
 
     @property
     def _current(self) -> ShardWriter:

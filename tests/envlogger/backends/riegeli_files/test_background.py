@@ -23,6 +23,10 @@ class Shards:
         self.is_held, self.may_go_on = threading.Event(), threading.Event()
         self.may_go_on.set()
 
+    @property
+    def is_over(self):
+        return self.trouble is not None
+
     def _do(self, name, contents):
         self.is_held.set()
         assert self.may_go_on.wait(PATIENCE)
