@@ -3,7 +3,6 @@ import type {
   Counts,
   Environment,
   Episode,
-  EpisodeState,
   Export,
   Invite,
   Person,
@@ -45,7 +44,8 @@ export interface Family {
 
 export type Families = Record<string, Family>;
 
-export interface Control {
+/** Inputs, each of which does the same. */
+export interface Binding {
   inputs: string[];
   does: string;
 }
@@ -54,7 +54,7 @@ export interface Control {
 export interface Trial {
   ok: boolean;
   error: string;
-  controls: Control[];
+  controls: Binding[];
   cameras: string[];
   picture: string | null;
 }
@@ -152,7 +152,7 @@ export interface Play {
 }
 
 /** The first message of a play. */
-export interface Hello extends Play {
+export interface Welcome extends Play {
   op: "hello";
   person: Person;
 }
@@ -160,7 +160,7 @@ export interface Hello extends Play {
 /** What the environment offers. */
 export interface Offer {
   op: "ready";
-  controls: Control[];
+  controls: Binding[];
   cameras: string[];
   qualities: NonNullable<Set["quality"]>[];
   fps: number;
@@ -187,10 +187,10 @@ export interface PlayState {
 
 /** What the server says while somebody plays. */
 export type Message =
-  | Hello
+  | Welcome
   | Offer
   | PlayState
-  | { op: "episode"; episode: Played & { state: EpisodeState; error: string } }
+  | { op: "episode"; episode: Episode }
   | { op: "error"; code: string; message: string; fatal: boolean };
 
 /** Addresses and the answers to GET; the first one that matches counts. */

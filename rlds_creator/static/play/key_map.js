@@ -4,13 +4,13 @@ import { classes, html, useEffect, useMemo, useState } from "../html.js";
 import { COMMANDS, readLayout } from "./keys.js";
 import { PAD, POINTER, SPACE_AXIS, isOn, pressing, useHeld } from "./pressing.js";
 
-/** @import { Control, Offer } from "../answers.js" */
+/** @import { Binding, Offer } from "../answers.js" */
 /** @import { Command } from "./keys.js" */
 /** @import { Player } from "./player.js" */
 
 /**
  * Controls without those that go without saying: what each of their keys does, done together.
- * @param {Control[]} controls
+ * @param {Binding[]} controls
  */
 function withoutSums(controls) {
   const alone = new Map(

@@ -10,7 +10,7 @@ import { listenToPointer } from "./pointer.js";
 import { PlaySocket } from "./socket.js";
 
 /** @import { Control, EpisodeState, Set as Settings } from "../api_types.js" */
-/** @import { Hello, Message, Offer, PlayState, Played } from "../answers.js" */
+/** @import { Message, Offer, PlayState, Played, Welcome } from "../answers.js" */
 /** @import { Frame } from "../frames.js" */
 /** @import { Command } from "./keys.js" */
 
@@ -46,7 +46,7 @@ export class Player {
     this.reason = "";
     /** What the server refused. @type {ApiError | null} */
     this.refusal = null;
-    /** What the server said at the beginning: study, environment, person. @type {Hello | null} */
+    /** What the server said at the beginning: study, environment, person. @type {Welcome | null} */
     this.hello = null;
     /** What the environment offers: controls, cameras, qualities. @type {Offer | null} */
     this.offer = null;
