@@ -159,9 +159,8 @@ function Pair({ left, right, addresses, first }) {
           <${Pictures} data=${datas[index]} step=${steps[index]} paths=${pictures[index].chosen} />
           <p class="step-line">
             <span>
-              Step <strong>
-                ${formatCount(steps[index])}
-              </strong> <span class="quiet">/ ${formatCount(lengths[index] - 1)}</span>
+              Step <strong>${formatCount(steps[index])}</strong>
+              ${" "}<span class="quiet">/ ${formatCount(lengths[index] - 1)}</span>
             </span>
             <span>Reward <strong>${formatNumber(outline.rewards[steps[index]])}</strong></span>
             ${isOver && html`<span class="quiet">${step < offsets[index] ? "not yet begun" : "over"}</span>`}

@@ -95,8 +95,8 @@ function Dataset({ dataset, query, isOnly }) {
         ? html`<${Empty} icon="episodes" title="There are no episodes">This dataset has no splits.<//>`
         : html`<${Loaded} resource=${listing} label="The episodes are listed…">
           ${(/** @type {Listing} */ { episodes, total }) =>
-          html`<${Episodes} dataset=${dataset} split=${split} episodes=${episodes} total=${total} offset=${offset}
-            where=${query.where} isBusy=${listing.isLoading} />`}
+            html`<${Episodes} dataset=${dataset} split=${split} episodes=${episodes} total=${total} offset=${offset}
+              where=${query.where} isBusy=${listing.isLoading} />`}
         <//>`}
   <//>`;
 }

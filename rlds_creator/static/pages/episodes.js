@@ -194,8 +194,7 @@ function columns(erase, seesOthers, search) {
       title: "Started",
       sortable: true,
       narrow: "title",
-      cell: (row) => html`<a
-        class="nowrap with-thumbnail" href=${address("replay", row.id) + search}>
+      cell: (row) => html`<a class="nowrap with-thumbnail" href=${address("replay", row.id) + search}>
         <${Thumbnail} base=${row.state === "playing" ? "" : `/api${address("episodes", row.id, "view")}`} />
         <${Time} seconds=${row.started} />
       </a>`,

@@ -125,8 +125,7 @@ export default function People() {
             {
               name: "created",
               title: "Since",
-              cell: (/** @type {Person} */ row) => html`<${Time}
-                seconds=${row.created} />`,
+              cell: (/** @type {Person} */ row) => html`<${Time} seconds=${row.created} />`,
             },
             {
               name: "actions",
@@ -161,8 +160,7 @@ export default function People() {
               {
                 name: "expires",
                 title: "Until",
-                cell: (/** @type {Invite} */ row) => html`<${Time}
-                  seconds=${row.expires} />`,
+                cell: (/** @type {Invite} */ row) => html`<${Time} seconds=${row.expires} />`,
               },
               {
                 name: "actions",

@@ -219,16 +219,16 @@ function Editor({ study, numEpisodes }) {
             isFirst=${index === 0}
             isLast=${index === environments.length - 1}
             onChange=${(/** @type {Environment} */ value) =>
-            setEnvironments((old) =>
-              old.map((other) => (other.key === one.key ? { ...other, value } : other)),
-            )}
+              setEnvironments((old) =>
+                old.map((other) => (other.key === one.key ? { ...other, value } : other)),
+              )}
             onMove=${(/** @type {number} */ step) => setEnvironments(moved(environments, index, step))}
             onDuplicate=${() =>
-            setEnvironments([
-              ...environments.slice(0, index + 1),
-              keyed({ ...one.value, id: "", name: `${one.value.name} (copy)`.slice(0, 200) }),
-              ...environments.slice(index + 1),
-            ])}
+              setEnvironments([
+                ...environments.slice(0, index + 1),
+                keyed({ ...one.value, id: "", name: `${one.value.name} (copy)`.slice(0, 200) }),
+                ...environments.slice(index + 1),
+              ])}
             onRemove=${async () => {
               const agreed =
                 !one.value.id ||

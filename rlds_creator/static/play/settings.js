@@ -70,7 +70,7 @@ export function Settings({ player, offer, onDone }) {
       player.used.has("Space0") &&
       html`<${Button} size="small"
         onClick=${() =>
-        player.pads.connectSpaceMouse().catch((/** @type {Error} */ error) => toast(error.message, { kind: "bad" }))}>
+          player.pads.connectSpaceMouse().catch((/** @type {Error} */ error) => toast(error.message, { kind: "bad" }))}>
         Connect a SpaceMouse
       <//>`}
     </div>
