@@ -19,7 +19,9 @@ import { Fragment, html, useEffect, useLayoutEffect, useMemo, useRef, useState }
 import { address, navigate, setQuery } from "../router.js";
 import { useMe } from "../session.js";
 import { FieldChart, RewardChart, StepsChart } from "../view/curves.js";
-import { Labels, LastChange, NameDialog, rangeWith, useAnnotator, useLabels } from "../view/labels.js";
+import { NameDialog } from "../view/label_dialogs.js";
+import { Labels, LastChange } from "../view/label_panel.js";
+import { rangeWith, useAnnotator, useLabels } from "../view/labels.js";
 import { EpisodeList } from "../view/list.js";
 import { Metadata } from "../view/metadata.js";
 import { Notes } from "../view/notes.js";

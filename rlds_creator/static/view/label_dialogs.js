@@ -1,0 +1,86 @@
+/** Dialogs that ask who labels, and for a new layer. */
+import { Button, Dialog, KeyField, Segments, TextField } from "../components.js";
+import { layerName } from "../format.js";
+import { html, useState } from "../html.js";
+
+/** @import { Layer, Type } from "./labels.js" */
+
+/** Asks who labels. @param {{name: string, onName: (name: string) => void, onClose: () => void}} props */
+export function NameDialog({ name, onName, onClose }) {
+  const [text, setText] = useState(name);
+  const save = () => {
+    if (!text.trim()) return;
+    onName(text.trim());
+    onClose();
+  };
+  return html`<${Dialog} title="Who labels?" size="small" onClose=${onClose} onSubmit=${save}
+    actions=${html`<${Button} type="submit" kind="primary" disabled=${!text.trim()}>Save<//>`}>
+    <${TextField} label="Your name" hint="It stands beside what you say. This browser remembers it." maxlength="200"
+      value=${text} onChange=${setText} autofocus=${true} />
+  <//>`;
+}
+
+/** Makes a layer. @param {{taken: string[], onMade: (layer: Layer) => Promise<void>, onClose: () => void}} props */
+export function LayerDialog({ taken, onMade, onClose }) {
+  const [layer, setLayer] = useState({ title: "", doc: "", keys: /** @type {string[]} */ ([]) });
+  const [type, setType] = useState(/** @type {Type} */ ("choice"));
+  const [of, setOf] = useState("episode");
+  const [text, setText] = useState("good, bad");
+  const [error, setError] = useState("");
+  const choices =
+    type === "choice"
+      ? [
+          ...new Set(
+            text
+              .split(",")
+              .map((one) => one.trim())
+              .filter(Boolean),
+          ),
+        ]
+      : [];
+  const set = (/** @type {string} */ name) => (/** @type {any} */ value) =>
+    setLayer((old) => ({ ...old, [name]: value }));
+  const setKey = (/** @type {number} */ place) => (/** @type {string} */ code) =>
+    set("keys")(named.map((_, index) => (index === place ? code : (layer.keys[index] ?? ""))));
+  const named = choices.length > 0 ? choices : [""];
+  const title = layer.title.trim();
+  const name = title && layerName(title);
+  const isTaken = taken.includes(name);
+  const save = async () => {
+    try {
+      await onMade({
+        ...layer,
+        name,
+        title: title === name ? "" : title,
+        type,
+        whole: of === "episode",
+        choices,
+        keys: named.map((_, index) => layer.keys[index] ?? ""),
+      });
+      onClose();
+    } catch (problem) {
+      setError(/** @type {Error} */ (problem).message);
+    }
+  };
+  return html`<${Dialog} title="New layer" onClose=${onClose} onSubmit=${() => void save()} class="layer-dialog"
+    actions=${html`<${Button} type="submit" kind="primary"
+      disabled=${!title || isTaken || (type === "choice" && choices.length === 0)}>Make layer<//>`}>
+    <${TextField} label="Name" value=${layer.title} onChange=${set("title")}
+      error=${isTaken ? `There is a layer “${name}”.` : error}
+      hint=${name && name !== title ? `In files and conditions: ${name}` : ""} maxlength="200" placeholder="quality"
+      autofocus=${true} />
+    <${Segments} label="What is said" value=${type} onChange=${setType}
+      choices=${["choice", "flag", "text", "number"].map((value) => ({ value, label: value }))} />
+    <${Segments} label="Of what" value=${of} onChange=${setOf}
+      choices=${[{ value: "episode", label: "The whole episode" }, { value: "steps", label: "Steps and ranges" }]} />
+    ${type === "choice" &&
+    html`<${TextField} label="Choices, with commas between them" value=${text} onChange=${setText} maxlength="2000" />`}
+    <div class="layer-keys">
+      ${named.map(
+        (choice, place) => html`<${KeyField} key=${place} label=${choice ? `Key of “${choice}”` : "Key"}
+          value=${layer.keys[place] ?? ""} onChange=${setKey(place)} />`,
+      )}
+    </div>
+    <${TextField} label="When to use it" optional=${true} value=${layer.doc} onChange=${set("doc")} maxlength="20000" />
+  <//>`;
+}
