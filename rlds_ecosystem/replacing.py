@@ -62,7 +62,7 @@ def replaced(
 
     Args:
       path: The file or the folder of the dataset. A link stays: what it leads to is replaced.
-      keep_old: Whether to keep the old dataset, as `<name>.old`.
+      keep_old: Whether to keep the old dataset, under the name of `kept_name`.
       identity: What is the same as long as nobody changes the dataset. By default the names, sizes
         and times of all its files.
       held: Other folders of labels, to which nobody can add any while the dataset is replaced.
@@ -71,7 +71,7 @@ def replaced(
       A path at which there is nothing, to make the file or the folder.
 
     Raises:
-      FileExistsError: Another process is replacing it; or there is an older `<name>.old`.
+      FileExistsError: Another process is replacing it; or an older one is kept already.
       FileNotFoundError: There is nothing at the path; or nothing was written.
       StorageError: The dataset has changed meanwhile, or is being written; it is left as it is.
       ValueError: It is in an object store, where nothing can be replaced at one moment.

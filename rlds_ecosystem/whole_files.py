@@ -241,8 +241,12 @@ def journal_of(target: Path) -> Path:
 
 
 def kept_name(target: Path) -> Path:
-    """Returns the name that what was replaced gets, if it is kept."""
-    return target.with_name(f"{target.name}.old")
+    """Returns the name of what was replaced, if it is kept: `<name>.old`, or `<name>.old.hdf5` of a file.
+
+    A file keeps the end of its name, by which its format is recognized.
+    """
+    ends = "".join(target.suffixes[-2:]) if target.is_file() else ""
+    return target.with_name(f"{target.name.removesuffix(ends)}.old{ends}")
 
 
 @contextlib.contextmanager

@@ -30,6 +30,8 @@ Logs: TypeAlias = LogSource | Sequence[LogSource] | Mapping[str, LogSource | Seq
 def find_logs(path: str | os.PathLike[str]) -> list[str]:
     """Returns the directories with EnvLogger logs at and below a directory, sorted by path.
 
+    Logs that an edit has kept, `<name>.old` beside `<name>`, are not among them.
+
     Raises:
       FileNotFoundError: If the directory does not exist, or holds no log.
     """
@@ -44,7 +46,7 @@ def find_logs(path: str | os.PathLike[str]) -> list[str]:
             check_link(root / file)
         if METADATA_FILE in files:
             logs.append(os.fspath(root))
-    logs.sort()
+    logs = sorted(log for log in logs if not (log.endswith(".old") and log.removesuffix(".old") in logs))
     if not logs:
         raise FileNotFoundError(
             f"{os.fspath(path)!r} holds no EnvLogger log: there is no {METADATA_FILE} in it, nor "

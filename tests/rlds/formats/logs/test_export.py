@@ -148,3 +148,9 @@ def test_damage_leaves_the_log(log, monkeypatch):
     assert len(numbers) == made.num_episodes
     assert kept == [episodes[number] for number in numbers]
     assert metadata_kept == [metadata[number] for number in numbers]
+
+
+def test_a_log_that_an_edit_has_kept_is_not_read_beside_the_new_one(log, tmp_path):
+    rlds.edit(log, Delete("index = 1"), keep_old=True)
+    assert len(rlds.sources.open(f"{log}.old")) == len(rlds.sources.open(log)) + 1
+    assert len(rlds.sources.open(tmp_path)) == len(rlds.sources.open(log))
