@@ -87,7 +87,9 @@ Examples:
     help="Operations in a file, YAML or JSON; done before those of other options.",
 )
 @click.option("--plan", is_flag=True, help="Say what would be done, and write nothing.")
-@click.option("--keep-old", is_flag=True, help="Keep the old dataset as PATH.old, a file as NAME.old.hdf5.")
+@click.option(
+    "--keep-old", is_flag=True, help="Keep the old dataset as PATH.old, a file as NAME.old.hdf5."
+)
 @click.option("--as", "to_format", metavar="FORMAT", help="The format of the new dataset.")
 @click.option("--format", help="The format of PATH, if it cannot be recognized.")
 @format_option("An option of PATH.")
