@@ -241,7 +241,7 @@ def journal_of(target: Path) -> Path:
 
 
 def kept_name(target: Path) -> Path:
-    """Returns the name of what was replaced, if it is kept: `<name>.old`, `<name>.old.hdf5` of a file.
+    """Returns the name of the old dataset, if it is kept: `<name>.old`, or `<name>.old.hdf5`.
 
     A file keeps the end of its name, by which its format is recognized.
     """
