@@ -80,7 +80,7 @@ def in_time(seconds: float) -> str:
 def table(rows: Sequence[Row]) -> str:
     """Returns the table of jobs beside peers."""
     lines = [
-        "| job | beside | a | here | there | times as fast | lowest to highest |",
+        "| task | compared with | unit | here | other | speedup | lowest to highest |",
         "|---|---|---|--:|--:|--:|--:|",
     ]
     for row in rows:
@@ -96,7 +96,7 @@ def table(rows: Sequence[Row]) -> str:
 def table_of_feeds(results: Results) -> str:
     """Returns the table of batches for training: also of the first batch, and of memory."""
     lines = [
-        "| job | by | a sample | first batch | MB | rlds.feeds is times as fast |",
+        "| task | loader | per sample | first batch | MB | speedup of rlds.feeds |",
         "|---|---|--:|--:|--:|--:|",
     ]
     ratios = {(row.job, row.peer): in_words(row.median) for row in rows_of(results, feeds=True)}
@@ -120,7 +120,7 @@ def conditions(results: Results) -> str:
         f"Measured on {results['date']}, at commit {results['commit']}, on {results['cores']} "
         f"cores of a shared machine ({results['cpu']}), whose load was {low:.1f} to {high:.1f}, "
         f"with {versions}. All times are processor times, {rounds}. "
-        "Ratios below 1, where this project is slower, are bold."
+        "Speedups below 1, where this project is slower, are bold."
     )
     return textwrap.fill(text, 130)
 
