@@ -45,9 +45,13 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-nb_execution_mode = os.environ.get("NB_EXECUTION_MODE", "off")  # Or "force", "cache".
+# A notebook is executed again if its code changes. `NB_EXECUTION_MODE=off` builds pages without
+# figures. `force` executes all notebooks: use it after changes of the library.
+nb_execution_mode = os.environ.get("NB_EXECUTION_MODE", "cache")
+nb_execution_cache_path = str(ROOT / "build" / "notebooks")
+nb_execution_in_temp = True
 nb_execution_raise_on_error = True
-nb_execution_timeout = 600
+nb_execution_timeout = 900  # Seconds for a cell.
 
 myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
 myst_heading_anchors = 4

@@ -179,7 +179,7 @@ class Labels:
         Raises:
           IndexError: There is no such episode.
           OSError: Labels can be kept nowhere.
-          SourceChangedError: The dataset was replaced since it was opened.
+          rlds.sources.SourceChangedError: The dataset was replaced since it was opened.
           ValueError: An argument is wrong, or does not fit the layer.
         """
         value = getattr(value, "item", lambda: value)()  # Of NumPy's scalars.
@@ -198,7 +198,7 @@ class Labels:
 
         Raises:
           OSError: Labels can be kept nowhere.
-          SourceChangedError: The dataset was replaced since it was opened.
+          rlds.sources.SourceChangedError: The dataset was replaced since it was opened.
           ValueError: A row is of no episode here, or of steps that it does not have, or does not
             fit its layer.
         """
@@ -232,7 +232,7 @@ class Labels:
           IndexError: There is no such episode.
           KeyError: There is no such label.
           OSError: Labels can be kept nowhere.
-          SourceChangedError: The dataset was replaced since it was opened.
+          rlds.sources.SourceChangedError: The dataset was replaced since it was opened.
         """
         place = (by, layer, self.digest(episode), begin, end)
         found = [row for row in self.of(episode) if row.target == place]

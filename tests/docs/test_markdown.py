@@ -84,6 +84,7 @@ OUTPUTS = {
 }
 COMMANDS = {
     "README.md": 4,
+    "docs/cards.md": 7,
     "docs/cli.md": 25,
     "docs/editing.md": 9,
     "docs/labels.md": 6,

@@ -89,18 +89,46 @@ def test_every_command_is_on_its_page_with_its_options_and_examples(
         assert f"\nrlds {name} " in section, "the help has no examples"
 
 
-@pytest.mark.slow
-def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "docs", tmp_path]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built without a warning; notebooks that ran before are not run again."""
+    pages = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "docs", pages]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
+    return pages
 
+
+@pytest.mark.slow
+def test_the_built_site_has_every_public_name(site: Path) -> None:
     from sphinx.util.inventory import InventoryFile
 
-    with open(tmp_path / "objects.inv", "rb") as file:
+    with open(site / "objects.inv", "rb") as file:
         inventory = InventoryFile.load(file, "", lambda base, page: page)
     names = {
         name for kind, of_kind in inventory.items() if kind.startswith("py:") for name in of_kind
     }
     assert len(names) > 500
     assert missing_names(names) == []
+
+
+@pytest.mark.slow
+def test_built_pages_of_notebooks_have_the_figures_of_their_outputs(site: Path) -> None:
+    notebooks = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
+    assert notebooks
+    for notebook in notebooks:
+        shown = notebook.read_text(encoding="utf-8").count("plt.show()")
+        page = (site / "notebooks" / f"{notebook.stem}.html").read_text(encoding="utf-8")
+        outputs = "".join(re.split(r'<div class="cell_output', page)[1:])
+        figures = set(re.findall(r'<img [^>]*src="\.\./(_images/[^"]+)"', outputs))
+        assert len(figures) >= shown > 0, notebook.name
+        assert all((site / figure).stat().st_size > 1000 for figure in figures)
+
+
+@pytest.mark.slow
+def test_the_sample_report_does_not_replace_the_page_on_reports(site: Path) -> None:
+    page = (site / "report.html").read_text(encoding="utf-8")
+    assert "<title>Reports" in page
+    landing = (site / "index.html").read_text(encoding="utf-8")
+    assert 'href="sample_report.html"' in landing
+    assert (site / "sample_report.html").stat().st_size > 10_000
