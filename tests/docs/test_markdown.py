@@ -23,10 +23,10 @@ ROOT = Path(__file__).parents[2]
 # Every page, and how many blocks of Python it has: a page that loses one is a page untested.
 BLOCKS = {
     "README.md": 1,
-    "docs/beam.md": 1,
+    "docs/cluster.md": 1,
+    "docs/conversion.md": 4,
     "docs/cookbook.md": 18,
     "docs/creator.md": 1,
-    "docs/datasets.md": 2,
     "docs/editing.md": 1,
     "docs/envlogger.md": 5,
     "docs/envlogger_reference.md": 2,
@@ -48,7 +48,7 @@ BLOCKS = {
     "docs/riegeli_format.md": 4,
     "docs/report.md": 1,
     "docs/rlds_tfds.md": 11,
-    "docs/robotics.md": 3,
+    "docs/robotics.md": 1,
     "docs/robotics_oxe.md": 6,
     "docs/robotics_hdf5.md": 6,
     "docs/robotics_bags.md": 5,
@@ -65,8 +65,8 @@ BLOCKS = {
 # How many blocks of output it has, and how often it calls `rlds`.
 OUTPUTS = {
     "README.md": 1,
+    "docs/conversion.md": 2,
     "docs/cookbook.md": 1,
-    "docs/datasets.md": 2,
     "docs/envlogger.md": 2,
     "docs/evaluation.md": 4,
     "docs/feeds.md": 2,
@@ -86,7 +86,7 @@ COMMANDS = {
     "README.md": 4,
     "docs/cards.md": 7,
     "docs/cli.md": 25,
-    "docs/editing.md": 9,
+    "docs/editing.md": 11,
     "docs/labels.md": 6,
     "docs/recover.md": 5,
     "docs/report.md": 1,
@@ -102,7 +102,7 @@ WITH_CLASSES = {
     "docs/robotics_video.md",
 }
 # Pages of many small examples, of functions that have their own tests; and one of many processes.
-LONG = {"docs/beam.md", "docs/cookbook.md", "docs/patterns.md", "docs/transformations.md"}
+LONG = {"docs/cluster.md", "docs/cookbook.md", "docs/patterns.md", "docs/transformations.md"}
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
