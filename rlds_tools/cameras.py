@@ -155,7 +155,7 @@ def fault_of(frames: Frames, *, decode_all: bool = False) -> str:
     for frame in _with_most_telling_first(frames):
         if np.ptp(frame):
             return "is frozen" if _is_frozen(frames) else ""
-    return "is black" if first.max() <= _BLACK else "is of one color"
+    return "is black" if first.max() <= _BLACK else "shows a single color"
 
 
 def _with_most_telling_first(frames: Frames) -> Iterator[np.ndarray]:

@@ -86,7 +86,7 @@ class Card(Result):
             yield f"{self.name}: wrote {' and '.join(written)}"
         if self.readme_file and self.missing:
             options = " · ".join(f"--{name}" for name in self.missing)
-            yield f"not said anywhere: {', '.join(self.missing)}; say it with {options} --force"
+            yield f"missing: {', '.join(self.missing)}; add with {options} --force"
         if self.readme_file:
             yield f"next: rlds validate {self.path} · rlds report {self.path}"
 
@@ -153,10 +153,12 @@ def card(
     """
     for file in (output, croissant):
         if file is not None and not force and stores.as_path(file).exists():
-            raise FileExistsError(f"{file} is there already, perhaps edited: --force replaces it")
+            raise FileExistsError(
+                f"{file} exists, and may have been edited. Pass --force to replace it."
+            )
     found = inspect(path, format=format, options=options)
     if not isinstance(found, Inspection):
-        raise ValueError(f"{path} is a file of records: name the folder of a dataset")
+        raise ValueError(f"{path} is a single file of records. Give the folder of its dataset.")
     from rlds import sources
     from rlds.editing import lineage_of
 
@@ -290,10 +292,11 @@ class _About:
             _homepage(self.homepage),
             "## Content",
             f"Format: {text(kind)}",
-            "An episode is a sequence of steps, as [RLDS](https://github.com/google-research/rlds) "
-            "defines them. A step has an observation, the action that was taken then, and the "
-            "reward and the discount that came of it. Where the final observation is known, the "
-            "last step has it; its action, reward and discount are placeholders.",
+            "An episode is a sequence of steps as defined by "
+            "[RLDS](https://github.com/google-research/rlds). A step holds an observation, the "
+            "action taken from it, and the resulting reward and discount. If the final observation "
+            "was recorded, the last step holds it, with placeholders for action, reward and "
+            "discount.",
             markdown.table(
                 ["split", ">episodes", ">steps"],
                 [[markdown.code(s.name), f"{s.episodes:,}", f"{s.steps:,}"] for s in found.splits],
@@ -313,7 +316,7 @@ class _About:
             markdown.fenced(self.citation, "bibtex") if self.citation else "No citation is given.",
             "## License",
             text(self.license)
-            or "No license is stated. Ask who made the dataset before you use or share it.",
+            or "No license is stated. Ask the authors before you use or share the dataset.",
             *(f"- {text(what)}" for what in (self.lineage or {}).get("conflicts", ())),
         ]
         return "\n\n".join(filter(None, sections)) + "\n"
@@ -321,7 +324,7 @@ class _About:
     def _loading(self, directory: str | None) -> Iterator[str]:
         split = self.found.splits[0].name if self.found.splits else "train"
         path = _repr(self._named_root())
-        place = f"path = {path}  # Where the dataset is."
+        place = f"path = {path}  # Folder of the dataset."
         if self.repository:
             below = self._below(directory)
             place = (
@@ -476,7 +479,7 @@ def _provenance(metadata: Mapping[str, Any], lineage: Mapping[str, Any] | None) 
         made = markdown.fenced("\n".join([f"by {lineage['by']}", *described(lineage)]), "text")
     metadata = {name: value for name, value in metadata.items() if name != "lineage"}
     if not metadata:
-        return made or "Nothing is recorded about where the data comes from."
+        return made or "The origin of the data is not recorded."
     rows = []
     for name, value in named_leaves(metadata):
         content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -17,6 +17,7 @@ from rlds.sources.episode_fields import ORIGIN, fields_of
 from rlds.sources.episodes import as_values
 from rlds.sources.source import RandomAccessSource, SourceError, files_of
 from rlds_ecosystem.fields import MEANING, Field, in_words
+from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.nests import is_in, named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.texts import shorten
@@ -145,7 +146,7 @@ class Differences(Result):
     @override
     def blocks(self) -> Iterator[Block]:
         compared = f"{count(self.episodes, 'episode')}, {count(self.steps, 'step')}, all values"
-        compared = "the structure alone" if self.structure_only else compared
+        compared = "the structure" if self.structure_only else compared
         number = len(self.differences) + len(self.values) + len(self.unmatched)
         yield f"{count(number, 'difference') if number else 'no differences'} in {compared}"
         if self.differences:
@@ -306,8 +307,8 @@ def _index_of_ids(episodes: Episodes, is_needed: bool) -> dict[str, int]:
         if indices.setdefault(key, index) != index:
             if not is_needed:
                 return {}
-            what = f"the episodes {indices[key]} and {index} both have the id {key!r}"
-            raise ValueError(f"{files_of(episodes.source)}: {what}; match them by index")
+            what = f"episodes {indices[key]} and {index} have the same id {key!r}"
+            raise ValueError(f"{files_of(episodes.source)}: {what}. Use --match index.")
     return indices
 
 
@@ -359,7 +360,7 @@ class _Comparison:
         known = dict.fromkeys([*self._specs[0], *self._specs[1]])
         for path in ignore:
             if not any(is_in(name, path) for name in known):
-                raise KeyError(f"ignore: no field {path!r}; there are {', '.join(known)}")
+                raise KeyError(f"ignore: no field {path!r}; {what_there_is(path, known)}")
         self._equal = _exactly if rtol == atol == 0 else _about(rtol, atol)
         self.pair: tuple[Episodes, ...] = ()
         self.differences: list[Difference] = []

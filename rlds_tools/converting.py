@@ -93,7 +93,7 @@ class Export(Result):
 
     @override
     def blocks(self) -> Iterator[Block]:
-        yield self.path if self.is_written else f"{self.path}: nothing is written"
+        yield self.path if self.is_written else f"{self.path}: plan, nothing was written"
         counted = f"{count(self.episodes, 'episode')}, {count(self.steps, 'step')}"
         yield counted if self.is_written else f"fields in the format {self.to}"
         shown = [it for it in self.fields if not self.is_written or it.how != "exact" or it.why]
@@ -103,9 +103,9 @@ class Export(Result):
             rows = [[field.field, field.place, field.how, field.why] for field in shown]
             yield Table(["field", "place", "how", "why"], rows)
         if any(field.how == "sidecar" for field in shown):
-            yield "sidecar: in a file beside the data that rlds reads, and other readers do not"
+            yield "sidecar: stored in a file beside the data that only rlds reads"
         if any(field.how == "sidecar" and field.field.startswith("video/") for field in shown):
-            yield "cameras in the sidecar: -O video=frames stores their pixels in the format"
+            yield "cameras in the sidecar: pass -O video=frames to store them as images in the data"
         for what in self.left_out:
             yield printable(f"left out: {what}")
         if self.is_written:
@@ -350,9 +350,9 @@ def builder_of(dataset: str) -> tuple[type[SourceBuilder], str | None]:
 
 def _unknown_config(dataset: str, config: str, known: Sequence[str]) -> str:
     if not known:
-        return f"{dataset} has no configs, got {config!r}"
+        return f"{dataset} has no configs, got {config!r}. Use {dataset} alone."
     near = difflib.get_close_matches(config, known, n=5, cutoff=0.4) or known[:5]
-    return f"{dataset} has no config {config!r}; it has {len(known)}, such as: {', '.join(near)}"
+    return f"{dataset} has no config {config!r}; {len(known)} exist, such as: {', '.join(near)}"
 
 
 def dataset_name(words: str) -> str:

@@ -184,7 +184,7 @@ def _file_set(files: Sequence[File]) -> dict[str, Any]:
         "@type": "cr:FileSet",
         "@id": _DATA,
         "name": _DATA,
-        "description": "The files that have the episodes.",
+        "description": "Files of the episodes.",
         "containedIn": [{"@id": _id(_FILES, file.name)} for file in files],
         "encodingFormat": sorted({_encoding(file.name) for file in files}),
         "includes": [file.name for file in files],
@@ -202,7 +202,7 @@ def _splits(splits: Sequence[InspectedSplit]) -> dict[str, Any]:
         "@type": "cr:RecordSet",
         "@id": _SPLITS,
         "name": _SPLITS,
-        "description": "One record for each split: how many episodes and steps it has.",
+        "description": "One record for each split, with its numbers of episodes and steps.",
         "dataType": "cr:Split",
         "key": {"@id": f"{_SPLITS}/name"},
         "field": [

@@ -16,6 +16,7 @@ import rlds
 from rlds.sources.source import OF_TRANSITIONS, SourceError
 from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem.fields import Field
+from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.nests import is_in, named_leaves, root_of
 from rlds_ecosystem.progress import show_progress
 from rlds_tools.cameras import cameras_of
@@ -134,7 +135,7 @@ class Stats(Result):
             with target.open("wb") as file:
                 np.savez(file, **dict(_arrays(self.fields)))
         else:
-            raise ValueError(f"{path}: expected a name that ends with .json or .npz")
+            raise ValueError(f"{path}: expected a file name that ends with .json or .npz")
 
 
 def stats(
@@ -203,7 +204,7 @@ def stats(
     statistics = compute_statistics(read(), chosen, quantiles=QUANTILES, finite_only=True)
     if not_finite:
         numbers = ", ".join(f"{name} {of.sum():,}" for name, of in not_finite.items())
-        what = f"NaN or infinite values do not count: {numbers}. The first is {first_not_finite}"
+        what = f"NaN and infinite values are ignored: {numbers}. The first is {first_not_finite}."
         warnings.warn(what, RuntimeWarning, stacklevel=2)
     return Stats(
         path=os.fspath(path),
@@ -272,7 +273,8 @@ def _value_of(episode: SourceEpisode, field: str) -> str:
     value: Any = episode.metadata
     for name in field.split("/"):
         if not isinstance(value, Mapping) or name not in value:
-            raise KeyError(f"episodes have no field {field!r}, only {sorted(episode.metadata)}")
+            known = what_there_is(field, episode.metadata)
+            raise KeyError(f"no field {field!r} of episodes; {known}")
         value = value[name]
     return text_of(np.asarray(value).item() if np.size(value) == 1 else value)
 

@@ -47,7 +47,7 @@ class Edit(Result):
     def blocks(self) -> Iterable[Block]:
         """Yields what there is to see."""
         if not self.paths:
-            yield "the plan; nothing was written"
+            yield "plan; nothing was written"
             yield from self.plan.splitlines()
             return
         yield f"{count(self.num_episodes, 'episode')} of {self.of:,} in {', '.join(self.paths)}"
@@ -79,7 +79,7 @@ class Lineage(Result):
             if self.origin is not None:
                 yield f"  in {self.origin.file}, rows {self.origin.begin} to {self.origin.end}"
         elif self.lineage is None:
-            yield f"{self.path}: no lineage is kept: it was neither converted nor edited"
+            yield f"{self.path}: no lineage, as the dataset was neither converted nor edited"
         else:
             yield f"{self.path}, by {self.lineage['by']}"
             yield from described(self.lineage, "  ")
@@ -103,7 +103,7 @@ def described(lineage: Mapping[str, Any], indent: str = "") -> Iterable[str]:
         facts = [part["format"], part["license"] or "no license", part["digest"]]
         yield f"{indent}  {part['name']} ({', '.join(facts)})"
         if part.get("earlier_left_out"):
-            yield f"{indent}    what was done before is left out"
+            yield f"{indent}    earlier operations are not listed"
         if part["lineage"]:
             yield from described(part["lineage"], indent + "    ")
 
@@ -151,7 +151,8 @@ def read_recipe(path: str | os.PathLike[str]) -> list[editing.Operation]:
     try:
         return editing.from_recipe(parse(text))
     except ValueError as error:
-        raise ValueError(f"{os.fspath(path)!r}: {error}") from None
+        kind = "not valid JSON: " if isinstance(error, json.JSONDecodeError) else ""
+        raise ValueError(f"{os.fspath(path)!r}: {kind}{error}") from error
 
 
 def _from_yaml(text: str) -> Any:
@@ -159,7 +160,7 @@ def _from_yaml(text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(f"not valid YAML: {error}") from error
 
 
 def operations_of(given: Mapping[str, Any]) -> list[editing.Operation]:
@@ -199,7 +200,7 @@ def operations_of(given: Mapping[str, Any]) -> list[editing.Operation]:
         parts = dict(_part(text) for text in given["split"])
         found.append(editing.Split(parts, given["split_by"], given["groups"], given["seed"]))
     if where is not None and not (given["trim"] or given["set_fields"] or given["fix"]):
-        raise ValueError("--where goes with --set, --trim or --fix; or say --keep CONDITION")
+        raise ValueError("--where needs --set, --trim or --fix. To select episodes, use --keep.")
     return found
 
 
@@ -234,7 +235,7 @@ def numbers_of(text: str, what: str) -> list[int]:
             begin, sign, end = word.partition(":")
             numbers += range(int(begin), int(end)) if sign else [int(begin)]
     except ValueError:
-        raise ValueError(f"{what}: got {text!r}, expected numbers: 3,7,10:15") from None
+        raise ValueError(f"{what}: got {text!r}, expected numbers such as 3,7,10:15") from None
     return numbers
 
 

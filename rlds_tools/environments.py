@@ -26,9 +26,7 @@ __all__ = ["Limited", "Policy", "Rendered", "make_environment", "make_policy"]
 
 Policy = Callable[[dm_env.TimeStep], Any]
 
-_ENVIRONMENTS = (
-    "ENV is an identifier of Gymnasium, dm_control:DOMAIN/TASK, catch, or module:function"
-)
+_ENVIRONMENTS = "Expected a Gymnasium id, dm_control:DOMAIN/TASK, catch, or module:function"
 _CATCH, _DM_CONTROL, _ATARI = "catch", "dm_control:", "ALE/"
 _CONSTANT = "constant:"
 # An identifier of Gymnasium may begin with the module that registers it.
@@ -83,7 +81,9 @@ def make_environment(
         made = _made(_named(environment), environment, seed)
         return _as_dm_env(made, seed), environment
     if difflib.get_close_matches(environment, [_CATCH]):
-        raise ValueError(f"{environment}: did you mean {_CATCH!r}? {_ENVIRONMENTS}")
+        raise ValueError(
+            f"no environment {environment!r}; did you mean {_CATCH!r}? {_ENVIRONMENTS}"
+        )
     made = _gymnasium(environment, max_episode_steps, is_rendered, camera)
     return _as_dm_env(made, seed), environment
 
@@ -97,7 +97,7 @@ def _dm_control(name: str, seed: int) -> dm_env.Environment:
     domain, slash, task = name.partition("/")
     if not slash:
         raise ValueError(
-            f"{_DM_CONTROL}{name} names no task: dm_control:DOMAIN/TASK, such as "
+            f"{_DM_CONTROL}{name} has no task; expected dm_control:DOMAIN/TASK, such as "
             "dm_control:cartpole/swingup"
         )
     if sys.version_info >= (3, 13) and importlib.util.find_spec("dm_control") is None:
@@ -157,7 +157,7 @@ def _gymnasium(
             except TypeError as error:  # What makes it has no such argument.
                 if camera is None:
                     raise
-                raise ValueError(f"it has no cameras to choose: {error}") from error
+                raise ValueError(f"no cameras to choose, leave out --camera: {error}") from error
     for warning in said:  # Those of an environment that cannot be made contradict the error.
         warnings.warn(warning.message, warning.category, stacklevel=2)
     if camera is not None:
@@ -185,17 +185,20 @@ def _register_atari(gymnasium: Any) -> None:
     try:
         ale_py = importlib.import_module("ale_py")
     except ImportError as error:
-        raise ImportError("ale-py is needed for games of Atari: pip install ale-py") from error
+        raise ImportError("Atari games need ale-py: pip install ale-py") from error
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     gymnasium.register_envs(ale_py)
 
 
 def _named(name: str) -> Any:
     module, _, attributes = name.rpartition(":")
-    found: Any = importlib.import_module(module)
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{name}: cannot import {module!r}: {error}") from error
     for attribute in attributes.split("."):
         if not hasattr(found, attribute):
-            raise ValueError(f"{name}: {module} has no {attribute!r}")
+            raise ValueError(f"{name}: the module {module!r} has no {attribute!r}")
         found = getattr(found, attribute)
     return found
 
@@ -214,7 +217,7 @@ def _check_takes(name: str, signature: inspect.Signature, *args: Any, **kwargs: 
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise ValueError(f"{name}{signature} takes other arguments: {error}") from error
+        raise ValueError(f"{name}{signature} has the wrong arguments: {error}") from error
 
 
 def _as_dm_env(environment: Any, seed: int) -> dm_env.Environment:
@@ -225,7 +228,7 @@ def _as_dm_env(environment: Any, seed: int) -> dm_env.Environment:
 
         return GymnasiumAdapter(environment, seed=seed)
     raise ValueError(
-        f"got a {type(environment).__name__}, expected an environment of dm_env or Gymnasium"
+        f"got a {type(environment).__name__}, expected a dm_env or Gymnasium environment"
     )
 
 
@@ -342,12 +345,12 @@ class Rendered(EnvironmentWrapper):
                 return np.array(env.physics.render(height, width, camera_id=camera))
             frame = env.render() if hasattr(env, "render") else None
         except Exception as error:
-            raise ValueError(f"the environment cannot be drawn: {error}") from error
+            raise ValueError(f"the environment cannot be rendered: {error}") from error
         frame = np.array(() if frame is None else frame)
         if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
             raise ValueError(
-                "the environment cannot be drawn: `render` returns no uint8 array of shape "
-                "(height, width, 3). One of Gymnasium does if made with render_mode='rgb_array'"
+                "the environment cannot be rendered: `render` must return a uint8 array of shape "
+                "(height, width, 3). Make a Gymnasium environment with render_mode='rgb_array'."
             )
         return frame if self._size is None else _resized(frame, self._size)
 
@@ -385,7 +388,7 @@ def make_policy(policy: Any, action_spec: Any, *, seed: int) -> tuple[Policy, st
     if isinstance(policy, str):
         if ":" not in policy:
             raise ValueError(
-                f"there is no policy {policy!r}: say random, constant:ACTION, or module:function"
+                f"no policy {policy!r}; expected random, constant:ACTION, or module:function"
             )
         name, policy = policy, _named(policy)
     else:
@@ -429,7 +432,7 @@ def _random(spec: Any, rng: np.random.Generator) -> Callable[[], Any]:
 def _bounds(spec: specs.Array) -> tuple[Any, Any]:
     kind = spec.dtype.kind
     if kind not in "biuf":
-        raise ValueError(f"no action like {spec} can be chosen at random: say another policy")
+        raise ValueError(f"policy random: cannot choose actions like {spec}. Pass another policy.")
     if isinstance(spec, specs.BoundedArray):
         as_type = np.float64 if kind == "f" else np.int64
         return np.asarray(spec.minimum, as_type), np.asarray(spec.maximum, as_type)
@@ -437,7 +440,9 @@ def _bounds(spec: specs.Array) -> tuple[Any, Any]:
         return 0, 1
     if kind == "f":
         return -np.inf, np.inf
-    raise ValueError(f"no action like {spec} can be chosen at random, as it has no bounds")
+    raise ValueError(
+        f"--policy random cannot choose an action without bounds: {spec}. Pass another policy."
+    )
 
 
 def _constant(policy: str, spec: Any) -> Any:
@@ -445,7 +450,7 @@ def _constant(policy: str, spec: Any) -> Any:
     try:
         values = json.loads(f"[{text}]")
     except ValueError:
-        raise ValueError(f"{policy}: {text!r} is no number, or several with commas") from None
+        raise ValueError(f"{policy}: got {text!r}, expected numbers separated by commas") from None
     value: Any = values[0] if len(values) == 1 else values
     if isinstance(spec, specs.Array) and np.ndim(value) == 0:
         value = np.full(spec.shape, value)[()]  # The same for all that there are.

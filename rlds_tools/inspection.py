@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 import tfds_files
+from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.texts import shorten
 from rlds_tools.recording_facts import recording_facts
 from rlds_tools.results import Block, Result, Table, count, plain, size_of, text_of
@@ -140,13 +141,13 @@ class Inspection(Result):
         if self.step_fields:
             yield _table_of_fields("field of a step", self.step_fields)
         if self.episode_fields:
-            yield _table_of_fields("of an episode", self.episode_fields)
+            yield _table_of_fields("field of an episode", self.episode_fields)
         if self.robotics is not None:
             yield from _known_of(self.robotics)
         steps = sum(split.steps or 0 for split in self.splits)
         yield from recording_facts(self.metadata, steps, self.tasks)
         if self.metadata:
-            yield f"metadata: {', '.join(self.metadata)} (all of it with --json)"
+            yield f"metadata: {', '.join(self.metadata)} (--json shows the values)"
         if self.where is not None:
             yield f"next: rlds episodes {self.path} --where {shlex.quote(self.where)}"
         elif self.step_fields:
@@ -155,7 +156,7 @@ class Inspection(Result):
 
 FORMAT_NAMES = {
     "tfds": "TFDS dataset",
-    "envlogger": "log of EnvLogger",
+    "envlogger": "EnvLogger log",
     "minari": "Minari dataset",
 }
 
@@ -262,14 +263,14 @@ class EpisodeView(Result):
         ]
         yield " · ".join(filter(None, facts))
         if self.metadata:
-            yield Table(["of the episode", "value"], list(_in_rows(self.metadata)))
+            yield Table(["field of the episode", "value"], list(_in_rows(self.metadata)))
         columns = list(self.steps[0]) if self.steps else []
         if columns:
             yield Table(
                 [f">{columns[0]}", *columns[1:]], [list(row.values()) for row in self.steps]
             )
         if len(self.steps) < self.num_steps:
-            yield f"{len(self.steps)} of {self.num_steps:,} steps are shown"
+            yield f"showing {len(self.steps)} of {self.num_steps:,} steps"
         yield f"next: rlds inspect {self.path} --episode {self.episode} --step 0"
 
 
@@ -349,7 +350,8 @@ def inspect(
     splits = found.splits if isinstance(found, Inspection) else ()
     chosen = tuple(each for each in splits if split in (None, each.name))
     if not chosen or isinstance(found, RecordFile):
-        raise KeyError(f"no split {split!r}, only {[each.name for each in splits]} in {found.path}")
+        known = what_there_is(split or "", [each.name for each in splits])
+        raise KeyError(f"{found.path}: no split {split!r}; {known}")
     if where is not None:
         from rlds import sources
 
@@ -385,7 +387,7 @@ def _inspect(path: str, format: str | None, options: Mapping[str, Any]) -> Inspe
         below = 0 if format or not os.path.isdir(path) else sum(1 for _ in find_datasets(path, 3))
         if below < 2:
             raise
-        hint = f"{path} holds {below} datasets, not one: `rlds list {path}` shows them"
+        hint = f"{path} holds {below} datasets. Choose one; `rlds list {path}` shows them."
         raise ValueError(hint) from error
 
 
@@ -477,7 +479,7 @@ def inspect_step(
         episodes = with_frames(episodes)
     found = episodes.episode(episode)
     if not -found.num_steps <= step < found.num_steps:
-        raise IndexError(f"episode {episode} has {count(found.num_steps, 'step')}, not one {step}")
+        raise IndexError(f"no step {step}; episode {episode} has {count(found.num_steps, 'step')}")
     step %= found.num_steps
     columns = episodes.columns(episode, start=step, stop=step + 1)
     fields = {name: np.asarray(column[0]) for name, column in _leaves(columns)}
@@ -505,7 +507,7 @@ def _known_of(meaning: DatasetMeaning) -> Iterator[Block]:
         f"gripper: {meaning.gripper}",
         meaning.confidence,
     ]
-    yield f"known as {meaning.name}: {' · '.join(filter(None, facts))}"
+    yield f"known dataset {meaning.name}: {' · '.join(filter(None, facts))}"
     rows = [
         [
             f"  {number}",
@@ -518,9 +520,9 @@ def _known_of(meaning: DatasetMeaning) -> Iterator[Block]:
         ]
         for number, dimension in enumerate(meaning.action)
     ]
-    yield Table(["action", "name", "field", "unit", "frame", "range", "what"], rows)
-    yield from (f"known: {defect}" for defect in meaning.defects)
-    yield from (f"published differently: {found}" for found in meaning.disagreements)
+    yield Table(["action", "name", "field", "unit", "frame", "range", "description"], rows)
+    yield from (f"known defect: {defect}" for defect in meaning.defects)
+    yield from (f"differs from the published dataset: {found}" for found in meaning.disagreements)
 
 
 def _meaning(name: str, metadata: Mapping[str, Any]) -> DatasetMeaning | None:

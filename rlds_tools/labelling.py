@@ -129,7 +129,7 @@ class Agreements(Result):
         ]
         yield Table(["layer", "annotators", ">alpha", ">equal", ">compared"], rows)
         if any(each.alpha is None for each in self.compared):
-            yield "-: not defined, as all values are equal, or nobody labels what others label"
+            yield "-: not defined, as all values are equal, or no episode has several annotators"
 
 
 def _cell(value: Any) -> str:
@@ -205,7 +205,9 @@ def add(
     rows = []
     for number in numbers_of(episodes, "EPISODES"):
         if not 0 <= number < len(labels.digests):
-            raise IndexError(f"no episode {number}, there are {len(labels.digests)}")
+            raise IndexError(
+                f"no episode {number}; the dataset has {count(len(labels.digests), 'episode')}"
+            )
         begin, end = (None, None) if steps is None else span_of(steps, "--steps")
         end = labels.lengths[number] if steps is not None and end is None else end
         rows.append({**said, "episode": labels.digests[number], "begin": begin, "end": end})
@@ -217,7 +219,7 @@ def add(
 def export_labels(path: str, file: str, **options: Any) -> Moved:
     """Writes labels to a file; see `rlds.labels.write`."""
     written = rlds_labels.write(rlds_labels.open(path, **options), file)
-    return Moved(path, written, f"in {file}")
+    return Moved(path, written, f"written to {file}")
 
 
 def import_labels(path: str, file: str, **options: Any) -> Moved:
@@ -225,7 +227,7 @@ def import_labels(path: str, file: str, **options: Any) -> Moved:
     labels = rlds_labels.open(path, **options)
     found = rlds_labels.read(file, labels)
     labels.add_rows(found)
-    return Moved(path, len(found), f"of {file} added")
+    return Moved(path, len(found), f"added from {file}")
 
 
 def agreement(path: str, layer: str | None = None, **options: Any) -> Agreements:
@@ -242,5 +244,5 @@ def agreement(path: str, layer: str | None = None, **options: Any) -> Agreements
     labels = rlds_labels.open(path, **options)
     names = sorted({row.layer for row in labels}) if layer is None else [layer]
     if not names:
-        raise ValueError(f"{path}: no labels of its episodes; add some first")
+        raise ValueError(f"{path}: no labels to compare. Add labels with `rlds label add`.")
     return Agreements(path, [a for n in names for a in rlds_labels.agreement(labels, n)])

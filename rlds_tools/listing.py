@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from rlds_ecosystem.names import what_there_is
 from rlds_tools.inspection import Inspection, RecordFile, find_datasets, inspect
 from rlds_tools.results import Block, Result, Style, Table, count, size_of
 
@@ -79,7 +80,7 @@ class Listing(Result):
     @override
     def blocks(self) -> Iterator[Block]:
         if not self.datasets:
-            yield f"{self.path}: no datasets of TFDS, LeRobot or Minari, and no logs of EnvLogger"
+            yield f"{self.path}: no TFDS, LeRobot or Minari datasets, and no EnvLogger logs"
             return
         yield f"{self.path}: {count(len(self.datasets), 'dataset')}"
         columns = {
@@ -94,7 +95,7 @@ class Listing(Result):
         }
         if self.where is not None:
             columns[">matching"] = [_cell(found.matching) for found in self.datasets]
-            columns[">their steps"] = [_cell(found.matching_steps) for found in self.datasets]
+            columns[">matching steps"] = [_cell(found.matching_steps) for found in self.datasets]
         if any(found.error for found in self.datasets):
             columns["error"] = [
                 (found.error or "").partition("\n")[0][:80] for found in self.datasets
@@ -154,18 +155,18 @@ class Formats(Result):
 
     @override
     def blocks(self) -> Iterator[Block]:
-        yield "formats that rlds reads"
+        yield "formats that rlds reads; written: those that it writes"
         rows = [
             [f["name"], "written" if f["is_written"] else "", f["description"]]
             for f in self.formats
         ]
-        yield Table(["format", "", "what"], rows)
-        yield "options, for --option NAME=VALUE"
+        yield Table(["format", "", "description"], rows)
+        yield "options for reading, -O NAME=VALUE"
         yield Table(
             ["format", "option"],
             [[f["name"], option] for f in self.formats for option in f["options"]],
         )
-        yield "options of those that rlds convert --to writes, for --to-option NAME=VALUE"
+        yield "options for writing with rlds convert --to, -T NAME=VALUE"
         yield Table(
             ["format", "option"],
             [[f["name"], option] for f in self.formats for option in f["export_options"]],
@@ -190,8 +191,8 @@ def list_datasets(
     directory = os.fspath(directory)
     if "://" in directory:
         raise ValueError(
-            f"{directory}: only folders of this machine are searched. Name a dataset: rlds inspect "
-            f"{directory}/NAME/VERSION"
+            f"{directory}: rlds list searches only local folders. Give the path of a dataset: "
+            f"rlds inspect {directory}/NAME/VERSION"
         )
     if not os.path.isdir(directory):
         raise FileNotFoundError(f"{directory!r} is not a folder")
@@ -238,7 +239,7 @@ def list_episodes(
     elif columns == ["all"]:
         chosen = list(table.columns)
     if unknown := [column for column in chosen if column not in table.columns]:
-        raise KeyError(f"there is no column {unknown[0]!r}, only {', '.join(table.columns)}")
+        raise KeyError(f"no column {unknown[0]!r}; {what_there_is(unknown[0], table.columns)}")
     values = table.arrow(chosen).to_pydict()
     if columns is None:  # None of them is of use if it is empty.
         values = {c: found for c, found in values.items() if any(x is not None for x in found)}

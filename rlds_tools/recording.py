@@ -71,9 +71,9 @@ class Recording(Result):
             f"{self.environment} · {self.seconds:.1f} s, {self.steps_per_second:,.0f} steps/s"
         )
         if self.interrupted:
-            yield "interrupted: finished episodes are kept, the one that was running is not"
+            yield "interrupted: the running episode was discarded, finished episodes are kept"
         if self.episodes_before:
-            yield f"added to the {count(self.episodes_before, 'episode')} that the log had before"
+            yield f"appended to {count(self.episodes_before, 'earlier episode')} in the log"
         if self.returns is not None:
             low, _, mean, high = self.returns.cells()
             yield f"returns: min {low} · mean {mean} · max {high}"
@@ -157,7 +157,7 @@ def record(
         seed = int(np.random.SeedSequence().generate_state(1)[0] >> 1)
     is_rendered = render or video is not None
     if not is_rendered and (camera is not None or size is not None):
-        raise ValueError("a camera and a size are for frames: say `render` or `video` too")
+        raise ValueError("camera and size need `render` or `video`")
     env, name = environments.make_environment(
         environment,
         seed=seed,
@@ -168,7 +168,9 @@ def record(
     with contextlib.ExitStack() as if_it_fails:
         if_it_fails.callback(env.close)
         if info and not hasattr(env, "info"):
-            raise ValueError(f"{name} returns no info, as environments of Gymnasium do")
+            raise ValueError(
+                f"{name} returns no info; only Gymnasium environments do. Leave out `info`."
+            )
         if is_rendered:
             env = environments.Rendered(env, camera, size, is_observed=render)
         env = environments.Limited(env, max_episode_steps)
@@ -284,7 +286,7 @@ class _Session:
                 recorder.discard_episode()
             if not isinstance(error, KeyboardInterrupt):
                 kept = count(len(self.returns), "finished episode")
-                error.add_note(f"The log has {kept}, without the one that was running.")
+                error.add_note(f"The log keeps {kept}; the running episode was discarded.")
                 raise
             self.is_interrupted = True
         finally:
@@ -323,11 +325,13 @@ def _episodes_in(output: str | os.PathLike[str], env: dm_env.Environment, name: 
     with envlogger.Reader(output) as log:
         recorded = log.metadata().get("environment", name)
         if recorded != name:
-            raise ValueError(f"{output} is a log of {recorded}: record {name} to another directory")
+            raise ValueError(
+                f"{output} is a log of {recorded}. Record {name} to another directory."
+            )
         for kind in ("observation_spec", "action_spec"):
             if getattr(log, kind)() != getattr(env, kind)():
                 raise ValueError(
-                    f"the {kind} of the log in {output} is another: record to another directory"
+                    f"{output}: the log has another {kind}. Record to a new directory."
                 )
         return len(log.episodes)
 

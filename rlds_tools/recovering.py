@@ -67,7 +67,7 @@ class Recovery(Result):
         for shard in self.shards:
             if shard.is_changed or shard.lost_regions or shard.num_lost_steps:
                 yield from str(shard).split("\n")
-        yield from (f"wrong: {what}" for what in self.faults)
+        yield from (f"fault: {what}" for what in self.faults)
         yield from (f"lost: {what}" for what in self.lost)
         if self.dry_run:
             yield "nothing was written"
@@ -108,19 +108,19 @@ def recover(
     from rlds.recording import recovering as lerobot
 
     if dry_run and copy is not None:
-        raise ValueError("a dry run writes no copy: leave out one of them")
+        raise ValueError("dry_run does not work with a copy. Leave out one of them.")
     found: RecoveryReport | lerobot.Recovered
     if lerobot.is_dataset(path):
         if copy is None and not in_place and not dry_run:
             raise ValueError(
-                f"{os.fspath(path)} is a LeRobot dataset: name the place of a copy (-o COPY on the "
-                "command line), or choose in_place (--in-place), which keeps the old one beside it"
+                f"{os.fspath(path)} is a LeRobot dataset. Give a path for the repaired copy (-o), "
+                "or pass in_place (--in-place), which keeps the damaged dataset as NAME.old."
             )
         found = lerobot.recover(path, copy, in_place=bool(in_place), dry_run=dry_run)
     elif any(Path(path).glob("*.mcap")):
         raise ValueError(
-            f"{os.fspath(path)} is a recording of streams, which needs no recovery: it is read as "
-            f"far as it was written. next: rlds inspect {os.fspath(path)}"
+            f"{os.fspath(path)} is a recording of streams, which needs no recovery. It can be read "
+            f"up to its last complete chunk: rlds inspect {os.fspath(path)}"
         )
     else:
         in_place = copy is None and not dry_run if in_place is None else in_place

@@ -42,7 +42,10 @@ def check_description(episodes: Episodes) -> Iterator[tuple[str, str | None]]:
         meaning = None
     similar = is_misspelled(name)
     if similar is not None:
-        yield f"it is called {name!r}, much like the known dataset {similar!r}", None
+        yield (
+            f"the name {name!r} resembles the known dataset {similar!r}, check it",
+            None,
+        )
     if isinstance(episodes.source, FolderSource):
         yield from ((what, None) for what in _check_folder(episodes.source, meaning))
     if meaning is not None:
@@ -58,8 +61,8 @@ def _check_folder(source: FolderSource, meaning: DatasetMeaning | None) -> Itera
     of_folder = find_meaning(parent)
     if meaning is not None or of_folder is not None:
         yield (
-            f"its folder is called {parent!r}, but dataset_info.json says {source.name!r}: "
-            f"tfds.load({parent!r}) does not find it"
+            f"the folder is named {parent!r}, but dataset_info.json has the name {source.name!r}: "
+            f"tfds.load({parent!r}) does not find the dataset"
         )
 
 
@@ -73,11 +76,11 @@ def _check_fields(
     for path, needed in sizes.items():
         field = fields.get(path)
         if not isinstance(field, Field):
-            yield f"{path} is missing, which {meaning.name} is known to have", path
+            yield f"{path} is missing, but {meaning.name} has this field", path
             continue
         size = field.shape[0] if field.shape else 1
         if size is not None and size < needed:
-            yield f"{path} has {size} elements; {meaning.name} is known to have {needed}", path
+            yield f"{path} has {size} elements, expected {needed} as in {meaning.name}", path
 
 
 def known_defect(meaning: DatasetMeaning | None, *words: str | None) -> str:
@@ -85,4 +88,4 @@ def known_defect(meaning: DatasetMeaning | None, *words: str | None) -> str:
     if meaning is None:
         return ""
     known = (defect for defect in meaning.defects if any(w and w in defect for w in words))
-    return next((f"known of {meaning.name}: {defect}" for defect in known), "")
+    return next((f"known defect of {meaning.name}: {defect}" for defect in known), "")

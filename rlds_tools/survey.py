@@ -180,8 +180,10 @@ class Survey:
         in_a_row = 0
         for index, episode in read_all(self.episodes, indices, jobs):
             if in_a_row == _MOST_UNREADABLE:
-                what = f"not read further than to episode {index:,}"
-                self._tally.add("error", f"{what}: the {in_a_row:,} before it cannot be read")
+                what = f"stopped at episode {index:,}"
+                self._tally.add(
+                    "error", f"{what}: the {in_a_row:,} episodes before it cannot be read"
+                )
                 break
             if isinstance(episode, SourceError):
                 self.num_unreadable += 1
@@ -222,7 +224,7 @@ class Survey:
         """
         source = self.episodes.source
         if not isinstance(source, StoredSource):
-            raise ValueError("a profile is about datasets of TFDS, which this is not")
+            raise ValueError("profile: works only with TFDS datasets. Convert the dataset first.")
         directory = source.directory
         features = loader_profiles.read_features(directory)
         for violation in (
@@ -237,7 +239,7 @@ class Survey:
         said = recorded_steps(self.episodes.metadata, self.episodes.split)
         is_complete = self.is_whole and len(self.table) == self.known_length()
         if said is not None and is_complete and not self.num_unreadable and said != self.num_steps:
-            text = f"there are {self.num_steps:,} steps, the metadata says {said:,}"
+            text = f"the split has {self.num_steps:,} steps, but the metadata says {said:,}"
             self._tally.add("error", text)
 
     def findings(self) -> tuple[Finding, ...]:
@@ -246,7 +248,9 @@ class Survey:
         self._look_at_duplicates()
         self._look_at_first_actions()
         if self.num_steps and rlds.IS_TERMINAL not in self.fields:
-            self._tally.add("warning", "is_terminal is missing: ends and cuts look the same")
+            self._tally.add(
+                "warning", "is_terminal is missing: terminal and truncated episodes look the same"
+            )
         elif self._is_rewarded and not self._num_terminal and len(self.table) > 1:
             self._tally.add("warning", "is_terminal is false in all steps of all episodes")
         return tuple(
@@ -293,10 +297,10 @@ class Survey:
         if self._with_motion:
             self.jerks.append(self._jerk(plain, length - known))
         if length <= _SHORT:
-            text = f"an episode of {count(length, 'step')}"
+            text = f"the episode has {count(length, 'step')}"
             self._found("warning" if length else "error", text, index)
         if not episode.complete:
-            self._found("warning", "an episode whose recording was cut", index)
+            self._found("warning", "the recording of the episode is incomplete", index)
         self._look_at_texts(index, columns, episode.metadata)
         for path, missing in self._missing_frames(plain, episode.metadata):
             self._found("warning", f"{path} has no frame in {count(missing, 'step')}", index, path)
@@ -488,14 +492,14 @@ class Survey:
         zero, episodes, others, steps = self._zero_actions.tolist()
         if episodes > 1 and zero >= _FIRST_ZERO * episodes and others <= _OTHERS_ZERO * steps:
             what = f"{_FIRST_ACTION} is zero in {zero:,} of {count(episodes, 'episode')}"
-            self._tally.add("warning", f"{what}: a placeholder, or actions are a step late")
+            self._tally.add("warning", f"{what}: a placeholder, or actions are one step late")
 
     def _look_at_duplicates(self) -> None:
         digests, indices = self.table.digest, self.table.index
         _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
         original = first[inverse]
         for row in np.flatnonzero(original != np.arange(len(digests))):
-            text = f"the observations and actions of episode {indices[original[row]]} again"
+            text = f"same observations and actions as episode {indices[original[row]]}"
             self._found("warning", text, int(indices[row]))
 
 

@@ -85,9 +85,9 @@ class Validation(Result):
             shown = check.findings[: self.most]
             if shown:
                 rows = [[found.severity, found.text, found.where] for found in shown]
-                yield Table(["finding", "what", "where"], rows)
+                yield Table(["severity", "finding", "where"], rows)
             if len(shown) < len(check.findings):
-                yield f"{len(check.findings) - len(shown)} more findings (--max shows them)"
+                yield f"{len(check.findings) - len(shown)} more findings (--max shows more)"
             yield from dict.fromkeys(f"hint: {found.hint}" for found in shown if found.hint)
         errors = sum(check.number_of("error") for check in self.checks)
         warnings = sum(check.number_of("warning") for check in self.checks)
@@ -161,7 +161,7 @@ def validate(
     True
     """
     if not paths:
-        raise ValueError("validate: name at least one path.")
+        raise ValueError("validate: got no path, expected at least one.")
     # What is not there is told before anything is read, which may take long.
     opened = [(os.fspath(path), _open(os.fspath(path), split, format, options)) for path in paths]
     checks: list[Check] = []
@@ -180,7 +180,7 @@ def _open(
     from rlds.sources.source import SourceError
     from rlds_tools.survey import open_splits
 
-    found: tuple[Finding, ...] = (Finding("error", "there are no episodes"),)
+    found: tuple[Finding, ...] = (Finding("error", "the dataset has no episodes"),)
     try:
         splits = open_splits(path, split, format, options)
     except (SourceError, FileNotFoundError) as error:
@@ -199,7 +199,7 @@ def _left_of_dataset(path: str) -> tuple[Finding, ...]:
 
     if not recovering.is_dataset(path):
         return ()
-    hint = f"`rlds recover {path} -o COPY` recovers what is there"
+    hint = f"run `rlds recover {path} -o COPY`"
     try:
         found = recovering.recover(path, dry_run=True)
     except SourceError as error:

@@ -27,10 +27,10 @@ def _interpreters(
     for value in values:
         name, equals, path = value.partition("=")
         if not name or not equals or len(name) > 64:
-            raise click.BadParameter(f"expected NAME=PYTHON, got {value!r}.", ctx, param)
+            raise click.BadParameter(f"got {value!r}, expected NAME=PYTHON.", ctx, param)
         python = shutil.which(os.path.expanduser(path))
         if python is None:
-            raise click.BadParameter(f"there is no program {path!r}.", ctx, param)
+            raise click.BadParameter(f"the program {path!r} does not exist.", ctx, param)
         found[name] = os.path.abspath(python)
     return found
 
@@ -43,28 +43,28 @@ def _interpreters(
     default=8000,
     show_default=True,
     metavar="N",
-    help="The port to serve on; 0 for any that is free.",
+    help="Port to serve on; 0 for any free port.",
 )
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
     metavar="ADDRESS",
-    help="The address to serve on. With any but this machine's own, such as 0.0.0.0, people need "
-    "an invite to enter; the first start prints one for you.",
+    help="Address to serve on. On an address that other machines can reach, such as "
+    "0.0.0.0, people need an invite; the first start prints one for you.",
 )
 @click.option(
     "--open/--no-open",
     "opens",
     default=None,
-    help="Whether to open the page in a browser; by default, if there is a screen.",
+    help="Open the page in a browser. Default: if there is a screen.",
 )
 @click.option(
     "--database",
     metavar="URL",
     default="",
-    help="Where studies, people and tags are: postgresql://USER:PASSWORD@HOST/NAME. By default in "
-    "a file in DIRECTORY.",
+    help="Database of studies, people and tags: postgresql://USER:PASSWORD@HOST/NAME. "
+    "Default: a file in DIRECTORY.",
 )
 @click.option(
     "--interpreter",
@@ -72,8 +72,8 @@ def _interpreters(
     metavar="NAME=PYTHON",
     multiple=True,
     callback=_interpreters,
-    help="Another Python for environments whose packages do not go with those of this one. "
-    "Environments of studies name it. May be given several times.",
+    help="Another Python, for environments whose packages conflict with this one's. "
+    "Studies select it by NAME. Repeatable.",
 )
 @click.option(
     "--max-players",
@@ -81,27 +81,25 @@ def _interpreters(
     default=16,
     show_default=True,
     metavar="N",
-    help="How many people may play at the same time.",
+    help="Maximum number of people who play at the same time.",
 )
 @click.option(
     "--allowed-host",
     "allowed_hosts",
     metavar="NAME",
     multiple=True,
-    help="Another name by which browsers know this machine. May be given several times; the first "
-    "one is that in invites.",
+    help="Additional host name of this machine for browsers. Invites use the first one. "
+    "Repeatable.",
 )
 @click.option(
     "--behind-proxy",
     is_flag=True,
-    help="Browsers reach this by https, through a proxy on this machine.",
+    help="Serve behind an HTTPS proxy on this machine.",
 )
-@click.option(
-    "--login", is_flag=True, help="Have people enter by invites, on this machine's own address too."
-)
-@click.option("--invite", is_flag=True, help="Print an invite for one more owner.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the address only.")
-@click.option("-v", "--verbose", is_flag=True, help="Show what happens, and tracebacks.")
+@click.option("--login", is_flag=True, help="Require invites on this machine's own address too.")
+@click.option("--invite", is_flag=True, help="Print an invite for another owner.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the address.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the log of the server, and tracebacks.")
 def command(
     directory: str,
     port: int,
@@ -117,17 +115,17 @@ def command(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    """Have people play environments in the browser, and record what they do.
+    """Record people who play environments in the browser.
 
-    Each episode becomes a log of EnvLogger in DIRECTORY/episodes, which `rlds export` makes
-    datasets of; the pages do so too. By default, DIRECTORY is `recordings`. The first start makes
-    studies to try. Ctrl-C ends the server: episodes that are being played are recorded up to their
-    last step.
+    Each episode becomes an EnvLogger log in DIRECTORY/episodes; DIRECTORY is `recordings` by
+    default. Export episodes as a dataset in the pages, or with `rlds export`. The first start
+    creates sample studies. Ctrl-C stops the server, and records running episodes up to their last
+    step.
     """
     called = invocation()
     called.quiet, called.verbose = quiet, verbose
     if sys.platform == "win32":  # Processes there cannot be limited, nor be given sockets.
-        raise RuntimeError("`rlds create` needs Linux or macOS; on Windows it runs in WSL")
+        raise RuntimeError("`rlds create` needs Linux or macOS. On Windows, run it in WSL.")
     for module in ("msgspec", "sqlalchemy", "alembic", "starlette", "uvicorn", "websockets"):
         import_extra(module)
     if database.startswith("postgres"):
@@ -168,7 +166,7 @@ def command(
             running.serve(
                 server.app,
                 listener,
-                when_ready=lambda: click.echo(link if quiet else f"{link}   (Ctrl-C ends it)"),
+                when_ready=lambda: click.echo(link if quiet else f"{link}   (Ctrl-C stops it)"),
                 opens=link if (running.wants_browser() if opens is None else opens) else None,
                 behind_proxy=behind_proxy,
                 verbose=verbose,

@@ -70,38 +70,39 @@ class Export(Result):
 
 @click.command(epilog=EXAMPLES)
 @click.argument("recordings", metavar="RECORDINGS")
-@click.option("-o", "--output", required=True, help="The folder to make, or the ZIP file.")
+@click.option("-o", "--output", required=True, help="New folder, or ZIP file.")
 @click.option(
     "--format",
     type=click.Choice(tuple(FORMATS)),
     default="log",
     show_default=True,
-    help="A log of EnvLogger, a dataset of TFDS, or one of Minari.",
+    help="Format of the data: an EnvLogger log, a TFDS dataset, or a Minari dataset.",
 )
-@click.option("--name", help="The name of the data; by default that of the study.")
-@click.option("--study", metavar="NAME", help="Only episodes of this study: its name, or its id.")
-@click.option("--environment", metavar="NAME", help="Only episodes of this environment, likewise.")
+@click.option("--name", help="Name of the data. Default: the name of the study.")
+@click.option("--study", metavar="NAME", help="Only episodes of this study, by name or id.")
+@click.option(
+    "--environment", metavar="NAME", help="Only episodes of this environment, by name or id."
+)
 @click.option(
     "--state",
     "states",
     type=click.Choice(_STATES),
     multiple=True,
-    help="Only episodes in this state; may be given several times. By default those that are "
-    "completed.",
+    help="Only episodes in this state. Repeatable. Default: completed.",
 )
 @click.option(
     "--end-at",
     metavar="LABEL",
     multiple=True,
-    help="Cut episodes at the first step with this tag; may be given several times.",
+    help="Cut episodes at the first step with this tag. Repeatable.",
 )
 @click.option(
     "--keep-internal",
     is_flag=True,
-    help="Keep what only the web tool needs: pictures, inputs and times of steps, and the notes of "
-    "episodes.",
+    help="Keep the internal data of the web tool: pictures, inputs and times of steps, "
+    "and notes on episodes.",
 )
-@click.option("--zip", "archive", is_flag=True, help="Make a ZIP file.")
+@click.option("--zip", "archive", is_flag=True, help="Write a ZIP file.")
 @prints_result
 def command(
     recordings: str,
@@ -115,17 +116,17 @@ def command(
     keep_internal: bool,
     archive: bool,
 ) -> Result:
-    """Export what people recorded with `rlds create`.
+    """Export episodes that people recorded with `rlds create`.
 
-    RECORDINGS is the folder that `rlds create` was given, or that of one episode, which is
-    exported whatever its state is. The episodes are in the order in which they were played; all
-    have to be of one environment. Tags on steps become fields of these, `tag:LABEL`; those on
-    whole episodes are in their metadata, `tags`.
+    RECORDINGS is the folder of `rlds create`, or the folder of one episode, which is exported in
+    any state. All episodes must be of one environment; they are written in the order in which they
+    were played. A tag of a step becomes the field `tag:LABEL`. Tags of an episode are stored in its
+    metadata `tags`.
 
-    OUTPUT is a new folder, with the data and a README.md.
+    OUTPUT gets the data and a README.md.
     """
     if not os.path.isdir(recordings):
-        raise NotADirectoryError(f"{recordings!r} is not a directory.")
+        raise NotADirectoryError(f"{recordings!r} is not a folder.")
     rlds_ecosystem.import_extra("msgspec")
     from rlds_creator.exporting.exports import export
     from rlds_creator.exporting.recordings import ExportError
@@ -195,7 +196,7 @@ def _chosen(
             left_out[state] += 1
     if not wanted:
         others = ", ".join(f"{number:,} {state}" for state, number in left_out.items())
-        raise ExportError(f"no episode is left to export; there are: {others or 'none'}")
+        raise ExportError(f"no episode to export; left out: {others or 'none'}")
     episodes = [RecordedEpisode.open(directory) for directory in wanted]
     return sorted(episodes, key=lambda episode: (episode.started, episode.name)), dict(left_out)
 

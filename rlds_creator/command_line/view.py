@@ -28,46 +28,46 @@ def _login_name() -> str:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option("--episode", type=click.IntRange(0), metavar="N", help="Show this episode first.")
+@click.option("--episode", type=click.IntRange(0), metavar="N", help="Episode to show first.")
 @where_option
 @click.option(
     "--by",
     metavar="NAME",
-    help="Who labels episodes in the page; by default your login name, or, with --host, the name "
-    "that each person enters.",
+    help="Annotator of the labels that you add in the page. Default: your login name, "
+    "or, with --host, the name that each person enters.",
 )
-@click.option("--read-only", is_flag=True, help="Nobody labels episodes in the page.")
-@click.option("--format", help="The format of the data, if it cannot be recognized.")
+@click.option("--read-only", is_flag=True, help="Disable labeling in the page.")
+@click.option("--format", help="Format of the data, if it is not recognized.")
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
     metavar="ADDRESS",
-    help="The address to serve on. With 0.0.0.0, others in the network can open the link that is "
-    "printed; it has a token in it, without which nobody sees anything.",
+    help="Address to serve on. With 0.0.0.0, other people in the network can open the "
+    "printed link. Its token gives access; do not publish it.",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
     metavar="N",
-    help="The port to serve on; by default any that is free.",
+    help="Port to serve on. Default: any free port.",
 )
 @click.option(
     "--allowed-host",
     "allowed_hosts",
     metavar="NAME",
     multiple=True,
-    help="Another name by which browsers may call this machine; may be given several times.",
+    help="Additional host name of this machine for browsers. Repeatable.",
 )
 @click.option(
     "--open/--no-open",
     "opens",
     default=None,
-    help="Whether to open the page in a browser; by default, if there is a screen.",
+    help="Open the page in a browser. Default: if there is a screen.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print the address only.")
-@click.option("-v", "--verbose", is_flag=True, help="Show what libraries say, and tracebacks.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the address.")
+@click.option("-v", "--verbose", is_flag=True, help="Show messages of libraries, and tracebacks.")
 def command(
     paths: Sequence[str],
     episode: int | None,
@@ -84,10 +84,10 @@ def command(
 ) -> None:
     """Show episodes in the browser, step by step.
 
-    That is pictures, as a film; values and rewards, as curves; all of any step. PATH is what the
-    other commands take, or a folder of several datasets. No data is copied or changed: steps are
-    read when they are shown, so that long episodes open at once. What you say of episodes and their
-    steps is kept beside the data, see `rlds.labels`. Ctrl-C ends it.
+    The page plays cameras as video, draws values and rewards as curves, and shows all fields of a
+    step. PATH is a dataset, or a folder of datasets. Data is neither copied nor changed; long
+    episodes open at once, as steps are read on demand. Labels of episodes and steps are stored
+    beside the data, see `rlds.labels`. Ctrl-C stops the server.
     """
     called = invocation()
     called.quiet, called.verbose = quiet, verbose
@@ -118,7 +118,7 @@ def command(
             address = f"http://{name}:{listener.getsockname()[1]}"
         link = f"{address}/enter#{token}" if token else f"{address}{page}"
         wants = running.wants_browser() if opens is None else opens
-        line = link if quiet else f"{link}   (Ctrl-C ends it)"
+        line = link if quiet else f"{link}   (Ctrl-C stops it)"
         running.serve(
             view_app(shelf, Hosts(host, allowed_hosts), token=token, by=by),
             listener,

@@ -19,31 +19,36 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("path")
-@click.option("-o", "--output", metavar="README.md", help="Write the card here; else print it.")
+@click.option(
+    "-o", "--output", metavar="README.md", help="Write the card to this file. By default, print it."
+)
 @click.option(
     "--croissant",
     metavar="FILE.json",
-    help="Write Croissant metadata (JSON-LD) too. This reads all files, for their checksums.",
+    help="Also write Croissant metadata (JSON-LD) to this file. Reads all files, for "
+    "their checksums.",
 )
-@click.option("--name", help="The name for people; by default that of the dataset.")
-@click.option("--description", metavar="TEXT", help="What the dataset is.")
-@click.option("--license", metavar="ID", help="The license, best by SPDX, such as CC-BY-4.0.")
+@click.option("--name", help="Title of the card. Default: the name of the dataset.")
+@click.option("--description", metavar="TEXT", help="Description of the dataset.")
+@click.option(
+    "--license", metavar="ID", help="License, preferably an SPDX identifier such as CC-BY-4.0."
+)
 @click.option(
     "--citation",
     metavar="FILE.bib",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="How to cite the dataset: a file of BibTeX.",
+    help="BibTeX file with the citation of the dataset.",
 )
-@click.option("--homepage", metavar="URL", help="The page of the dataset.")
+@click.option("--homepage", metavar="URL", help="Web page of the dataset.")
 @click.option(
     "--published",
     metavar="DATE",
-    help="When the dataset was published, such as 2026-11-22: for the Croissant metadata.",
+    help="Date of publication, such as 2026-11-22, for the Croissant metadata.",
 )
 @click.option(
     "--repository",
     metavar="USER/NAME",
-    help="The repository on Hugging Face; the card says how to load the dataset from there.",
+    help="Repository on Hugging Face. The card shows how to load the dataset from there.",
 )
 @click.option(
     "--task",
@@ -51,19 +56,18 @@ Examples:
     multiple=True,
     default=["reinforcement-learning"],
     show_default=True,
-    help="What the dataset is for, by the names of Hugging Face, such as robotics. May be given "
-    "several times.",
+    help="Task category of Hugging Face, such as robotics. Repeatable.",
 )
-@click.option("--tag", "tags", multiple=True, help="A tag more. May be given several times.")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--tag", "tags", multiple=True, help="Additional tag. Repeatable.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
 @opens_source
 @prints_result
 def command(path: str, citation: Path | None, **options: Any) -> Result:
-    """Write a README for the dataset at PATH, with the front matter that dataset hubs read.
+    """Write a README for a dataset, with metadata for dataset hubs.
 
-    The card says what there is: splits, fields, how to load the dataset, where it comes from. What
-    nobody has said, such as the license, it calls missing. A README that is there is left as it is,
-    unless you say --force.
+    The card lists splits, fields and provenance, and shows code that loads the dataset. It names
+    the facts that are missing, such as the license. An existing README is replaced only with
+    --force.
     """
     from rlds_tools import cards
 

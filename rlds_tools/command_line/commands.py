@@ -23,24 +23,24 @@ from rlds_tools.command_line.printing import Invocation
 
 __all__ = ["COMMANDS", "main", "rlds"]
 
-# In the order of the help page: what a newcomer needs first comes first.
+# In the order of a user's work: record, inspect, convert, edit and label, share.
 COMMANDS = (
-    "inspect",
-    "episodes",
-    "validate",
-    "report",
-    "convert",
-    "edit",
-    "label",
     "record",
     "create",
-    "view",
     "export",
-    "stats",
-    "list",
-    "diff",
-    "card",
     "recover",
+    "list",
+    "inspect",
+    "view",
+    "report",
+    "episodes",
+    "stats",
+    "validate",
+    "convert",
+    "diff",
+    "edit",
+    "label",
+    "card",
     "completion",
 )
 
@@ -78,7 +78,7 @@ class _Commands(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             if args[0] in _ELSEWHERE:
-                message = f"{error.message} It is a part of: {_ELSEWHERE[args[0]]}"
+                message = f"{error.message} Use: {_ELSEWHERE[args[0]]}"
                 raise click.UsageError(message, ctx) from None
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             if not near:
@@ -97,7 +97,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="`rlds COMMAND --help` has the options of a command, and examples.",
+    epilog="`rlds COMMAND --help` shows the options of a command, and examples.",
 )
 @click.option(
     "-v",
@@ -109,10 +109,10 @@ def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     help="Print the version.",
 )
 def rlds() -> None:
-    """Record, look at, check, convert and share data of sequential decision making.
+    """Record, inspect, convert, edit and share datasets of episodes.
 
-    PATH may be a log of EnvLogger, a dataset of TFDS or Minari, or raw data in any other format
-    that `rlds list --formats` shows.
+    PATH is a dataset in any format that `rlds list --formats` shows: an EnvLogger log, a TFDS,
+    LeRobot or Minari dataset, or raw data.
     """
 
 

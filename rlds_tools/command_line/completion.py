@@ -14,7 +14,7 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print what completes commands in a shell."""
+    """Print the completion script for a shell."""
     from click.shell_completion import get_completion_class
 
     from rlds_tools.command_line.commands import rlds

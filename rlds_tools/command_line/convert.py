@@ -35,65 +35,76 @@ _SETTINGS = {"ignore_unknown_options": True}
     "--to",
     default="tfrecord",
     metavar="FORMAT",
-    help="The new format: tfrecord (or tfds) or array_record for a dataset of TFDS, or one that "
-    "`rlds list --formats` shows as written.",
+    help="Format of the new dataset: tfrecord (or tfds) or array_record for TFDS, or a "
+    "format that `rlds list --formats` shows as written.",
 )
-@click.option("--format", help="The format of SRC, if it cannot be recognized.")
+@click.option("--format", help="Format of SRC, if it is not recognized.")
 @where_option
 @click.option(
     "--labels",
     metavar="LAYERS",
-    help="Layers of labels that become fields, separated by commas; or all.",
+    help="Layers of labels to store as fields, separated by commas; or all.",
 )
-@click.option("--split", help="What to write in other formats: train, or a part: train[:10%].")
+@click.option("--split", help="Split to write, or part of one, such as train[:10%]. Not for TFDS.")
 @click.option(
     "--to-option",
     "-T",
     "to_options",
     multiple=True,
     metavar="NAME=VALUE",
-    help="An option of another format; may be given several times.",
+    help="Option of the new format. Not for TFDS. Repeatable.",
 )
-@click.option("--allow-loss", is_flag=True, help="Write other formats even if fields get lost.")
-@click.option("--plan", is_flag=True, help="Say what becomes of each field, and write nothing.")
+@click.option(
+    "--allow-loss",
+    is_flag=True,
+    help="Write the dataset even if the new format loses fields. Not for TFDS.",
+)
+@click.option(
+    "--plan", is_flag=True, help="Show what becomes of each field; write nothing. Not for TFDS."
+)
 @click.option(
     "--dataset",
-    help="What SRC is, if a builder knows it, "
-    "such as rlds_d4rl/hopper-medium-v2. Without SRC, what was published is downloaded.",
+    help="Builder of a published dataset, such as rlds_d4rl/hopper-medium-v2. Without "
+    "SRC, download the published data.",
 )
-@click.option("--version", help="The version of the new dataset; default: that of SRC, or 1.0.0.")
-@click.option("--name", help="The name of the new dataset.")
-@format_option("An option of the source; may be given several times.")
+@click.option(
+    "--version",
+    help="Version of the new dataset. Default: the version of SRC, or 1.0.0. TFDS only.",
+)
+@click.option("--name", help="Name of the new dataset. TFDS only.")
+@format_option("Option of the format of SRC. Repeatable.")
 @click.option(
     "--float64",
     type=click.Choice(["bytes", "float32"]),
-    help="Float64 of steps: all bits as bytes (default), or rounded, as Octo and OpenVLA need.",
+    help="Storage of float64 fields of steps: all bits as bytes (default), or rounded to "
+    "float32, as Octo and OpenVLA need. TFDS only.",
 )
 @click.option(
     "--tensor-encoding",
     type=click.Choice(["none", "zlib"]),
-    help="Arrays of steps: plain, or compressed; default: as the source says.",
+    help="Compression of the arrays of steps. Default: that of the source. TFDS only.",
 )
 @click.option(
     "--png-level",
     type=click.IntRange(0, 9),
-    help="The effort that goes into PNG files; default: 1, or 6 for images that become small.",
+    help="Compression level of PNG files. Default: 1, or 6 for images that it makes "
+    "small. TFDS only.",
 )
-@click.option("--num-shards", type=int, help="How many files a split has.")
+@click.option("--num-shards", type=int, help="Number of files per split. TFDS only.")
 @click.option(
     "--shuffle/--no-shuffle",
     default=None,
-    help="Store episodes in a random order, or in that of the source.",
+    help="Store episodes in random order, or in the order of the source. TFDS only.",
 )
-@click.option(
-    "--skip-damaged", is_flag=True, help="Leave out episodes that cannot be read, and say which."
-)
+@click.option("--skip-damaged", is_flag=True, help="Skip unreadable episodes, and list them.")
 @click.option(
     "--verify/--no-verify",
     default=True,
-    help="Read the dataset back, and compare it with what was written.",
+    help="Read the new dataset back, and check its values.",
 )
-@click.option("--runner", help="Do it on Apache Beam with this runner, such as DirectRunner.")
+@click.option(
+    "--runner", help="Convert with Apache Beam on this runner, such as DirectRunner. TFDS only."
+)
 @prints_result
 def command(
     words: Sequence[str],
@@ -109,19 +120,21 @@ def command(
     version: str | None,
     **options: Any,
 ) -> Result:
-    """Convert data in any format to a dataset, or to the format of others.
+    """Convert a dataset to TFDS, LeRobot or another format.
 
-    SRC becomes a dataset of TFDS below the folder DST: DST/NAME/VERSION. In other formats, DST is
-    the file or the folder to make; what they have no place for is kept beside it, and if anything
-    would be lost, nothing is written. `rlds list --formats` has the formats, and their options.
-    A conversion that was interrupted goes on when it is called again. Options such as
-    --direct_num_workers=4 go to Beam, if there is a --runner.
+    SRC becomes a TFDS dataset in the folder DST/NAME/VERSION. With --to, DST is the new file or
+    folder. Fields that the format cannot hold go to a sidecar file beside the data. If data would
+    be lost, nothing is written. `rlds list --formats` shows the formats and their options. To
+    resume an interrupted conversion, repeat the command. With --runner, other options such as
+    --direct_num_workers=4 go to Beam.
     """
     places, beam_options = _split_words(words, options["runner"])
     if len(places) == 1 and dataset is None:
-        raise click.UsageError(f"missing DST: where to write what {places[0]} is converted to.")
+        raise click.UsageError(
+            f"missing DST: give a folder for the result, as in `rlds convert {places[0]} DST`."
+        )
     if len(places) != 2 and not (dataset is not None and len(places) == 1):
-        raise click.UsageError(f"expected SRC and DST, got {len(places)} places")
+        raise click.UsageError(f"expected SRC and DST, got {' '.join(places) or 'neither'}")
     source, directory = [None, *places][-2:]
     from rlds import sources
     from rlds_tools import converting
@@ -129,10 +142,10 @@ def command(
     to = FILE_FORMATS[0] if to == "tfds" else to
     if to not in converting.targets():
         known = what_there_is(to, converting.targets())
-        raise click.UsageError(f"--to: no format {to!r} can be written; {known}")
+        raise click.UsageError(f"--to: {to!r} is not a format that can be written; {known}")
     if dataset is not None:
         if to not in FILE_FORMATS:
-            raise click.UsageError(f"--dataset goes with tfrecord and array_record, not {to}.")
+            raise click.UsageError(f"--dataset works with --to tfrecord or array_record, not {to}.")
         owner, known_options = dataset.partition("/")[0], _options_of_builder(dataset)
     else:
         owner = format = format or sources.format_of(str(source))
@@ -162,7 +175,7 @@ def command(
         {"--split": split, "--to-option": to_options, "--allow-loss": allow_loss, "--plan": plan},
     )
     if (where is not None or labels is not None) and dataset is not None:
-        raise click.UsageError("--where and --labels: not with --dataset")
+        raise click.UsageError("--where and --labels do not work with --dataset.")
     if options["name"] is not None:
         _check_name(options["name"])
     called = invocation()
@@ -220,7 +233,7 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
 def _check_options(to: str, given: Mapping[str, Any]) -> None:
     wrong = [name for name, value in given.items() if value]
     if wrong:
-        raise click.UsageError(f"{', '.join(wrong)}: not for --to {to}")
+        raise click.UsageError(f"not available with --to {to}: {', '.join(wrong)}")
 
 
 def _split_words(words: Iterable[str], runner: str | None) -> tuple[list[str], list[str]]:

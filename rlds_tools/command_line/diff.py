@@ -25,7 +25,7 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.argument("one")
 @click.argument("other")
-@click.option("--split", help="The split, or part of one; all by default.")
+@click.option("--split", help="Split, or part of one. Default: all splits.")
 @click.option(
     "--structure-only",
     is_flag=True,
@@ -36,15 +36,20 @@ Examples:
     type=click.Choice(["auto", "index", "id"]),
     default="auto",
     show_default=True,
-    help="Which episodes belong together; auto: by id if the splits have ids in common.",
+    help="How to pair episodes. auto: by id if the splits share ids, else by index.",
 )
-@click.option("--ignore", multiple=True, metavar="FIELD", help="Leave out a field (repeatable).")
-@click.option("--rtol", default=0.0, help="How far numbers may differ, relatively. Default: 0.")
-@click.option("--atol", default=0.0, help="How far numbers may differ, absolutely. Default: 0.")
-@click.option("--format", help="The format of ONE, if it cannot be recognized.")
-@click.option("--other-format", help="The format of OTHER.")
-@format_option("An option of ONE's format.")
-@click.option("--other-option", multiple=True, metavar="NAME=VALUE", help="An option of OTHER's.")
+@click.option("--ignore", multiple=True, metavar="FIELD", help="Field to leave out. Repeatable.")
+@click.option("--rtol", default=0.0, help="Relative tolerance of numbers. Default: 0.")
+@click.option("--atol", default=0.0, help="Absolute tolerance of numbers. Default: 0.")
+@click.option("--format", help="Format of ONE, if it is not recognized.")
+@click.option("--other-format", help="Format of OTHER, if it is not recognized.")
+@format_option("Option of the format of ONE. Repeatable.")
+@click.option(
+    "--other-option",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option of the format of OTHER. Repeatable.",
+)
 @prints_result
 def command(
     one: str,
@@ -55,11 +60,11 @@ def command(
     other_option: Sequence[str],
     **chosen: Any,
 ) -> Result:
-    """Compare all values of two datasets, whatever their formats.
+    """Compare all values of two datasets, also of different formats.
 
     ONE and OTHER are compared episode by episode: fields, dtypes, shapes, and the value of each
-    field in each step. Images are equal if their pixels are. File names and shards do not count.
-    The exit code is 0 if nothing differs, and 1 if something does.
+    field in each step. Images are equal if their pixels are. File names and shards are ignored. The
+    exit code is 0 if nothing differs, and 1 otherwise.
     """
     from rlds_tools import comparing
 

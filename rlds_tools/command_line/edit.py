@@ -25,80 +25,131 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("path")
-@click.option("--to", metavar="DST", help="Make a new dataset there, in place of the old one's.")
-@click.option("--merge", multiple=True, metavar="PATH", help="Add the episodes of another dataset.")
 @click.option(
-    "--map", "map_fields", multiple=True, metavar="THEIRS=OURS", help="Fields of merged datasets."
+    "--to", metavar="DST", help="Write the new dataset here. By default, it replaces the old one."
 )
 @click.option(
-    "--fill", multiple=True, metavar="FIELD=VALUE", help="The value of a field where it is missing."
+    "--merge",
+    multiple=True,
+    metavar="PATH",
+    help="Add the episodes of another dataset. Repeatable.",
 )
-@click.option("--drop-missing", is_flag=True, help="Leave out fields that not all datasets have.")
+@click.option(
+    "--map",
+    "map_fields",
+    multiple=True,
+    metavar="THEIRS=OURS",
+    help="Name of a field in merged datasets, and its name here. Repeatable.",
+)
+@click.option(
+    "--fill",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Value of a field in datasets that lack it. Repeatable.",
+)
+@click.option("--drop-missing", is_flag=True, help="Remove fields that some of the datasets lack.")
 @click.option(
     "--duplicates",
     type=click.Choice(["keep", "drop"]),
-    help="What becomes of episodes that two datasets have; an error, if in different splits.",
+    help="Keep episodes that occur in two datasets, or drop the later ones. Default: "
+    "keep, but refuse duplicates in different splits.",
 )
 @click.option(
     "--metadata",
     type=click.Choice(["first", "episodes"]),
-    help="What becomes of metadata in which datasets differ, such as arguments of an environment: "
-    "that of the first, or each kept with its episodes; an error otherwise.",
-)
-@click.option("--delete", multiple=True, metavar="CONDITION", help="Leave out these episodes.")
-@click.option("--keep", multiple=True, metavar="CONDITION", help="Leave out all other episodes.")
-@click.option(
-    "--delete-episodes", "episodes", metavar="NUMBERS", help="Leave out episodes: 3,7,10:15."
-)
-@click.option("--trim", metavar="BEGIN:END", help="Keep these steps; :-20 leaves out 20.")
-@click.option(
-    "--set", "set_fields", multiple=True, metavar="FIELD=VALUE", help="Give a field a value."
+    help="Metadata that differs between datasets, such as arguments of an environment: "
+    "use the first dataset's, or store each with its episodes. Default: refuse to "
+    "merge.",
 )
 @click.option(
-    "--where", metavar="CONDITION", help="The episodes that --set, --trim and --fix are for."
+    "--delete", multiple=True, metavar="CONDITION", help="Delete these episodes. Repeatable."
+)
+@click.option(
+    "--keep", multiple=True, metavar="CONDITION", help="Keep only these episodes. Repeatable."
+)
+@click.option(
+    "--delete-episodes", "episodes", metavar="NUMBERS", help="Delete episodes by number: 3,7,10:15."
+)
+@click.option(
+    "--trim", metavar="BEGIN:END", help="Keep only these steps; :-20 removes the last 20."
+)
+@click.option(
+    "--set",
+    "set_fields",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Set a field to a value. Repeatable.",
+)
+@click.option(
+    "--where", metavar="CONDITION", help="Limit --set, --trim and --fix to these episodes."
 )
 @click.option(
     "--describe",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Say something of the dataset: description, license, or any name.",
+    help="Set the description, the license or other metadata of the dataset. Repeatable.",
 )
-@click.option("--rename", multiple=True, metavar="OLD=NEW", help="Give a field another name.")
-@click.option("--drop", multiple=True, metavar="FIELD", help="Leave out a field.")
+@click.option("--rename", multiple=True, metavar="OLD=NEW", help="Rename a field. Repeatable.")
+@click.option("--drop", multiple=True, metavar="FIELD", help="Remove a field. Repeatable.")
 @click.option(
     "--add",
     multiple=True,
     metavar="FIELD=MODULE:FUNCTION",
-    help="Add a field that a Python function makes of an episode.",
+    help="Add a field that a Python function computes from an episode. Repeatable.",
 )
-@click.option("--fix", is_flag=True, help="Make the flags of steps what their places say.")
+@click.option(
+    "--fix",
+    is_flag=True,
+    help="Correct is_first, is_last and is_terminal by the positions of the steps.",
+)
 @click.option(
     "--split",
     multiple=True,
     metavar="NAME[=PART]",
-    help="A part: of a fraction (0.9), or a condition; without either, the rest.",
+    help="Write a part of the dataset: a fraction (0.9) or a condition; without either, "
+    "the remaining episodes. Repeatable.",
 )
-@click.option("--split-by", metavar="COLUMN", help="A part for each value of a column.")
-@click.option("--groups", metavar="COLUMN", help="Equal values stay in one fraction.")
-@click.option("--seed", default=0, help="What decides which episodes a fraction gets.")
+@click.option("--split-by", metavar="COLUMN", help="Write a part for each value of this column.")
+@click.option(
+    "--groups",
+    metavar="COLUMN",
+    help="Keep episodes with equal values of this column in the same fraction.",
+)
+@click.option("--seed", default=0, help="Seed of the random choice of fractions.")
 @click.option(
     "--recipe",
     type=click.Path(exists=True, dir_okay=False),
-    help="Operations in a file, YAML or JSON; done before those of other options.",
+    help="YAML or JSON file of operations. They run before those of other options.",
 )
-@click.option("--plan", is_flag=True, help="Say what would be done, and write nothing.")
+@click.option("--plan", is_flag=True, help="Show what would be done; write nothing.")
 @click.option(
     "--keep-old", is_flag=True, help="Keep the old dataset as PATH.old, a file as NAME.old.hdf5."
 )
-@click.option("--as", "to_format", metavar="FORMAT", help="The format of the new dataset.")
-@click.option("--format", help="The format of PATH, if it cannot be recognized.")
-@format_option("An option of PATH.")
 @click.option(
-    "--to-option", "-T", "to_given", multiple=True, metavar="NAME=VALUE", help="One of the new."
+    "--as",
+    "to_format",
+    metavar="FORMAT",
+    help="Format of the new dataset. Default: the format of PATH.",
 )
-@click.option("--allow-loss", is_flag=True, help="Write it even if fields get lost.")
-@click.option("--skip-damaged", is_flag=True, help="Leave out episodes that cannot be read.")
-@click.option("--verify/--no-verify", default=True, help="Read the dataset back, and compare it.")
+@click.option("--format", help="Format of PATH, if it is not recognized.")
+@format_option("Option of the format of PATH. Repeatable.")
+@click.option(
+    "--to-option",
+    "-T",
+    "to_given",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option of the new format. Repeatable.",
+)
+@click.option(
+    "--allow-loss", is_flag=True, help="Write the dataset even if the new format loses fields."
+)
+@click.option("--skip-damaged", is_flag=True, help="Skip unreadable episodes.")
+@click.option(
+    "--verify/--no-verify",
+    default=True,
+    help="Read the new dataset back, and check its values.",
+)
 @prints_result
 def command(
     path: str,
@@ -115,12 +166,12 @@ def command(
     verify: bool,
     **operations: Any,
 ) -> Result:
-    """Edit a dataset: choose episodes, join datasets, change fields.
+    """Edit a dataset: select, merge, split, change fields.
 
-    All that is asked for is done in one pass, in the order of the options below. A CONDITION is SQL
-    over the table of episodes, as they are before: "steps > 50 and success". What stays is copied
-    as it is stored. The new dataset takes the place of the old one at one moment, or is made at
-    DST; several parts are folders in it.
+    All operations run in one pass, in the order of the options below. A CONDITION is SQL over the
+    table of episodes before the edit: "steps > 50 and success". Unchanged data is copied as it is
+    stored. The new dataset replaces the old one when it is complete, or is written to DST; several
+    parts become folders in DST.
     """
     from rlds import sources
     from rlds_tools import editing
@@ -131,7 +182,7 @@ def command(
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if not found:
-        raise click.UsageError("nothing to do: say --delete, --set or another operation.")
+        raise click.UsageError("nothing to do: give an operation, such as --delete or --set.")
     target = to_format or format or sources.format_of(path)
     target_options = parsed_options(sources.exports().get(target, {}), to_given, target)
     return editing.edit(

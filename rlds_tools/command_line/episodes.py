@@ -18,19 +18,17 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("path")
-@click.option("--split", help="Only the episodes of this split.")
+@click.option("--split", help="List this split only.")
 @where_option
-@click.option(
-    "--columns", help="Columns of the table of episodes, separated by commas; all: all of them."
-)
+@click.option("--columns", help="Columns to show, separated by commas; or all.")
 @click.option("--csv", "is_csv", is_flag=True, help="Print CSV.")
 @opens_source
 @prints_result
 def command(path: str, columns: str | None, **options: Any) -> Result:
-    """List the episodes at PATH, by their numbers in the dataset.
+    """List the episodes at PATH with their numbers.
 
-    The numbers are those that `rlds inspect --episode` and `rlds edit --delete-episodes` take.
-    All episodes are read once, for a table that is kept beside the data.
+    `rlds inspect --episode` and `rlds edit --delete-episodes` take these numbers. The first call
+    reads all episodes, and keeps a table of them beside the data.
     """
     from rlds_tools import listing
 

@@ -18,25 +18,27 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("path")
-@click.option("--split", help="Show this split; for an episode needed if there are several.")
-@click.option("--episode", type=int, help="Show this episode; -1 is the last one.")
-@click.option("--step", type=int, help="Show this step of the episode; -1 is the last one.")
-@click.option("--lineage", is_flag=True, help="Show what it was made of, and how.")
+@click.option("--split", help="Split to show. Required for an episode if there are several splits.")
+@click.option("--episode", type=int, help="Episode to show; -1 is the last one.")
+@click.option("--step", type=int, help="Step of the episode to show; -1 is the last one.")
+@click.option(
+    "--lineage", is_flag=True, help="Show the sources of the dataset, and the operations on them."
+)
 @where_option
 @opens_source
 @prints_result
 def command(
     path: str, episode: int | None, step: int | None, lineage: bool, **options: Any
 ) -> Result:
-    """Show what is at PATH, or an episode.
+    """Show the structure of a dataset, an episode or a step.
 
-    That is the format, the splits, the fields of steps and episodes, and the metadata. No episode
-    is read for it.
+    The structure is the format, the splits, the fields of steps and episodes, and the metadata.
+    Showing it reads no episode.
     """
     from rlds_tools import inspection
 
     if lineage and options["where"] is not None:
-        raise click.UsageError("--where: not with --lineage")
+        raise click.UsageError("--where does not work with --lineage.")
     if lineage:
         from rlds_tools import editing
 

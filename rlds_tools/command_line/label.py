@@ -30,10 +30,10 @@ class _Group(click.Group):
 
 @click.group(cls=_Group, epilog=EXAMPLES, subcommand_metavar="[COMMAND] PATH [ARGS]...")
 def command() -> None:
-    """Label episodes and steps, beside data that stays as it is.
+    """Label episodes and steps, without changing the data.
 
-    Without a COMMAND: show the layers of labels that PATH has. Its values are counted, and the
-    episodes that have no label or of which annotators say different things.
+    Without a COMMAND, show the layers of labels of PATH: the count of each value, the episodes
+    without a label, and the episodes on which annotators disagree.
     """
 
 
@@ -52,7 +52,7 @@ def _command(name: str) -> Callable[[Callable[..., Result]], Any]:
 
 @_command("show")
 def _show(**arguments: Any) -> Result:
-    """Show the layers of labels, with what is in them."""
+    """Show the layers of labels and their values."""
     from rlds_tools import labelling
 
     return labelling.show(**arguments)
@@ -62,17 +62,19 @@ def _show(**arguments: Any) -> Result:
 @click.argument("layer")
 @click.argument("episodes")
 @click.argument("value")
-@click.option("--by", required=True, metavar="NAME", help="Who says so.")
-@click.option("--steps", metavar="BEGIN:END", help="Of these steps, not of the whole episode.")
+@click.option("--by", required=True, metavar="NAME", help="Name of the annotator.")
+@click.option(
+    "--steps", metavar="BEGIN:END", help="Label these steps instead of the whole episode."
+)
 @click.option(
     "--type",
     type=click.Choice(["flag", "choice", "text", "number"]),
-    help="The type of a new layer; by default what VALUE looks like.",
+    help="Type of a new layer. Default: inferred from VALUE.",
 )
 def _add(**arguments: Any) -> Result:
-    """Add a label to episodes, whose numbers are 3,7,10:15.
+    """Add a label to episodes, by number: 3,7,10:15.
 
-    It replaces that of the same annotator in the same place.
+    It replaces the label of the same annotator on the same episode or steps.
     """
     from rlds_tools import labelling
 
@@ -91,9 +93,9 @@ def _export(**arguments: Any) -> Result:
 @_command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 def _import(**arguments: Any) -> Result:
-    """Add the labels of FILE that are not there yet, all or none.
+    """Import the new labels of FILE, all or none.
 
-    Episodes are found by their digests, or by their keys if their lengths are equal.
+    Episodes are matched by digest, or by key if their lengths are equal.
     """
     from rlds_tools import labelling
 
@@ -101,9 +103,9 @@ def _import(**arguments: Any) -> Result:
 
 
 @_command("agreement")
-@click.option("--layer", help="The layer; default: all.")
+@click.option("--layer", help="Layer to compare. Default: all layers.")
 def _agreement(**arguments: Any) -> Result:
-    """Say how far annotators agree: Krippendorff's alpha, of all and of each two."""
+    """Measure how far annotators agree: Krippendorff's alpha, of all and of each pair."""
     from rlds_tools import labelling
 
     return labelling.agreement(**arguments)

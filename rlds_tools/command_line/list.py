@@ -16,20 +16,22 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("directory", default=".")
-@click.option("--depth", default=6, show_default=True, help="How many folders deep to look.")
-@click.option("--formats", is_flag=True, help="List the formats that can be read, and options.")
+@click.option(
+    "--depth", default=6, show_default=True, help="Maximum depth of the folders to search."
+)
+@click.option("--formats", is_flag=True, help="List the formats and their options.")
 @where_option
 @prints_result
 def command(directory: str, depth: int, formats: bool, where: str | None) -> Result:
     """List the datasets below a folder.
 
-    Finds datasets of TFDS, LeRobot and Minari, and logs of EnvLogger. With --where, it counts the
-    episodes of each for which the condition holds.
+    Finds TFDS, LeRobot and Minari datasets, and EnvLogger logs. With --where, counts the matching
+    episodes of each.
     """
     from rlds_tools import listing
 
     if formats and where is not None:
-        raise click.UsageError("--where: not with --formats")
+        raise click.UsageError("--where does not work with --formats.")
     if formats:
         return listing.list_formats()
     return listing.list_datasets(directory, depth=depth, where=where)

@@ -66,8 +66,8 @@ def jobs_option(function: Callable[..., Any]) -> Callable[..., Any]:
         "--jobs",
         type=click.IntRange(1),
         metavar="N",
-        help="How many processes read, if there are thousands of small episodes; default: one for "
-        "each processor.",
+        help="Number of processes that read thousands of small episodes. Default: one per "
+        "processor.",
     )(function)
 
 
@@ -76,7 +76,7 @@ def where_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--where",
         metavar="CONDITION",
-        help="Only the episodes for which this holds, such as 'steps > 50 and success'.",
+        help="Only the episodes that match this SQL condition, such as 'steps > 50 and success'.",
     )(function)
 
 
@@ -91,8 +91,8 @@ def opens_source(function: Callable[..., Any]) -> Callable[..., Any]:
     The data is at the argument `path`, or at all of `paths`.
     """
 
-    @click.option("--format", help="The format of the data, if it cannot be recognized.")
-    @format_option("An option of the format.")
+    @click.option("--format", help="Format of the data, if it is not recognized.")
+    @format_option("Option of the format. Repeatable.")
     @functools.wraps(function)
     def command(format: str | None, given: Sequence[str], **kwargs: Any) -> Any:
         paths = kwargs.get("paths") or [kwargs["path"]]
@@ -139,15 +139,17 @@ def prints_result(function: Callable[..., Result]) -> Callable[..., int]:
     The data goes to the standard output; the command ends with the result's `exit_code`.
     """
 
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON, whose keys are stable.")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON with stable keys.")
     @click.option(
         "--color",
         type=click.Choice(["auto", "always", "never"]),
         default="auto",
-        help="When to use colors; auto: on a terminal, unless NO_COLOR is set.",
+        help="Use colors; auto: on a terminal, unless NO_COLOR is set.",
     )
     @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
-    @click.option("-v", "--verbose", is_flag=True, help="Show what libraries say, and tracebacks.")
+    @click.option(
+        "-v", "--verbose", is_flag=True, help="Show messages of libraries, and tracebacks."
+    )
     @functools.wraps(function)
     def command(
         *args: Any, as_json: bool, color: str, quiet: bool, verbose: bool, **kwargs: Any

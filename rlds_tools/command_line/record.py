@@ -25,7 +25,9 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
         return None
     width, _, height = value.partition("x")
     if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
-        raise click.BadParameter(f"{value!r} is not WIDTHxHEIGHT, such as 224x224.", ctx, param)
+        raise click.BadParameter(
+            f"got {value!r}, expected WIDTHxHEIGHT, such as 224x224.", ctx, param
+        )
     return int(width), int(height)
 
 
@@ -35,78 +37,77 @@ def _camera(ctx: click.Context, param: click.Parameter, value: str | None) -> An
 
 @click.command(epilog=EXAMPLES)
 @click.argument("environment", metavar="ENV")
-@click.option("-o", "--output", metavar="DIR", required=True, help="The directory of the log.")
+@click.option("-o", "--output", metavar="DIR", required=True, help="Directory of the log.")
 @click.option(
     "--episodes",
     type=click.IntRange(1),
     metavar="N",
-    help="How many episodes to record; 10 by default, unless you give --steps.",
+    help="Number of episodes. Default: 10, unless you give --steps.",
 )
 @click.option(
     "--steps",
     type=click.IntRange(2),
     metavar="N",
-    help="How many steps the log gets at most; the last episode is truncated there.",
+    help="Maximum number of steps in the log; the last episode is truncated there.",
 )
 @click.option(
     "--policy",
     metavar="POLICY",
     default="random",
     show_default=True,
-    help="random; constant:0, or constant:0.5,-1 with a number for each part of an action; or "
-    "module:function, which is called with the observation, or with the timestep if that is what "
-    "its argument is called. A class is called once to make the function.",
+    help="random; constant:0, or constant:0.5,-1 with a number for each dimension of the "
+    "action; or module:function, a function of the observation, or of the timestep "
+    "if its argument has that name. A class is instantiated once.",
 )
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**31 - 1),
     metavar="N",
-    help="The seed of the environment and of the policy. By default one is drawn, and recorded.",
+    help="Seed of the environment and of the policy. Default: a random seed, which is recorded.",
 )
 @click.option(
     "--max-episode-steps",
     type=click.IntRange(1),
     metavar="N",
-    help="After how many actions an episode is truncated.",
+    help="Number of actions after which an episode is truncated.",
 )
 @click.option(
     "--render",
     is_flag=True,
-    help="Record how the environment looks, as part of the observations: `render`.",
+    help="Record rendered frames as the field `render` of the observation.",
 )
 @click.option(
     "--camera",
     metavar="CAMERA",
     callback=_camera,
-    help="The number or the name of the camera, in environments of MuJoCo.",
+    help="Number or name of the camera, for MuJoCo environments.",
 )
-@click.option("--size", callback=_size, metavar="WIDTHxHEIGHT", help="The size of the frames.")
+@click.option("--size", callback=_size, metavar="WIDTHxHEIGHT", help="Size of the frames.")
 @click.option("--info", is_flag=True, help="Record the info that Gymnasium returns with each step.")
 @click.option(
     "--metadata",
     metavar="KEY=VALUE",
     multiple=True,
-    help="What to store about the log. Numbers, true, false, and all that is JSON are that; "
-    "anything else is text. May be given several times.",
+    help="Metadata of the log. JSON values are parsed; other values are text. Repeatable.",
 )
 @click.option("--video", metavar="FILE.mp4", help="Write a video of the first episode.")
 @click.option(
     "--encode",
     metavar="FIELD[=HOW]",
     multiple=True,
-    help="Record a field of the observation, such as render, as video: h264 (by default), av1, or "
-    "lossless. May be given several times.",
+    help="Store a field of the observation, such as render, as video: h264 (default), "
+    "av1, or lossless. Repeatable.",
 )
 @prints_result
 def command(metadata: Iterable[str], encode: Iterable[str], **options: Any) -> Result:
-    """Play episodes in ENV, and record them into a log of EnvLogger.
+    """Record episodes of ENV into an EnvLogger log.
 
-    ENV is an identifier of Gymnasium (CartPole-v1, ALE/Breakout-v5), dm_control:DOMAIN/TASK, a
-    small game called catch that needs nothing, or module:function, which returns an environment of
-    dm_env or Gymnasium. A function with an argument `seed` is given the seed.
+    ENV is a Gymnasium id (CartPole-v1, ALE/Breakout-v5), dm_control:DOMAIN/TASK, catch (a small
+    game without dependencies), or module:function, a function that returns a dm_env or Gymnasium
+    environment. A function with an argument `seed` gets the seed.
 
-    If DIR has a log of ENV, the episodes are added to it. Ctrl-C ends the recording: all finished
-    episodes are in the log.
+    If DIR holds a log of ENV, the new episodes are appended. Ctrl-C ends the recording, and keeps
+    all finished episodes.
     """
     from rlds_tools import recording
 
@@ -134,7 +135,7 @@ def _way(text: str) -> tuple[str, Any]:
 def _pair(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not key or not equals:
-        raise click.UsageError(f"--metadata takes KEY=VALUE, got {text!r}.")
+        raise click.UsageError(f"--metadata: got {text!r}, expected KEY=VALUE.")
     try:
         return key, json.loads(value)
     except ValueError:

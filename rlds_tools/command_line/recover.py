@@ -16,35 +16,35 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("path")
-@click.option("--dry-run", is_flag=True, help="Write nothing; show what would be recovered.")
+@click.option("--dry-run", is_flag=True, help="Show what would be recovered; write nothing.")
 @click.option(
     "-o",
     "--output",
     metavar="COPY",
-    help="Write the repaired one here, and leave the other as it is. By default, a log is repaired "
-    "in place.",
+    help="Write a repaired copy here, and do not change the original. By default, a log "
+    "is repaired in place.",
 )
 @click.option(
     "--in-place",
     is_flag=True,
-    help="Repair it where it is. A damaged LeRobot dataset is kept as NAME.old.",
+    help="Repair PATH itself. A damaged LeRobot dataset is kept as NAME.old.",
 )
 @prints_result
 def command(path: str, dry_run: bool, output: str | None, in_place: bool) -> Result:
-    """Repair a log or a LeRobot dataset that was cut short or damaged.
+    """Repair a log or a LeRobot dataset after a crash or damage.
 
-    PATH is the directory of a log of this project, or of the published EnvLogger. Its recorder must
-    have ended. No recorded step is changed, and the old index is kept as *.damaged.
+    PATH is an EnvLogger log, of this project or of the published EnvLogger, whose recorder has
+    ended. Recorded steps do not change, and the old index is kept as *.damaged.
 
-    Or PATH is a LeRobot dataset that was recorded with LeRobot or with this project. The episodes
-    that are provably there, rows and frames of all cameras, are written to a new dataset.
+    Or PATH is a LeRobot dataset that LeRobot or this project recorded. Episodes with all rows and
+    all camera frames are written to a new dataset.
     """
     from rlds_tools import recovering
 
     if dry_run and output:
-        raise click.UsageError("--dry-run writes no copy: leave out one of them.")
+        raise click.UsageError("--dry-run does not work with --output.")
     if in_place and (output or dry_run):
-        raise click.UsageError("--in-place writes no copy and is no dry run: choose one of them.")
+        raise click.UsageError("--in-place does not work with --output or --dry-run.")
     return recovering.recover(
         path, output, in_place=in_place or None, dry_run=dry_run, progress=wants_progress()
     )

@@ -31,7 +31,9 @@ def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
     """A number of bytes, with a unit."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(B|kB|MB)", value)
     if found is None:
-        raise click.BadParameter(f"{value!r} is no size such as 3MB or 500kB", ctx, param)
+        raise click.BadParameter(
+            f"got {value!r}, expected a size such as 3MB or 500kB.", ctx, param
+        )
     return int(float(found[1]) * _UNITS[found[2]])
 
 
@@ -41,7 +43,9 @@ def _indices(ctx: click.Context, param: click.Parameter, value: str | None) -> l
     for part in value.split(",") if value else ():
         found = re.fullmatch(r" *(\d+)(?::(\d+))? *", part)
         if found is None:
-            raise click.BadParameter(f"{value!r} is no list such as 0,5,10:20", ctx, param)
+            raise click.BadParameter(
+                f"got {value!r}, expected numbers such as 0,5,10:20.", ctx, param
+            )
         begin = int(found[1])
         indices += range(begin, int(found[2]) if found[2] else begin + 1)
     return indices
@@ -49,18 +53,16 @@ def _indices(ctx: click.Context, param: click.Parameter, value: str | None) -> l
 
 @click.command(epilog=EXAMPLES)
 @click.argument("path")
-@click.option("-o", "--output", metavar="FILE", help="The file; report.html if none.")
-@click.option("--split", help="The split, or a part of one; needed if there are several.")
-@click.option(
-    "--episodes", callback=_indices, metavar="LIST", help="Show these episodes: 0,5,10:20."
-)
-@click.option("--cameras", metavar="FIELDS", help="Show these cameras, separated by commas.")
+@click.option("-o", "--output", metavar="FILE", help="File of the report. Default: report.html.")
+@click.option("--split", help="Split, or part of one. Required if there are several splits.")
+@click.option("--episodes", callback=_indices, metavar="LIST", help="Episodes to show: 0,5,10:20.")
+@click.option("--cameras", metavar="FIELDS", help="Cameras to show, separated by commas.")
 @click.option(
     "--frames",
     type=click.IntRange(1),
     default=100,
     show_default=True,
-    help="The most frames that a video has.",
+    help="Maximum number of frames per video.",
 )
 @click.option(
     "--max-size",
@@ -68,16 +70,16 @@ def _indices(ctx: click.Context, param: click.Parameter, value: str | None) -> l
     metavar="SIZE",
     default="3MB",
     show_default=True,
-    help="The most that the page has; videos become coarser, shorter, fewer.",
+    help="Maximum size of the report. Videos become coarser, shorter and fewer to fit.",
 )
 @click.option(
     "--max-episodes",
     type=click.IntRange(1),
-    help="The most episodes to read, evenly spread. [default: 5000, or 2 GB]",
+    help="Maximum number of episodes to read, evenly spread. [default: 5000, or 2 GB]",
 )
 @where_option
-@click.option("--overwrite", is_flag=True, help="Replace a file that is no report.")
-@click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file that is not a report.")
+@click.option("--open", "opens", is_flag=True, help="Open the report in a browser.")
 @opens_source
 @prints_result
 def command(
@@ -88,21 +90,23 @@ def command(
     opens: bool,
     **options: Any,
 ) -> Result:
-    """Make one page of a dataset: videos, curves, distributions, and what is wrong.
+    """Make an HTML report: videos, curves, distributions, findings.
 
-    The page is a file that you can send: it needs nothing else, and fetches nothing. Of large
-    datasets it shows a sample, and says so.
+    The report of a dataset is one file that you can send. For a large dataset, it shows a sample,
+    and says so.
     """
     from rlds_tools import reporting
 
     folder = os.path.dirname(output or "") or "."
     if not os.path.isdir(folder):  # Told before anything is read.
-        raise click.UsageError(f"--output: there is no folder {folder!r}")
+        raise click.UsageError(f"--output: the folder {folder!r} does not exist. Create it first.")
     output = output or "report.html"
     if output.endswith(".md"):
-        raise click.UsageError("a report is a page in HTML; `rlds card` writes one in Markdown")
+        raise click.UsageError("--output: a report is an HTML file. For Markdown, use `rlds card`.")
     if not overwrite and os.path.exists(output) and not reporting.is_report(output):
-        raise click.UsageError(f"--output: {output!r} is no report; --overwrite replaces it")
+        raise click.UsageError(
+            f"--output: {output!r} exists, and is not a report. Pass --overwrite to replace it."
+        )
     made = reporting.report(
         path,
         cameras=None if cameras is None else cameras.split(","),
@@ -111,5 +115,5 @@ def command(
     )
     saved = made.save(output)
     if opens and not webbrowser.open(pathlib.Path(output).resolve().as_uri()):
-        click.echo(f"no browser was found: open {output} in one", err=True)
+        click.echo(f"No browser was found. Open {output} in a browser.", err=True)
     return saved

@@ -24,10 +24,10 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("path")
-@click.option("--split", help="The split; needed if there are several.")
-@click.option("--fields", help="Which fields, separated by commas; all numeric ones by default.")
-@click.option("--by", metavar="FIELD", help="Group episodes by this field of theirs.")
-@click.option("--out", metavar="FILE", help="Write the statistics to a .json or .npz file, too.")
+@click.option("--split", help="Split to read. Required if there are several splits.")
+@click.option("--fields", help="Fields, separated by commas. Default: all numeric fields.")
+@click.option("--by", metavar="FIELD", help="Group episodes by this field of episodes.")
+@click.option("--out", metavar="FILE", help="Also write the statistics to a .json or .npz file.")
 @where_option
 @jobs_option
 @opens_source
@@ -35,14 +35,14 @@ Examples:
 def command(
     path: str, fields: str | None, out: str | None, jobs: int | None, **options: Any
 ) -> Result:
-    """Describe the numbers of a dataset.
+    """Compute statistics of a dataset.
 
-    These are the lengths of the episodes at PATH, their total rewards, and mean, range and
-    quantiles of each element of each field. All of the split is read. FILE is what normalizes data
-    for training: .json is the form of Octo and OpenVLA.
+    Shows the lengths and total rewards of episodes, and mean, range and quantiles of each element
+    of each field. Reads the whole split. FILE holds statistics for normalization: .json in the form
+    of Octo and OpenVLA.
     """
     if out is not None and not out.endswith((".json", ".npz")):
-        raise click.UsageError("--out: expected a name that ends with .json or .npz")
+        raise click.UsageError(f"--out: got {out!r}, expected a name that ends with .json or .npz.")
     from rlds_ecosystem.processes import default_jobs
     from rlds_tools import describing
 

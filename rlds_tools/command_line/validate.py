@@ -25,14 +25,17 @@ Examples:
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--split", help="Check this split only.")
 @click.option(
-    "--finite", multiple=True, metavar="FIELD", help="NaN and infinity are errors in this field."
+    "--finite",
+    multiple=True,
+    metavar="FIELD",
+    help="Report NaN and infinity in this field as errors. Repeatable.",
 )
-@click.option("--profile", help="Check what loaders need, too: octo.")
-@click.option("--strict", is_flag=True, help="Warnings count as errors do.")
+@click.option("--profile", help="Also check the requirements of a loader: octo.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @click.option(
     "--checksums",
     is_flag=True,
-    help="Decode all images, too. The checksums of records are always verified.",
+    help="Also decode all images. Checksums of records are always verified.",
 )
 @click.option(
     "--max",
@@ -40,17 +43,17 @@ Examples:
     type=click.IntRange(1),
     default=20,
     show_default=True,
-    help="Print so many findings of a split.",
+    help="Maximum number of findings to print per split.",
 )
 @jobs_option
 @opens_source
 @prints_result
 def command(paths: tuple[str, ...], jobs: int | None, **options: Any) -> Result:
-    """Check datasets: the rules of RLDS, and what goes wrong in practice.
+    """Check datasets for broken rules and common mistakes.
 
-    Errors are broken rules and data that cannot be read. Warnings are what is probably a mistake:
-    black cameras, dead dimensions, values at their limits, NaN, duplicates, empty instructions.
-    The exit code is 1 if there are errors.
+    Errors are broken rules of RLDS and unreadable data. Warnings are probable mistakes: black
+    cameras, constant dimensions, values at their limits, NaN, duplicates, empty instructions. The
+    exit code is 1 if there are errors.
     """
     from rlds_ecosystem.processes import default_jobs
     from rlds_tools import validating

@@ -84,7 +84,7 @@ class Report(Result):
         yield f"{self.output or self.path}: {size} · {read}, {count(self.steps, 'step')}"
         if self.findings:
             rows = [[found.severity, found.text, found.where] for found in self.findings[:20]]
-            yield Table(["finding", "what", "where"], rows)
+            yield Table(["severity", "finding", "where"], rows)
         yield f"next: rlds {'validate' if is_sample or self.findings else 'stats'} {self.path}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def report(
     from rlds_tools.reporting import gathering, page
 
     if frames < 1:
-        raise ValueError(f"a video has at least one frame, got {frames}")
+        raise ValueError(f"frames: got {frames}, expected at least 1")
     material = gathering.gather(
         os.fspath(path),
         split,

@@ -15,6 +15,7 @@ from rlds.sources.source import SourceEpisode, SourceError
 from rlds.sources.texts import is_instruction
 from rlds.sources.video_frames import FramesSource, frames_of
 from rlds_ecosystem import stores
+from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.nests import named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_tools import inspection
@@ -81,7 +82,7 @@ class Material:
         table, reward = self.survey.table.reward, self.survey.numbers.get(rlds.REWARD)
         finite = table[np.isfinite(table)]
         others = 0 if reward is None or reward.shape else len(table) - len(finite)
-        return finite, f"; {others:,} not finite, and left out" if others else ""
+        return finite, f"; {others:,} not finite, ignored" if others else ""
 
     def camera_frames(self, index: int, episode: SourceEpisode) -> dict[str, Frames | VideoFrames]:
         """Returns the frames of the cameras to be shown, as far as the episode has them."""
@@ -134,11 +135,11 @@ def gather(
     """
     described = inspection.inspect(path, format=format, options=options)
     if not isinstance(described, inspection.Inspection):
-        raise ValueError(f"{path} is a single file of records: name the dataset that it is of")
+        raise ValueError(f"{path} is a single file of records. Give the folder of its dataset.")
     splits = open_splits(path, split, format, options, where=where)
     if len(splits) > 1:
         names = ", ".join(found.split for found in splits)
-        raise KeyError(f"{path} has the splits {names}: say which")
+        raise KeyError(f"{path} has the splits {names}. Choose one with --split.")
     if not splits:
         raise ValueError(f"{path} has no episodes")
     (opened,) = splits
@@ -147,8 +148,7 @@ def gather(
     known = [*survey.cameras, *(video.cameras if video else ())]
     for camera in cameras or ():
         if camera not in known:
-            there = ", ".join(known) or "none"
-            raise KeyError(f"there is no camera {camera!r}; there are: {there}")
+            raise KeyError(f"no camera {camera!r}; {what_there_is(camera, known)}")
     for index in episodes:
         if not opened.has(index):
             raise IndexError(f"split {opened.split!r} has no episode {index}")
@@ -164,7 +164,7 @@ def gather(
     survey.look_at_totals()
     findings = survey.findings()
     if not len(survey.table):
-        raise ValueError(f"{path} has no episodes that can be read")
+        raise ValueError(f"{path}: no episode can be read. Run `rlds validate {path}`.")
     return Material(
         path=path,
         inspection=described,
@@ -211,7 +211,7 @@ def _choice(survey: Survey, findings: Sequence[Finding], named: Sequence[int]) -
         add(order[0], "lowest return")
     else:
         add(0, "first")
-        add(len(indices) // 2, "in the middle")
+        add(len(indices) // 2, "middle")
     if np.ptp(lengths) > 0:
         add(np.argmin(lengths), "shortest")
         add(np.argmax(lengths), "longest")

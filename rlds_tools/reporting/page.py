@@ -72,7 +72,7 @@ def page_of(material: Material, command: str, frames: int, max_size: int) -> str
         page = _whole(material, {**others, **heavy})
         if len(page.encode()) <= max_size:
             return page
-    raise ValueError(f"the report does not fit into {max_size:,} bytes: allow more with --max-size")
+    raise ValueError(f"the report does not fit into {max_size:,} bytes. Increase --max-size.")
 
 
 # The sections in their order. Those without a function depend on more than the data.
@@ -104,7 +104,7 @@ def _whole(material: Material, parts: dict[str, Markup]) -> str:
     ]
     read = sections.how_much(material)
     sample = (
-        tag("p", tag("b", "A sample: "), f"this page is about {read}.", class_="notice")
+        tag("p", tag("b", "Sample: "), f"this page shows {read}.", class_="notice")
         if material.is_sample
         else None
     )

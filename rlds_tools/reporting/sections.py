@@ -105,7 +105,7 @@ def overview(material: Material) -> Markup:
         note = f"{number(returns.min())} to {number(returns.max())}{others}"
         cards.append(_card("Mean return", number(float(returns.mean())), note=note))
     terminal = float(table.is_terminal.mean())
-    note = "of episodes" if terminal == 1 else "of episodes; others were cut"
+    note = "of episodes" if terminal == 1 else "of episodes; the others were truncated"
     cards.append(_card("Terminal", f"{100 * terminal:.0f} %", note=note))
     if material.inspection.num_bytes is not None:
         files = material.inspection.num_files or 0
@@ -142,13 +142,13 @@ def findings(material: Material) -> Markup:
         ]
         for finding in material.findings
     ]
-    table = _table(["severity", "what", "where"], rows, "Findings")
+    table = _table(["severity", "finding", "where"], rows, "Findings")
     return section("findings", "Findings", table)
 
 
 def _nothing_found(material: Material) -> str:
-    read = "the episodes that were read keep" if material.is_sample else "all episodes keep"
-    return f"Nothing: {read} the rules of RLDS, and none of the usual mistakes was seen."
+    read = "The episodes of the sample" if material.is_sample else "All episodes"
+    return f"None. {read} follow the rules of RLDS, and show none of the common mistakes."
 
 
 def _hint(finding: Finding) -> Markup | None:
@@ -157,13 +157,13 @@ def _hint(finding: Finding) -> Markup | None:
 
 def _places(material: Material, finding: Finding) -> Markup:
     if not finding.count:
-        return join("everywhere")
+        return join("dataset")
     named: list[str] = []
     for index in finding.episodes:
         named += [", ", _linked(material, index)]
     more = f" and {finding.count - len(finding.episodes):,} more"
     noun = "episode " if finding.count == 1 else f"{finding.count:,} episodes: "
-    first = ", " if finding.count == 1 else "; the first in "
+    first = ", " if finding.count == 1 else "; first: "
     step = "" if finding.step is None else f"{first}step {finding.step}"
     return join(noun, *named[1:], more if finding.count > len(finding.episodes) else "", step)
 
@@ -188,7 +188,7 @@ def fields(material: Material) -> Markup:
     tables = [_table(columns, rows, "Fields of a step")]
     if inspection.episode_fields:
         others = [_of_field(field) for field in inspection.episode_fields]
-        tables.append(tag("h3", "Of an episode"))
+        tables.append(tag("h3", "Fields of an episode"))
         tables.append(_table(["field", "type", "notes"], others, "Fields of an episode"))
     return section("fields", "Fields of a step", *tables)
 
@@ -239,7 +239,7 @@ def distributions(material: Material) -> Markup:
             panels.append(_panel(f"{name.capitalize()} of a step", charts.histogram(values, name)))
     if np.isfinite(rewards).any() and len(table) > 2:
         panels.append(_returns_over_lengths(table))
-    legend = "The line is the median, the band the inner 90 %."
+    legend = "Line: median. Band: 5 % to 95 % quantile."
     grid = tag("div", *panels, class_="grid wide")
     return section("distributions", "Distributions", tag("p", legend, class_="note"), grid)
 
@@ -253,7 +253,7 @@ def _returns_over_lengths(table: Any) -> Markup:
     ends, known = table.is_terminal, np.isfinite(table.reward)
     groups = [
         (name, table.length[chosen].astype(float), table.reward[chosen])
-        for name, chosen in (("terminal", ends & known), ("cut", ~ends & known))
+        for name, chosen in (("terminal", ends & known), ("truncated", ~ends & known))
     ]
     chart = charts.scatter(groups, "Return over length, a point for each episode")
     legend = tag(
@@ -284,10 +284,10 @@ def dimensions(material: Material) -> Markup:
             panels.append(_panel(name, chart, badges=badges))
     notes = []
     if total > len(panels):
-        notes = [tag("p", f"The first {len(panels)} of {total:,} are shown.", class_="note")]
+        notes = [tag("p", f"Showing the first {len(panels)} of {total:,}.", class_="note")]
     strides = [field.kept.stride for field in material.survey.numbers.values()]
     if max(strides, default=1) > 1:
-        text = f"From one of {max(strides)} steps, evenly spread."
+        text = f"Histograms of one in {max(strides)} steps."
         notes.append(tag("p", text, class_="note"))
     if not panels:
         return Markup("")
@@ -335,7 +335,7 @@ def _episode(material: Material, quality: Quality, shown: Shown) -> Markup | Non
     facts = [
         count(length, "step"),
         "" if math.isnan(reward) else f"return {number(reward)}",
-        "terminal" if table.is_terminal[row] else "cut",
+        "terminal" if table.is_terminal[row] else "truncated",
         "" if episode.complete else "incomplete",
         shown.why,
     ]
@@ -479,8 +479,8 @@ def states(material: Material) -> Markup:
     share = values[::-1][:2] / values.sum()
     points = scaled @ vectors[:, ::-1][:, :2]
     text = (
-        f"How many of {len(rows):,} steps are where, in the two principal components of the "
-        f"{rows.shape[1]} numbers of an observation that vary. They explain "
+        f"Density of {len(rows):,} steps in the first two principal components of the "
+        f"{rows.shape[1]} varying numbers of an observation. The components explain "
         f"{100 * share[0]:.0f} % and {100 * share[1]:.0f} % of the variance."
     )
     chart = charts.density(points, "Density of states in two principal components")
@@ -516,12 +516,11 @@ def motion(material: Material) -> Markup:
     jerk = _jerks(material)
     if jerk is not None:
         text = (
-            "Mean change of the change of an action from step to step, in standard deviations "
-            "of its element."
+            "Mean absolute second difference of the action, in standard deviations of each element."
         )
         panels.append(_ranked(material, "Jerk", jerk, text, number))
     if table.still.max(initial=0) > 0:
-        text = "Share of steps whose observation is exactly that of the step before."
+        text = "Share of steps whose observation equals the previous one."
         percent = 100 * table.still
         panels.append(_ranked(material, "Stillness in percent", percent, text, number))
     if not panels:
@@ -555,7 +554,7 @@ def _ranked(material: Material, title: str, values: np.ndarray, text: str, shown
     for row in order:
         index = int(material.survey.table.index[row])
         items += [" · ", _linked(material, index), f" ({shown(float(values[row]))})"]
-    most = tag("p", tag("b", "Most in episode "), *items[1:], class_="note")
+    most = tag("p", tag("b", "Highest in episode "), *items[1:], class_="note")
     note = tag("p", text, class_="note")
     return _panel(title, charts.histogram(values, title), note, most)
 
@@ -584,7 +583,7 @@ def statistics(material: Material) -> Markup:
     headings = ["element", ">count", ">mean", ">std", ">min", ">1 %", ">median", ">99 %", ">max"]
     note = tag(
         "p",
-        "Placeholders in last steps do not count. The page has the same as JSON, in the form of ",
+        "Placeholders in last steps are ignored. This page holds the same numbers as JSON, as ",
         tag("code", "rlds.Statistics"),
         ", in the element ",
         tag("code", "rlds-statistics"),
@@ -637,7 +636,7 @@ def how_much(material: Material) -> str:
     if not material.is_sample:
         return f"all {count(read, 'episode')}{damaged}"
     if material.total is None:
-        return f"the first {count(read, 'episode')}; how many there are is not known"
+        return f"the first {count(read, 'episode')}; the total is unknown"
     share = f"{100 * read / material.total:.2g} %"
     how = "evenly spread" if material.episodes.has_random_access else "the first ones"
     return f"{read:,} of {material.total:,} episodes ({share}), {how}{damaged}"

@@ -89,7 +89,9 @@ def test_sound_data(name, run, tmp_path):
             assert planned == 0 or error == refusal
             continue
         assert (planned, refusal, error) == (0, "", "")
-        assert plan.startswith(f"{made}: nothing is written\nfields in the format {format}\n")
+        assert plan.startswith(
+            f"{made}: plan, nothing was written\nfields in the format {format}\n"
+        )
         assert said.startswith(f"{made}\n")
         for command in ("inspect", "validate"):
             code, said, error = run(command, made)

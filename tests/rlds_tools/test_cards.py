@@ -55,7 +55,7 @@ def test_a_log(log, tmp_path, monkeypatch):
     assert body.startswith("\n# Catch: a game\n")
     assert "| `train` | 3 | 30 |" in body
     assert "| `observation` | float32 | `(10, 5)` |" in body
-    assert "Nothing is recorded about where the data comes from." in body
+    assert "The origin of the data is not recorded." in body
     assert "No citation is given." in body
     assert found.missing == ("citation",)
     assert str(Path(log).parent) not in found.readme
@@ -258,7 +258,7 @@ def test_a_file_that_is_there_stays(log, tmp_path):
     readme = tmp_path / "README.md"
     readme.write_text("mine")
     for arguments in {"output": readme}, {"croissant": readme}:
-        with pytest.raises(FileExistsError, match=r"README\.md is there already"):
+        with pytest.raises(FileExistsError, match=r"README\.md exists"):
             rlds_tools.card(log, **arguments)
     assert readme.read_text() == "mine"
     rlds_tools.card(log, readme, force=True)
@@ -291,7 +291,7 @@ def test_the_command(dataset, tmp_path, capsys, monkeypatch):
     assert text == rlds_tools.card(dataset, citation="@misc{tiny}").readme
     assert run(dataset, "-o", "README.md", "--task", "robotics", "--license", "MIT") == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("tiny: wrote README.md\nnot said anywhere: description, citation;")
+    assert printed.startswith("tiny: wrote README.md\nmissing: description, citation;")
     assert printed.splitlines()[-1].startswith("next: ")
     assert "- robotics\ntags:" in Path("README.md").read_text()
     assert run(dataset, "-o", "README.md") == 1

@@ -86,7 +86,7 @@ def test_what_people_look_for(capsys):
         ("delete", "--delete"),
     ):
         assert run([word, "data"]) == 2
-        assert f"It is a part of: rlds edit PATH {command}" in capsys.readouterr().err
+        assert f"Use: rlds edit PATH {command}" in capsys.readouterr().err
 
 
 def test_what_no_format_has(tmp_path, capsys):
@@ -116,8 +116,8 @@ def test_what_is_not_there_is_said_before_what_is_not_installed(monkeypatch, cap
         monkeypatch.setitem(sys.modules, module, None)
     for call, words in (
         ("view nowhere", "'nowhere' does not exist"),
-        ("export nowhere -o there", "'nowhere' is not a directory"),
-        ("record cach -o logs", "cach: did you mean 'catch'?"),
+        ("export nowhere -o there", "'nowhere' is not a folder"),
+        ("record cach -o logs", "no environment 'cach'; did you mean 'catch'?"),
         ("convert nowhere there --to lerobt", "did you mean 'lerobot'?"),
     ):
         assert run(call.split()) in (1, 2)

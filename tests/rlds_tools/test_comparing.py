@@ -39,7 +39,7 @@ def test_two_swapped_actions(dataset, episodes, tmp_path, capsys):
     assert run(["diff", same, other]) == 1
     assert "train episode 1, step 2" in capsys.readouterr().out
     assert run(["diff", same, other, "--ignore", "steps/acton"]) == 1
-    assert "no field 'steps/acton'; there are steps/action" in capsys.readouterr().err
+    assert "no field 'steps/acton'; did you mean 'steps/action'" in capsys.readouterr().err
 
 
 def test_names_order_and_shards_do_not_count(dataset, episodes, tmp_path):
@@ -63,7 +63,7 @@ def test_episodes_and_fields_that_only_one_has(dataset, episodes, tmp_path, caps
     assert f"only in {more}, train: 1 episode: episode 7" in str(found)
     twice = write_dataset(tmp_path / "twice", [*episodes, episodes[2]])
     assert rlds_tools.diff(dataset, twice).unmatched[0].episodes == 1
-    with pytest.raises(ValueError, match=r"episodes 2 and 3 both have the id 'episode 30'"):
+    with pytest.raises(ValueError, match=r"episodes 2 and 3 have the same id 'episode 30'"):
         rlds_tools.diff(dataset, twice, match="id")
     assert run(["diff", dataset, twice, "--structure-only"]) == 1
     assert "split train  3 episodes" in capsys.readouterr().out

@@ -193,16 +193,17 @@ def test_pipeline_options(raw, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["rlds_chess", "file"], "no dataset 'rlds_chess'; did you mean 'rlds_"),
+        (["rlds_minri", "file"], "no dataset 'rlds_minri'; did you mean 'rlds_minari'"),
+        (["rlds_chess", "file"], "no dataset 'rlds_chess'; there are: rlds_"),
         (
             ["rlds_d4rl/hopper-mediun-v2", "file"],
-            "rlds_d4rl has no config 'hopper-mediun-v2'; it has 156, such as: hopper-medium-v2, ",
+            "rlds_d4rl has no config 'hopper-mediun-v2'; 156 exist, such as: hopper-medium-v2, ",
         ),
         (["rlds_minari/pen", "file"], "rlds_minari has no configs, got 'pen'"),
         (["rlds_d4rl", "file", "--direct_num_workers=2"], "options of Beam need --runner"),
         (["rlds_d4rl", "file", "--option=length=many"], "length: got many, expected integer"),
         (["rlds_d4rl", "file", "--option=width=3"], "rlds_d4rl has no option 'width'; its options"),
-        (["rlds_d4rl", "file", "other"], "expected SRC and DST, got 3 places"),
+        (["rlds_d4rl", "file", "other"], "expected SRC and DST, got file other"),
     ],
 )
 def test_a_wrong_command(tmp_path, capsys, arguments, words):
@@ -215,7 +216,10 @@ def test_a_wrong_command(tmp_path, capsys, arguments, words):
     [
         (["rlds_d4rl", "{tmp}/none.hdf5"], "none.hdf5"),
         (["rlds_folder"], "there is no raw data"),
-        (["rlds_d4rl", "{raw}", "--option=boundary=chess"], "boundary: ['chess']; the rules are"),
+        (
+            ["rlds_d4rl", "{raw}", "--option=boundary=chess"],
+            "boundary: got ['chess'], expected some of",
+        ),
         (["rlds_d4rl", "{raw}", "--num-shards=1000"], "1000 shards are too many"),
     ],
 )
@@ -332,16 +336,16 @@ def test_any_source_to_a_dataset_and_on_to_minari(log, tmp_path, capsys):
     )
     assert "webdataset makes a folder" in capsys.readouterr().err
     for wrong, why in (
-        (["--to", "floppy"], "no format 'floppy' can be written; there are: tfrecord"),
-        (["--to", "minari", "--name", "x"], "--name: not for --to minari"),
-        (["--plan"], "--plan: not for --to tfrecord"),
-        (["--plan", "--to", "tfds"], "--plan: not for --to tfrecord"),
+        (["--to", "floppy"], "'floppy' is not a format that can be written; there are: tfrecord"),
+        (["--to", "minari", "--name", "x"], "not available with --to minari: --name"),
+        (["--plan"], "not available with --to tfrecord: --plan"),
+        (["--plan", "--to", "tfds"], "not available with --to tfrecord: --plan"),
         (["--to", "minari", "-T", "x=1"], "minari has no option 'x'"),
     ):
         assert commands.run(["convert", log, str(tmp_path / "y-v0"), *wrong]) == 2
         assert why in capsys.readouterr().err
     assert commands.run(["convert", log]) == 2
-    assert "missing DST: where to write what" in capsys.readouterr().err
+    assert "missing DST: give a folder for the result" in capsys.readouterr().err
     assert commands.run(["convert", log, str(tmp_path), "--dataset", "rlds_chess"]) == 2
     assert "no dataset 'rlds_chess'" in capsys.readouterr().err
 

@@ -30,7 +30,7 @@ def test_the_numbers_of_a_split(dataset, tmp_path, capsys):
     assert json.loads((tmp_path / "s.json").read_text())["action"]["mean"]
     assert run(["stats", dataset, "--out", "s.txt"]) == 2
     assert run(["stats", dataset, "--by", "task"]) == 1
-    assert "no field 'task', only ['episode_id']" in capsys.readouterr().err
+    assert "no field 'task' of episodes; there are: episode_id" in capsys.readouterr().err
 
 
 def test_groups(dataset):
@@ -51,11 +51,11 @@ def test_values_that_are_not_finite_do_not_count_and_are_counted(tmp_path):
             observation[4, 2], action[9, 0] = np.nan, np.inf
         expected.append(observation)
         np.savez(tmp_path / f"{number}.npz", observation=observation, action=action)
-    with pytest.warns(RuntimeWarning, match=r"NaN or infinite values") as said:
+    with pytest.warns(RuntimeWarning, match=r"NaN and infinite values") as said:
         found = rlds_tools.stats(tmp_path)
     assert [str(each.message) for each in said] == [
-        "NaN or infinite values do not count: observation 1, action 1. The first is observation in "
-        "step 4 of episode 1 (1.npz)"
+        "NaN and infinite values are ignored: observation 1, action 1. The first is observation in "
+        "step 4 of episode 1 (1.npz)."
     ]
     field = found.fields["observation"]
     np.testing.assert_allclose(field.mean, np.nanmean(np.concatenate(expected), axis=0))

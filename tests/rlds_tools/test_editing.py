@@ -25,7 +25,7 @@ def test_a_session(demos, tmp_path, capsys):
     before = list(rlds.sources.open(demos))
     assert run("edit", demos, "--delete", "index = 1", "--plan") == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("the plan; nothing was written\nd4rl: 2 of 3 episodes stay\n2 stay")
+    assert printed.startswith("plan; nothing was written\nd4rl: 2 of 3 episodes stay\n2 stay")
     assert len(rlds.sources.open(demos)) == 3
     words = ("--delete-episodes", "1", "--trim", "1:3", "--where", "index = 2", "--keep-old")
     assert run("edit", demos, *words, "--describe", "robot=left") == 0
@@ -91,11 +91,11 @@ def test_conversions_have_a_lineage(demos, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ((), 2, "nothing to do: say --delete, --set"),
+        ((), 2, "nothing to do: give an operation, such as --delete"),
         (("--set", "success"), 2, "--set: got 'success', expected NAME=VALUE"),
         (("--trim", "5"), 2, "--trim: got '5', expected BEGIN:END"),
         (("--delete-episodes", "a"), 2, "--delete-episodes: got 'a', expected numbers"),
-        (("--where", "index = 1"), 2, "--where goes with --set, --trim or --fix"),
+        (("--where", "index = 1"), 2, "--where needs --set, --trim or --fix"),
         (("--delete", "nothing = 1"), 1, "nothing"),
         (("--split", "a=0.5", "--split", "b=0.5"), 1, "say where to write it (--to)"),
         (("--fix", "--as", "minari"), 1, "is d4rl, and to be minari: say where to write it (--to)"),

@@ -20,7 +20,7 @@ def test_a_dataset_is_described_without_being_read(dataset, tmp_path, capsys):
     assert (split.name, split.episodes, split.files) == ("train", 3, 1)
     assert rlds_tools.inspect(dataset, split="train").splits == found.splits
     assert run(["inspect", dataset, "--split", "test"]) == 1
-    assert "error: no split 'test', only ['train'] in " in capsys.readouterr().err
+    assert "no split 'test'; there are: train" in capsys.readouterr().err
     assert Field("observation/camera", "uint8", (8, 8, 3), "PNG") in found.step_fields
     assert Field("action", "int64", (), "Which way to go.") in found.step_fields
     assert [field.name for field in found.step_fields[-3:]] == [
@@ -53,7 +53,7 @@ def test_an_episode_and_a_step(dataset):
     assert (view.episode, view.num_steps, len(view.steps)) == (2, 30, 20)
     steps = tfds_files.open_folder(dataset)["train"][2]["steps"]
     assert view.total_reward == pytest.approx(steps["reward"][:-1].sum())
-    assert "20 of 30 steps are shown" in str(view)
+    assert "showing 20 of 30 steps" in str(view)
     assert view.steps[-1]["flags"] == "last terminal"
     step = rlds_tools.inspect_step(dataset, 2, -1)
     np.testing.assert_array_equal(
@@ -61,7 +61,7 @@ def test_an_episode_and_a_step(dataset):
     )
     assert step.fields["observation/camera"].shape == (8, 8, 3)
     assert json.loads(json.dumps(step.to_dict()))["fields"]["action"] == steps["action"][-1]
-    with pytest.raises(IndexError, match="30 steps, not one 30"):
+    with pytest.raises(IndexError, match="no step 30; episode 2 has 30 steps"):
         rlds_tools.inspect_step(dataset, 2, 30)
 
 

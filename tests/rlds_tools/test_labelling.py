@@ -63,7 +63,7 @@ def test_labels_are_added_shown_and_compared(data, capsys):
 
 def test_labels_go_to_files_and_come_back(data, tmp_path, capsys):
     assert run("agreement", data) == 1
-    assert "no labels of its episodes" in capsys.readouterr().err
+    assert "no labels to compare" in capsys.readouterr().err
     assert run("add", data, "quality", "0:2", "good", "--by", "ann") == 0
     assert printed(capsys, "export", data, tmp_path / "x.csv")["labels"] == 2
     copy = shutil.copytree(data, tmp_path / "copy", ignore=lambda *_: [".rlds"])
@@ -82,7 +82,7 @@ def test_labels_go_to_files_and_come_back(data, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "code", "what"),
     [
-        (["add", "DATA", "quality", "3", "good", "--by", "ann"], 1, "no episode 3, there are 3"),
+        (["add", "DATA", "quality", "3", "good", "--by", "ann"], 1, "no episode 3;"),
         (["add", "DATA", "quality", "1", "good"], 2, "--by"),
         (["add", "DATA", "quality", "x", "good", "--by", "a"], 1, "EPISODES: got 'x', expected n"),
         (["add", "DATA", "q", "0:3", "a", "--by", "a", "--steps", "5"], 1, "--steps: got '5'"),

@@ -120,7 +120,7 @@ def test_a_log_grows(tmp_path):
     rlds_tools.record("catch", tmp_path, episodes=2, seed=1)
     found = rlds_tools.record("catch", tmp_path, episodes=1, seed=2)
     assert (found.episodes, found.episodes_before) == (1, 2)
-    assert "added to the 2 episodes" in str(found)
+    assert "appended to 2 earlier episodes" in str(found)
     assert [episode.metadata["seed"] for episode in open_episodes(tmp_path)] == [1, 1, 2]
     with pytest.raises(ValueError, match="is a log of catch"):
         rlds_tools.record(Catch(), tmp_path, episodes=1)
@@ -226,7 +226,7 @@ def test_frames_are_observations(tmp_path):
         20,
         3,
     )
-    with pytest.raises(ValueError, match="cannot be drawn"):
+    with pytest.raises(ValueError, match="cannot be rendered"):
         rlds_tools.record("catch", tmp_path / "c", render=True)
     assert not (tmp_path / "c").exists()
 
@@ -291,15 +291,18 @@ def test_what_is_wrong_is_said(tmp_path):
         ({"policy": "recorded_agents:wrong"}, r"chose 0\.5, which does not fit.*expected int"),
         (
             {"policy": "recorded_agents:of_two"},
-            r"of_two\(observation, more\) takes other arg.*'more'",
+            r"of_two\(observation, more\) has the wrong arg.*'more'",
         ),
         ({"environment": "recorded_agents:of_two"}, "missing a required argument: 'observation'"),
         ({"policy": "constant:3"}, "not all within bounds"),
-        ({"policy": "constant:one"}, "no number"),
-        ({"policy": "clever"}, "there is no policy 'clever'"),
+        ({"policy": "constant:one"}, "expected numbers"),
+        ({"policy": "clever"}, "no policy 'clever'"),
         ({"policy": "recorded_agents:missing"}, "has no 'missing'"),
-        ({"environment": "recorded_agents:nothing"}, "got a int, expected an environment"),
-        ({"environment": "dm_control:cartpole"}, "names no task"),
+        (
+            {"environment": "recorded_agents:nothing"},
+            "got a int, expected a dm_env or Gymnasium env",
+        ),
+        ({"environment": "dm_control:cartpole"}, "has no task"),
         ({"episodes": 0}, "episodes must be positive"),
         ({"info": True}, "returns no info"),
         ({"size": (4, 4)}, "for frames"),

@@ -45,7 +45,7 @@ def test_a_log_that_was_cut_short(torn, tmp_path, capsys):
 def test_what_cannot_be_recovered(torn, tmp_path, capsys):
     assert run(["recover", str(tmp_path / "nowhere")]) == 1
     assert run(["recover", str(torn), "--dry-run", "-o", str(tmp_path / "copy")]) == 2
-    with pytest.raises(ValueError, match="writes no copy"):
+    with pytest.raises(ValueError, match="does not work with a copy"):
         rlds_tools.recover(torn, tmp_path / "copy", dry_run=True)
 
 

@@ -78,7 +78,7 @@ def test_values_that_are_not_finite_are_placed_and_shown(tmp_path):
     assert texts["observation/position[0] is infinite"] == "episode 4, step 5"
     assert texts["reward is infinite"] == "episode 4, step 2"
     assert set(report.shown) >= {3, 4, 5, 6, 7}
-    assert "; 1 not finite, and left out" in report.content
+    assert "; 1 not finite, ignored" in report.content
     assert " · 1 not finite" in report.content
 
 
@@ -125,9 +125,7 @@ def test_a_sample_is_called_one(made, page):
     assert "A sample" not in page
     report = rlds_tools.report(made, max_episodes=2, frames=2)
     assert (report.episodes, report.total, report.steps) == (2, 6, 52)
-    assert (
-        "A sample: </b>this page is about 2 of 6 episodes (33 %), evenly spread." in report.content
-    )
+    assert "Sample: </b>this page shows 2 of 6 episodes (33 %), evenly spread." in report.content
     assert "2 of 6 episodes" in str(report)
 
 
@@ -137,7 +135,7 @@ def test_a_format_without_an_index_is_read_from_its_beginning(tmp_path):
     raw.write_run(tmp_path / "1" / "replay_logs", rows, capacity=len(rows["action"]))
     report = rlds_tools.report(tmp_path, max_episodes=2, frames=2)
     assert (report.episodes, report.total) == (2, None)
-    assert "the first 2 episodes; how many there are is not known" in report.content
+    assert "the first 2 episodes; the total is unknown" in report.content
     assert report.findings == ()
     report = rlds_tools.report(tmp_path, frames=2)
     assert (report.episodes, report.total) == (3, 3)
@@ -154,10 +152,10 @@ def test_the_command(made, tmp_path, monkeypatch, capsys):
     (tmp_path / "mine.html").write_text("<p>Mine")
     capsys.readouterr()
     assert run(["report", made, "-o", "mine.html"]) == 2
-    assert "'mine.html' is no report; --overwrite replaces it" in capsys.readouterr().err
+    assert "'mine.html' exists, and is not a report. Pass --overwrite" in capsys.readouterr().err
     monkeypatch.setattr("webbrowser.open", lambda address: False)
     assert run(["report", made, "-o", "mine.html", "--overwrite", "--open"]) == 0
-    assert "no browser was found: open mine.html in one" in capsys.readouterr().err
+    assert "No browser was found. Open mine.html in a browser." in capsys.readouterr().err
     (tmp_path / "mine.html").unlink()
     assert sorted(os.listdir()) == ["page.html", "report.html"]
     for wrong in (

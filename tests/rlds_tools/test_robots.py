@@ -10,8 +10,8 @@ import raw_oxe
 import rlds_tools
 from rlds_tools.command_line.commands import run
 
-SHORT = ("warning", "an episode of 2 steps")
-ZERO = "a placeholder, or actions are a step late"
+SHORT = ("warning", "the episode has 2 steps")
+ZERO = "a placeholder, or actions are one step late"
 
 
 def found(path):
@@ -32,7 +32,7 @@ def test_first_actions_that_are_zero(tmp_path):
         SHORT,
         ("warning", text),
     ]
-    known = "known of bridge_dataset: the first action of each episode is zero"
+    known = "known defect of bridge_dataset: the first action of each episode is zero"
     assert hints(path) == {text: known}
 
 
@@ -46,8 +46,13 @@ def test_flags_that_are_never_true(tmp_path):
 def test_names(tmp_path):
     path = tmp_path / "bridge_orig" / "1.0.0"
     raw_oxe.bridge_dataset(path)
-    text = "its folder is called 'bridge_orig', but dataset_info.json says 'bridge_dataset': "
-    assert found(path)[0] == ("warning", f"{text}tfds.load('bridge_orig') does not find it")
+    text = (
+        "the folder is named 'bridge_orig', but dataset_info.json has the name 'bridge_dataset': "
+    )
+    assert found(path)[0] == (
+        "warning",
+        f"{text}tfds.load('bridge_orig') does not find the dataset",
+    )
     # With a config between them, and where nothing is known of either, all is well.
     path = tmp_path / "mt_opt" / "rlds" / "1.0.0"
     raw_oxe.mt_opt(path)
@@ -57,19 +62,19 @@ def test_names(tmp_path):
     assert not [text for _, text in found(path) if "folder" in text]
     path = tmp_path / "fractal_2022" / "1.0.0"
     raw_oxe.fractal(path, "fractal20220817data")
-    text = "it is called 'fractal20220817data', much like the known dataset 'fractal20220817_data'"
-    assert ("warning", text) in found(path)
+    text = "the name 'fractal20220817data' resembles the known dataset 'fractal20220817_data'"
+    assert ("warning", f"{text}, check it") in found(path)
 
 
 def test_fields_that_are_not_those_that_are_known(tmp_path):
     path = tmp_path / "fractal20220817_data" / "1.0.0"
     raw_oxe.bridge_dataset(path, "fractal20220817_data")
-    text = "action/world_vector is missing, which fractal20220817_data is known to have"
+    text = "action/world_vector is missing, but fractal20220817_data has this field"
     assert ("warning", text) in found(path)
     (path / "metadata.json").write_text(
         json.dumps({"rlds_robotics": {"action": {"action[0:8]": "joint_delta"}}})
     )
-    text = "action has 7 elements; fractal20220817_data is known to have 8"
+    text = "action has 7 elements, expected 8 as in fractal20220817_data"
     assert ("warning", text) in found(path)
     (path / "metadata.json").write_text('{"rlds_robotics": {"action": {"action": "arm"}}}')
     assert any("action is 'arm', expected one of" in text for _, text in found(path))
@@ -94,7 +99,7 @@ def test_files_that_are_missing_or_too_many(tmp_path):
 def test_what_is_known_is_shown(tmp_path, capsys):
     path = raw_oxe.fractal(tmp_path / "fractal20220817_data" / "0.1.0")
     shown = str(rlds_tools.inspect(path))
-    assert "known as fractal20220817_data: Google Robot · 3 Hz · gripper: +1 closes" in shown
+    assert "known dataset fractal20220817_data: Google Robot · 3 Hz · gripper: +1 closes" in shown
     row = r"  6     gripper      action/gripper_closedness_action[0]"
     assert any(line.startswith(row) and "-1 to 1" in line for line in shown.splitlines())
     assert "m, assumed" in shown
@@ -113,7 +118,7 @@ def test_what_is_known_is_shown(tmp_path, capsys):
     (tmp_path / "other" / "1.0.0" / "metadata.json").write_text(
         '{"rlds_robotics": {"robot": "mine", "action": {"action[0:3]": "position_delta"}}}'
     )
-    assert "known as other: mine" in str(rlds_tools.inspect(other))
+    assert "known dataset other: mine" in str(rlds_tools.inspect(other))
 
 
 @pytest.mark.parametrize("shape", [(), (3,)])

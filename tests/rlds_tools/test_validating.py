@@ -55,14 +55,14 @@ def test_each_fault_is_found_once_and_placed(faulty):
     assert found(faulty) == [
         ("error", "is_last is false, but this is the last step", (0, 6)),
         ("warning", f"{camera} is black", (1,)),
-        ("warning", f"{camera} is of one color", (2,)),
-        ("warning", "an episode of 2 steps", (4,)),
+        ("warning", f"{camera} shows a single color", (2,)),
+        ("warning", "the episode has 2 steps", (4,)),
         ("warning", f"{camera} is frozen", (5,)),
         ("warning", f"{position}[2] is NaN", (5,)),
         ("warning", "action is 3 in all steps", ()),
         ("warning", f"{position}[1] is 0 in all steps", ()),
         ("warning", share, ()),
-        ("warning", "the observations and actions of episode 0 again", (3,)),
+        ("warning", "same observations and actions as episode 0", (3,)),
         ("warning", "is_terminal is false in all steps of all episodes", ()),
     ]
     assert share.startswith(f"{position}[0] is at its lowest value in ")
@@ -123,7 +123,7 @@ def test_files_that_are_not_as_said(tmp_path):
         assert (severity, episodes) == ("error", (1,))
         assert "checksum" in text
     (path / "metadata.json").write_text('{"conversion": {"splits": {"train": {"steps": 99}}}}')
-    assert found(path) == [("error", "there are 11 steps, the metadata says 99", ())]
+    assert found(path) == [("error", "the split has 11 steps, but the metadata says 99", ())]
     os.remove(shard)
     (check,) = rlds_tools.validate(path).checks
     assert "the file is missing" in check.findings[0].text
@@ -139,7 +139,7 @@ def test_episodes_that_are_declared_without_end(dataset, tmp_path):
     (check,) = rlds_tools.validate(path).checks
     texts = [finding.text for finding in check.findings]
     assert any("dataset_info.json says 1000000000000" in text for text in texts)
-    assert "not read further than to episode 1,003: the 1,000 before it cannot be read" in texts
+    assert "stopped at episode 1,003: the 1,000 episodes before it cannot be read" in texts
 
 
 def test_images_are_decoded_if_that_is_asked_for(tmp_path):
@@ -177,7 +177,7 @@ def test_empty_instructions(tmp_path):
 def test_what_loaders_need(dataset, log):
     texts = [text for _, text, _ in found(dataset, profile="octo")]
     assert any("language_instruction: no text in the steps" in text for text in texts)
-    with pytest.raises(ValueError, match="about datasets of TFDS"):
+    with pytest.raises(ValueError, match="works only with TFDS datasets"):
         rlds_tools.validate(log, profile="octo")
     with pytest.raises(FileNotFoundError):
         rlds_tools.validate(dataset, "/nowhere")

@@ -70,7 +70,7 @@ def test_episodes(dataset, log, tmp_path, capsys):
     assert capsys.readouterr().out == "index,steps\n1,8\n2,30\n"
     assert "observation/position" in printed(capsys, *words, "--columns", "all")["columns"]
     assert run(*words, "--columns", "colour") == 1
-    assert "no column 'colour', only split, index" in capsys.readouterr().err
+    assert "no column 'colour'; there are: split, index" in capsys.readouterr().err
     several = tmp_path / "several"
     assert (
         run("edit", dataset, "--split", "short=steps < 6", "--split", "long", "--to", several) == 0
@@ -105,7 +105,7 @@ def test_list(dataset, log, tmp_path, capsys):
     assert run("list", tmp_path / "data", "--where", f'"{name}" is not null') == 0
     lines = capsys.readouterr().out.splitlines()
     assert "not found" in next(line for line in lines if "envlogger" in line)
-    assert sum("  matching  their steps" in line for line in lines) == 1
+    assert sum("  matching  matching steps" in line for line in lines) == 1
     assert run("list", "--formats", "--where", "steps > 9") == 2
 
 

@@ -84,10 +84,10 @@ def test_what_is_wrong_is_said_in_a_line(export, recordings, tmp_path):
     code, _, err = export("-o out --state rejected")
     assert code == 1
     assert err == (
-        "error: no episode is left to export; there are: 4 completed, 1 cancelled, 1 playing\n"
+        "error: no episode to export; left out: 4 completed, 1 cancelled, 1 playing\n"
     )
     assert export("-o out", of=tmp_path)[2].endswith("holds no recorded episodes.\n")
-    assert export("-o out", of=tmp_path / "none")[2].endswith("is not a directory.\n")
+    assert export("-o out", of=tmp_path / "none")[2].endswith("is not a folder.\n")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     assert export("-o full")[2] == "error: full exists and is not overwritten\n"
