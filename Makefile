@@ -100,7 +100,7 @@ fuzz: $(VENV)/.fuzz
 	$(BIN)/python fuzz/run.py --seconds $(FUZZ_SECONDS)
 	$(BIN)/python fuzz/sources.py --seconds $(FUZZ_SECONDS)
 
-# The sdist and the wheel, in dist/: checked, and tried on every Python at hand.
+# The sdists and the wheels, with TensorFlow and light, in dist/: checked, and tried on every Python at hand.
 wheel: $(VENV)/.wheel
 	$(BIN)/python tools/wheel.py
 

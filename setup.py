@@ -12,6 +12,8 @@ from typing import Any
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import BaseError, CompileError, LinkError
 
 ROOT = Path(__file__).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -24,9 +26,30 @@ COMPILED = ("riegeli", "rlds.feeds")
 ABI = (3, 11)
 HAS_STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
+# What to do where nothing can be compiled. pip shows it, as the build fails.
+WITHOUT_COMPILER = """
+error: the compiled core of {0} was not built: {1}
+error: it needs a C compiler and the headers of Python (Debian, Ubuntu: gcc and python3-dev).
+error: Install them, or install a wheel, which needs neither.
+error: RIEGELI_IMPLEMENTATION=python pip install ... installs the slow version in Python.
+"""
+
+
+class Build(build_ext):
+    """Builds the compiled cores, or says what to do."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Builds one of them."""
+        try:
+            super().build_extension(ext)
+        except (BaseError, CompileError, LinkError, OSError) as error:
+            raise SystemExit(WITHOUT_COMPILER.format(ext.name, error)) from error
+
 
 def extensions() -> list[Extension]:
-    """Returns the compiled cores."""
+    """Returns the compiled cores; none if the environment asks for plain Python, as at run time."""
+    if os.environ.get("RIEGELI_IMPLEMENTATION") == "python":
+        return []
     limited: dict[str, Any] = {}
     if HAS_STABLE_ABI:
         version = f"0x{ABI[0]:02X}{ABI[1]:02X}0000"
@@ -41,10 +64,6 @@ def extensions() -> list[Extension]:
         ],
         compiler_directives={"language_level": "3"},
     )
-    # Without a C compiler the distribution installs too: a package then warns that it runs in plain
-    # Python. As at run time, RIEGELI_IMPLEMENTATION=cython insists on the compiled cores.
-    for core in cores:
-        core.optional = os.environ.get("RIEGELI_IMPLEMENTATION") != "cython"
     return cores
 
 
@@ -70,10 +89,12 @@ def page(text: str, source: str, version: str) -> str:
 
 
 if __name__ == "__main__":
+    cores = extensions()
     setup(
-        ext_modules=extensions(),
+        ext_modules=cores,
+        cmdclass={"build_ext": Build},
         options={"bdist_wheel": {"py_limited_api": f"cp{ABI[0]}{ABI[1]}"}}
-        if HAS_STABLE_ABI
+        if cores and HAS_STABLE_ABI
         else {},
         long_description=page(
             (ROOT / "README.md").read_text(encoding="utf-8"),

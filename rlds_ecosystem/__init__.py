@@ -22,6 +22,9 @@ __all__ = [
 DISTRIBUTION: str = "rlds-ecosystem"
 """The name to install this project by."""
 
+# The same packages, without TensorFlow among the requirements.
+_LIGHT = f"{DISTRIBUTION}-light"
+
 # Libraries that not every installation has, and the extra that brings each.
 _EXTRA_OF = {
     "alembic": "creator",
@@ -61,12 +64,19 @@ _warn_of_others(sys.path)
 
 def version() -> str:
     """Returns the version that is installed, "0+unknown" for packages in a mere folder."""
+    return _installed()[1]
+
+
+def _installed() -> tuple[str, str]:
+    """Returns the name and the version of the distribution that is installed."""
     from importlib import metadata  # Slow to import, and rarely asked for.
 
-    try:
-        return metadata.version(DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        return "0+unknown"
+    for name in (DISTRIBUTION, _LIGHT):
+        try:
+            return name, metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return DISTRIBUTION, "0+unknown"
 
 
 def install_command(extra: str) -> str:
@@ -75,7 +85,7 @@ def install_command(extra: str) -> str:
     >>> install_command("hdf5")
     "pip install 'rlds-ecosystem[hdf5]'"
     """
-    return f"pip install '{DISTRIBUTION}[{extra}]'"
+    return f"pip install '{_installed()[0]}[{extra}]'"
 
 
 def import_extra(module: str) -> Any:

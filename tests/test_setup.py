@@ -57,19 +57,34 @@ def build_without_compiler(project: Path, **environment: str) -> subprocess.Comp
 
 
 @pytest.mark.slow
-def test_the_compiled_cores_are_left_out(project: Path) -> None:
+def test_without_a_compiler_the_build_says_what_to_do(project: Path) -> None:
     done = build_without_compiler(project)
+
+    assert done.returncode != 0
+    assert "/bin/false" in done.stderr
+    assert "RIEGELI_IMPLEMENTATION=python pip install" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_compiled_cores_are_left_out_on_demand(project: Path) -> None:
+    done = build_without_compiler(project, RIEGELI_IMPLEMENTATION="python")
 
     assert done.returncode == 0, done.stderr
     assert not list((project / "out").rglob("*.so"))
 
 
-@pytest.mark.slow
-def test_the_environment_insists_on_the_compiled_cores(project: Path) -> None:
-    done = build_without_compiler(project, RIEGELI_IMPLEMENTATION="cython")
-
-    assert done.returncode != 0
-    assert "/bin/false" in done.stderr
+def test_the_light_distribution_differs_in_name_and_in_tensorflow_only() -> None:
+    light = runpy.run_path(str(ROOT / "tools" / "light.py"))["light"]
+    text = light((ROOT / "pyproject.toml").read_text())
+    project = tomllib.loads(text)["project"]
+    assert project["name"] == f"{PROJECT['name']}-light"
+    missing = set(PROJECT["dependencies"]) - set(project["dependencies"])
+    assert {re.split("[<>=]", line)[0] for line in missing} == {
+        *("tensorflow", "tensorflow-datasets", "tensorflow-metadata")
+    }
+    of_extras = str(project["optional-dependencies"])
+    assert "rlds-ecosystem-light[" in of_extras
+    assert "rlds-ecosystem[" not in of_extras
 
 
 def test_no_line_installs_another_project() -> None:
@@ -251,7 +266,8 @@ def test_the_wheel_works_on_every_python_at_hand(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr + done.stdout
-    (wheel,) = tmp_path.glob("*-cp311-abi3-*.whl")
+    (wheel,) = tmp_path.glob("rlds_ecosystem-*-cp311-abi3-*.whl")
+    assert len([*tmp_path.glob("rlds_ecosystem_light-*")]) == 2
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = email.message_from_bytes(archive.read(name))

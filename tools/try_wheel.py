@@ -1,12 +1,13 @@
-"""Tries the installed packages: records, reads, opens, plays. Run it with `python -I`.
+"""Tries the installed packages: runs the README, records, reads, opens, plays.
 
-Otherwise Python may find the checkout. What `rlds create` and `rlds view` serve is tried where the
-packages of the extra `creator` are installed.
+Run it with `python -I`, otherwise Python may find the checkout. What `rlds create` and `rlds view`
+serve is tried where the packages of the extra `creator` are installed.
 """
 
 import contextlib
 import importlib.util
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -77,6 +78,24 @@ def try_pages(directory: str) -> None:
         assert values["is_last"] is True, values
 
 
+def say_hello() -> None:
+    """Runs the Python code of the README as a script, in an empty directory."""
+    code, output = re.findall(
+        r"^```(?:python|output)\n(.*?)^```$",
+        (ROOT / "README.md").read_text(),
+        re.DOTALL | re.MULTILINE,
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", code],
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert (done.stdout, done.stderr) == (output, ""), done
+
+
 def main() -> None:
     """Raises an exception if something does not work."""
     for package in (envlogger, riegeli, rlds):
@@ -84,8 +103,9 @@ def main() -> None:
         assert place.is_relative_to(sys.prefix), f"{place} is not what was installed"
     for core in (riegeli, feeds_core):
         assert core.IMPLEMENTATION == "cython", core
-    version = metadata.version("rlds-ecosystem")
+    version = metadata.version(metadata.packages_distributions()["rlds"][0])
     assert rlds.__version__ == version, rlds.__version__
+    say_hello()
 
     with tempfile.TemporaryDirectory() as directory:
         with envlogger.EnvLogger(Catch(), data_directory=directory) as env:
@@ -99,7 +119,7 @@ def main() -> None:
 
         for arguments, expected in (
             (["--version"], version),
-            (["inspect", directory], "log of EnvLogger"),
+            (["inspect", directory], "EnvLogger"),
         ):
             done = subprocess.run([COMMAND, *arguments], capture_output=True, text=True, check=True)
             assert expected in done.stdout, done.stdout

@@ -1,8 +1,9 @@
-"""Builds the sdist and the wheel, checks them, and tries the wheel: `make wheel`.
+"""Builds the sdists and the wheels, checks them, and tries the wheel: `make wheel`.
 
-The wheel is built from the sdist. On Linux it becomes a manylinux wheel. It is tried on every
-Python at hand, in new environments that have all dependencies, and what serves the pages, but not
-TensorFlow: that takes minutes to install, and the trial does not touch what needs it.
+The wheels are built from the sdists. On Linux they become manylinux wheels. There are two of each:
+`rlds-ecosystem`, and `rlds-ecosystem-light`, the same files without TensorFlow among the
+requirements. The light wheel is installed on every Python at hand, in a new environment, with what
+serves the pages, and tried there.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests" / "without_tensorflow"))
-from requirements import PROJECT, dependencies  # noqa: E402
+from requirements import PROJECT  # noqa: E402
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> None:
@@ -30,11 +31,11 @@ def run(*command: str | Path, cwd: Path = ROOT) -> None:
     subprocess.run(command, cwd=cwd, env=environment, check=True)
 
 
-def build(out: Path) -> tuple[Path, Path]:
+def build(project: Path, out: Path) -> tuple[Path, Path]:
     """Builds both; returns the sdist and the wheel."""
     with tempfile.TemporaryDirectory() as name:
         built = Path(name)
-        run(sys.executable, "-m", "build", "--outdir", built)
+        run(sys.executable, "-m", "build", "--outdir", built, project)
         (sdist,) = built.glob("*.tar.gz")
         (wheel,) = built.glob("*.whl")
         out.mkdir(parents=True, exist_ok=True)
@@ -43,6 +44,15 @@ def build(out: Path) -> tuple[Path, Path]:
             run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", repaired, wheel)
             (wheel,) = repaired.glob("*.whl")
         return Path(shutil.copy(sdist, out)), Path(shutil.copy(wheel, out))
+
+
+def build_light(sdist: Path, out: Path) -> tuple[Path, Path]:
+    """Builds both without TensorFlow among the requirements, from an sdist."""
+    with tempfile.TemporaryDirectory() as name:
+        shutil.unpack_archive(sdist, name)
+        (project,) = Path(name).iterdir()
+        run(sys.executable, ROOT / "tools" / "light.py", project / "pyproject.toml")
+        return build(project, out)
 
 
 def check(sdist: Path, wheel: Path) -> None:
@@ -86,13 +96,12 @@ def pythons() -> dict[str, Path]:
 
 
 def try_on(python: Path, wheel: Path) -> None:
-    """Installs the wheel in a new virtual environment, and tries it there."""
+    """Installs a wheel as a user does, in a new virtual environment, and tries it there."""
     with tempfile.TemporaryDirectory() as name:
         environment = Path(name, "venv")
         run(python, "-m", "venv", environment)
         installed = environment / "bin" / "python"
-        run(installed, "-m", "pip", "install", "--quiet", *dependencies("creator"))
-        run(installed, "-m", "pip", "install", "--quiet", "--no-deps", wheel)
+        run(installed, "-m", "pip", "install", "--quiet", f"{wheel}[creator]")
         run(installed, "-I", ROOT / "tools" / "try_wheel.py", cwd=Path(name))
 
 
@@ -102,12 +111,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=ROOT / "dist", metavar="DIR")
-    sdist, wheel = build(parser.parse_args().out)
-    check(sdist, wheel)
+    out = parser.parse_args().out
+    both = build(ROOT, out)
+    light = build_light(both[0], out)
+    check(*both)
+    check(*light)
     found = pythons()
     for python in found.values():
-        try_on(python, wheel)
-    print(f"{sdist}\n{wheel}\ntried on Python {', '.join(found)}")
+        try_on(python, light[1])
+    print(*both, *light, f"tried on Python {', '.join(found)}", sep="\n")
 
 
 if __name__ == "__main__":
