@@ -1,25 +1,74 @@
-"""Errors about names that do not exist: what was probably meant, and what there is."""
+"""Errors about unknown names: the name that was probably meant, and the names that exist."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
-__all__ = ["what_there_is"]
+__all__ = ["nearest", "what_there_is"]
 
 _MOST = 12
+_CUTOFF = 0.7
+_CONTAINED = 0.75
+_SHORTEST = 4
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
-def what_there_is(name: str, known: Iterable[str]) -> str:
-    """Returns what to say of a name that is none of those known: the nearest, and what there is.
+def what_there_is(name: str, known: Iterable[str], aliases: Mapping[str, str] = _NONE) -> str:
+    """Returns the end of an error about an unknown name: similar names, and all names.
+
+    Args:
+      name: The unknown name.
+      known: The names that exist.
+      aliases: Names that exist, by other names a user may know them by. They are not listed.
 
     >>> what_there_is("lerobt", ["tfds", "lerobot", "minari"])
     "did you mean 'lerobot'? There are: tfds, lerobot, minari"
     >>> what_there_is("x", map(str, range(100)))
     'there are: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, and 88 more'
+    >>> what_there_is("observation.stat", ["reward"], {"observation.state": "obs/joints"})
+    "did you mean 'obs/joints'? There are: reward"
     """
     known = list(known)
     shown = [*known[:_MOST], *([f"and {len(known) - _MOST} more"] if len(known) > _MOST else [])]
     listed = f"here are: {', '.join(shown)}" if known else "here are none"
-    near = difflib.get_close_matches(name, known, n=2)
-    return f"did you mean {' or '.join(map(repr, near))}? T{listed}" if near else f"t{listed}"
+    near = dict.fromkeys(aliases.get(each, each) for each in nearest(name, [*known, *aliases]))
+    meant = " or ".join(map(repr, [*near][:2]))
+    return f"did you mean {meant}? T{listed}" if near else f"t{listed}"
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Returns the known names that are similar to a name or a path, the most similar first.
+
+    The last parts of paths decide, whatever they have in common before.
+
+    >>> nearest("observation.stat", ["steps/observation/state", "steps/observation/grid"])
+    ['steps/observation/state']
+    >>> nearest("instruction", ["steps/action", "steps/language_instruction"])
+    ['steps/language_instruction']
+    """
+    *_, asked = _parts(name)
+    similar: dict[tuple[str, ...], tuple[float, float, str]] = {}
+    for other in known:
+        *above, last = _parts(other)
+        ranked = _likeness(asked, last), _ratio(name, other), other
+        if ranked[0] >= _CUTOFF:
+            similar[*above, last] = max(ranked, similar.get((*above, last), ranked))
+    return [other for *_, other in sorted(similar.values(), key=lambda it: it[:2], reverse=True)]
+
+
+def _parts(name: str) -> list[str]:
+    parts = re.split("[/.]", name.lower())
+    return parts[1:] if parts[0] == "steps" and len(parts) > 1 else parts
+
+
+def _likeness(one: str, other: str) -> float:
+    shorter, longer = sorted((one, other), key=len)
+    is_contained = len(shorter) >= _SHORTEST and shorter in longer
+    return max(_ratio(one, other), _CONTAINED if is_contained else 0.0)
+
+
+def _ratio(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()

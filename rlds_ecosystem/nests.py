@@ -5,12 +5,16 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
+
+from rlds_ecosystem.names import what_there_is
 
 __all__ = [
     "Paths",
     "at",
     "conflicts",
+    "fields_there_are",
     "has",
     "is_in",
     "leaves_at",
@@ -111,9 +115,16 @@ def at(nested: Any, path: str) -> Any:
 
 
 def leaves_at(
-    nested: Mapping[str, Any], paths: str | Iterable[str] | None
+    nested: Mapping[str, Any],
+    paths: str | Iterable[str] | None,
+    aliases: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[tuple[str, Any]]:
     """Yields what is at a path or at several, and below them; everything for None.
+
+    Args:
+      nested: Nested dicts.
+      paths: The paths.
+      aliases: Paths by other names that a user may know them by, for the error.
 
     Raises:
       KeyError: There is nothing at a path; says which paths there are.
@@ -129,8 +140,24 @@ def leaves_at(
         found = {path: leaves[path]} if path in leaves else {}
         found = found or {name: leaf for name, leaf in leaves.items() if is_in(name, path)}
         if not found and path:
-            raise KeyError(f"no field {path!r}; there are {', '.join(leaves)}")
+            raise KeyError(f"no field {path!r}; {fields_there_are(path, leaves, aliases)}")
         yield from found.items()
+
+
+def fields_there_are(
+    path: str, fields: Iterable[str], aliases: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Returns the end of an error about an unknown field; see `names.what_there_is`.
+
+    Args:
+      path: The unknown field.
+      fields: The paths of all fields.
+      aliases: Paths of fields and of groups of them, by other names.
+    """
+    fields = dict.fromkeys(fields)
+    groups = {group: group for field in fields for group in _above(field)}
+    others = {name: of for name, of in aliases.items() if of in groups or of in fields}
+    return what_there_is(path, fields, {**groups, **others})
 
 
 def is_in(name: str, path: str) -> bool:

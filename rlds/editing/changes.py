@@ -23,8 +23,7 @@ from rlds.sources.texts import as_text, is_instruction
 from rlds.video import CLIP, VIDEO
 from rlds.video.fields import camera_path
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.names import what_there_is
-from rlds_ecosystem.nests import is_in, leaves_at, nest, root_of
+from rlds_ecosystem.nests import fields_there_are, is_in, leaves_at, nest, root_of
 
 __all__ = [
     "Added",
@@ -334,14 +333,13 @@ def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NONE
         if any(is_in(field, place) for field in fields for place in _places_of(path)):
             return path
     known = dict.fromkeys(map(camera_path, fields))
-    others = [
-        alias + field.removeprefix(path)
+    known |= {
+        alias + field.removeprefix(path): None
         for alias, path in aliases.items()
-        for field in known
+        for field in [*known]
         if is_in(field, path) and path != rlds.STEPS
-    ]
-    known |= dict.fromkeys(others)
-    raise ValueError(f"there is no field {name!r}; {what_there_is(name, known)}")
+    }
+    raise ValueError(f"there is no field {name!r}; {fields_there_are(name, known)}")
 
 
 def named(name: str, aliases: Mapping[str, str]) -> str:

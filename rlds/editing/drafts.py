@@ -17,6 +17,7 @@ from rlds.editing.renumbering import Renumbered, with_joined_tables
 from rlds.editing.stated import DATASET_METADATA, Policy, merged
 from rlds.editing.unifying import Unified, unify
 from rlds.sources import reading
+from rlds.sources.condition_errors import unknown_column
 from rlds.sources.episodes import Episodes
 from rlds.sources.lineage import digest_of_rows, free_name
 from rlds.sources.opening import open as open_episodes
@@ -170,10 +171,7 @@ class Draft:
             table = part.episodes.table(progress=self._progress)
             column = table.aliases.get(name, name)
             if column not in table.columns:
-                is_task = "task" in name and "instruction" in table.columns
-                hint = "; did you mean 'instruction'?" if is_task else ""
-                known = ", ".join(table.columns)
-                raise ValueError(f"there is no column {name!r}, only {known}{hint}")
+                raise ValueError(unknown_column(name, {**table.columns, **table.aliases}))
             values += table.arrow([column])[column].to_pylist()
             names.add(column)
         if values and isinstance(values[0], dict | list):

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlds.feeds.permutation import RowRandom
 from rlds.feeds.samples import Batch
+from rlds_ecosystem.names import what_there_is
 
 __all__ = ["CHANGES", "augment", "augment_batch"]
 
@@ -43,7 +44,7 @@ def augment(image: np.ndarray, options: Mapping[str, Any], draws: np.ndarray) ->
     for name, drawn in zip(options[_ORDER], draws, strict=True):
         change = CHANGES.get(name)
         if change is None:
-            raise ValueError(f"no augmentation {name!r}; there are {', '.join(CHANGES)}")
+            raise ValueError(f"no augmentation {name!r}; {what_there_is(name, CHANGES)}")
         given = options.get(name, ())
         try:
             if isinstance(given, Mapping):

@@ -54,8 +54,7 @@ class PolicySamples(Samples):
     def __post_init__(self) -> None:
         for path in self.roles.fields:
             if path not in self.table.storage.fields:
-                there = ", ".join(self.table.storage.fields)
-                raise KeyError(f"no field {path!r}; there are {there}")
+                raise self.table.unknown_field(path)
         for name in ("window_size", "action_horizon", "max_goal_distance"):
             number = getattr(self, name, None)
             if number is not None and number < 1:

@@ -28,10 +28,10 @@ from rlds.feeds._core import locate, permute
 from rlds.feeds.arrays import as_numbers, joined, paths_of, zero_out
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.storage import Rows, hash_of
-from rlds.sources.source import OF_TRANSITIONS
+from rlds.sources.source import OF_TRANSITIONS, step_aliases
 from rlds.statistics import FieldType, Statistics
 from rlds_ecosystem.columns import numbered
-from rlds_ecosystem.nests import is_in, leaves_at, nest, root_of
+from rlds_ecosystem.nests import fields_there_are, is_in, leaves_at, nest, root_of
 
 if TYPE_CHECKING:
     from rlds.feeds.table import Table
@@ -539,7 +539,7 @@ class _StepsAround(Steps):
         self._padding, self._around = padding, tuple(fields)
         for name in self._around:
             if not _below(table.fields, name):
-                raise KeyError(f"no field {name!r}; there are {', '.join(table.fields)}")
+                raise table.unknown_field(name)
 
     def _others(self, episodes: np.ndarray, steps: np.ndarray) -> Columns:
         """Returns the fields that are those of the step alone."""
@@ -792,7 +792,9 @@ class GoalSamples(_DerivedSamples):
         known = self.table.storage.fields
         for name in (*goals.fields, *([goals.own] if goals.own else [])):
             if root_of(name) != rlds.OBSERVATION or not _below(known, name):
-                raise KeyError(f"no field {name!r} of observations")
+                observed = [path for path in known if root_of(path) == rlds.OBSERVATION]
+                there = fields_there_are(name, observed, step_aliases(self.table.episodes.source))
+                raise KeyError(f"no field {name!r} of observations; {there}")
         paths = [path for name in goals.fields for path in _below(known, name)]
         owns = paths
         if goals.own is not None:
@@ -802,7 +804,8 @@ class GoalSamples(_DerivedSamples):
                 raise ValueError(f"own: {goals.own!r} is no goal like {goals.fields}")
         self._paths = list(zip(paths, owns))
         if reward_fn is not None and not _below(samples.spec, rlds.REWARD):
-            raise KeyError(f"no field {rlds.REWARD!r} in the samples: {', '.join(samples.spec)}")
+            there = fields_there_are(rlds.REWARD, samples.spec)
+            raise KeyError(f"reward_fn: no field {rlds.REWARD!r} in the samples; {there}")
 
     @override
     def describe(self) -> str:
@@ -886,7 +889,8 @@ class NormalizedSamples(_DerivedSamples):
         names = normalization.names_of(fields, statistics)
         found = {normalized_as(path) for path in samples.spec}
         if missing := sorted(names - found) if fields is not None else []:
-            raise KeyError(f"no field {missing[0]!r} in the samples: {', '.join(samples.spec)}")
+            there = fields_there_are(missing[0], samples.spec)
+            raise KeyError(f"normalize: no field {missing[0]!r} in the samples; {there}")
         self._names = names & found
         none = np.zeros(0, np.int64)
         self._normalized(samples.columns(none, none, none, 0))  # Raises for what does not fit.

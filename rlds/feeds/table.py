@@ -44,6 +44,7 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
     files_of,
+    step_aliases,
 )
 from rlds.sources.text_tables import with_new_numbers
 from rlds.sources.video_frames import FramesSource
@@ -51,7 +52,7 @@ from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import numbered
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import is_in, leaves_at, nest, root_of
+from rlds_ecosystem.nests import fields_there_are, is_in, leaves_at, nest, root_of
 from rlds_ecosystem.progress import show_progress
 from tfds_files.features import leaves_of
 
@@ -244,7 +245,8 @@ def _open(
         known.update(files)
     wanted = list(known)
     if fields is not None:
-        wanted = [path for path, _ in leaves_at(nest(found), fields)]
+        chosen = leaves_at(nest(found), fields, step_aliases(episodes.source))
+        wanted = [path for path, _ in chosen]
         for path in wanted:
             if path not in known:
                 raise KeyError(f"field {path!r} is {found[path]}, of which no batches are made")
@@ -395,8 +397,7 @@ class Table:
             raise IndexError(f"there are {self.num_episodes} episodes, not one {episode}")
         places = range(int(self.outlines.num_steps[episode]))[start:stop]
         steps = np.arange(places.start, max(places.start, places.stop), dtype=np.int64)
-        paths = [path for path, _ in leaves_at(nest(self.storage.fields), fields)]
-        paths = paths if fields is not None else list(self.fields)
+        paths = list(self.fields) if fields is None else self.paths_at(fields)
         episodes = np.full(len(steps), episode % self.num_episodes, np.int64)
         return nest(self.take(episodes, steps, paths))
 
@@ -430,8 +431,22 @@ class Table:
 
     def select(self, fields: str | Iterable[str]) -> Table:
         """Returns the table with other fields of the same steps."""
-        paths = [path for path, _ in leaves_at(nest(self.storage.fields), fields)]
-        return self._with(fields={path: self.storage.fields[path] for path in paths})
+        known = self.storage.fields
+        return self._with(fields={path: known[path] for path in self.paths_at(fields)})
+
+    def paths_at(self, fields: str | Iterable[str]) -> list[str]:
+        """Returns the paths of stored fields, at and below some paths.
+
+        Raises:
+          KeyError: There is nothing at a path; names the one that was probably meant.
+        """
+        aliases = step_aliases(self.episodes.source)
+        return [path for path, _ in leaves_at(nest(self.storage.fields), fields, aliases)]
+
+    def unknown_field(self, path: str) -> KeyError:
+        """Returns the error about a path that no field has."""
+        aliases = step_aliases(self.episodes.source)
+        return KeyError(f"no field {path!r}; {fields_there_are(path, self.fields, aliases)}")
 
     def with_column(self, path: str, values: Sequence[Any] | np.ndarray) -> Table:
         """Returns the table with one more field, which is in memory: advantages, returns, values.
@@ -550,7 +565,7 @@ class Table:
                 and row_shape(field) is not None
                 and not self.storage.is_image(path)
             ]
-        wanted = [path for path, _ in leaves_at(nest(self.storage.fields), fields)]
+        wanted = self.paths_at(fields)
         return compute_statistics(
             self.whole_episodes(wanted),
             wanted,
@@ -612,7 +627,7 @@ class Table:
           ValueError: `n` is not positive, `gamma` not in [0, 1], or no discount fits a reward.
         """
         if not any(root_of(path) == rlds.OBSERVATION for path in self.fields):
-            raise KeyError(f"no field {rlds.OBSERVATION!r}; there are {', '.join(self.fields)}")
+            raise self.unknown_field(rlds.OBSERVATION)
         return Transitions(self, n, gamma)
 
     def windows(

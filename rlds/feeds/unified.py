@@ -16,6 +16,7 @@ from rlds.feeds.table import Table
 from rlds.robotics.registry import meaning_of
 from rlds.sources.standardized import name_of
 from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import fields_there_are
 
 __all__ = ["unify"]
 
@@ -114,7 +115,7 @@ class _UnifiedStorage(WrappedStorage):
         self.opening = _UnifiedStorage, (storage, wanted, made_of, ratio, relative)
         for path in [p for of in self.parts.values() for p in of if p is not None]:
             if path not in storage.fields:
-                raise KeyError(f"no field {path!r}; there are {', '.join(storage.fields)}")
+                raise KeyError(f"no field {path!r}; {fields_there_are(path, storage.fields)}")
         self.fields = dict(wanted)
         for path, field in wanted.items():
             self.fields[f"{path}{_MASK}"] = Field(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlds.robotics.expressions import Piece, parse
+from rlds_ecosystem.names import nearest
 
 __all__ = [
     "CONFIDENCE",
@@ -281,9 +282,11 @@ def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetM
     found = find_meaning(name, metadata)
     if found is not None:
         return found
-    near = difflib.get_close_matches(name, _names(), n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    raise KeyError(f"nothing is known of the dataset {name!r}{hint}")
+    near = " or ".join(map(repr, nearest(name.partition("/")[0], _names())[:3]))
+    hint = f"; did you mean {near}? If not, d" if near else ". D"
+    raise KeyError(
+        f"no dataset {name!r} is registered{hint}escribe its fields with rlds.robotics.register"
+    )
 
 
 def find_meaning(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetMeaning | None:

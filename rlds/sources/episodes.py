@@ -27,6 +27,7 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
     files_of,
+    step_aliases,
 )
 from rlds_ecosystem.fields import Field, MismatchError, as_fields, in_words, match_columns
 from rlds_ecosystem.forking import begin_anew_in_forks
@@ -206,7 +207,8 @@ class Episodes(Sequence[SourceEpisode]):
           SourceError: The episode is damaged; says where.
         """
         index = self._checked(index)
-        wanted = self._leaves if fields is None else dict(leaves_at(self._steps, fields))
+        aliases = {} if fields is None else step_aliases(self.source)
+        wanted = dict(leaves_at(self._steps, fields, aliases))
         names, rows = None if fields is None else list(wanted), ALL_ROWS
         if start is not None and stop is not None and 0 <= start <= stop:
             rows, start, stop = slice(start, stop), None, None
@@ -249,7 +251,7 @@ class Episodes(Sequence[SourceEpisode]):
         """Returns the table of the episodes: a row for each, with what is known of it.
 
         Its columns are `split`, `index` (in the split), `key`, `steps`, `transitions`, `return`,
-        `terminal`, `truncated`, `complete`, `duration` (seconds, if the rate is known),
+        `terminal`, `truncated`, `complete`, `duration` (seconds, if rate or times are known),
         `instruction`, `bytes` (of the steps, without clips), `digest` (of the steps, see
         `rlds.sources.digests`) and `error` (of damaged episodes); the numbers, flags and short
         texts that episodes have as fields; and for each field of numbers in the steps the

@@ -11,12 +11,14 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rlds.sources import condition_errors
+from rlds.sources.condition_errors import quoted
 from rlds_ecosystem import import_extra
 
 __all__ = ["NUMBER", "check_repeatable", "numbers"]
@@ -97,7 +99,7 @@ def numbers(
     duckdb, known = import_extra("duckdb"), aliases or {}
     _check_bounded(condition)
     if _IS_NAN.search(condition):
-        raise ValueError(f"where: {condition!r}: NaN is NULL in the table: say `x is null`")
+        raise ValueError(f"where: {condition!r}: NaN is NULL in the table: write `x is null`")
     connection, columns = _connection(duckdb, table), {}
     timer = threading.Timer(seconds, connection.interrupt)
     try:
@@ -107,7 +109,7 @@ def numbers(
             # DuckDB before 2 fails on conditions on structs in Arrow; none pass a limit.
             labels = connection.from_arrow(beside).limit(len(beside))
             relation = relation.join(labels, "index")
-        more = [f"{_quoted(column)} as {_quoted(alias)}" for alias, column in known.items()]
+        more = [f"{quoted(column)} as {quoted(alias)}" for alias, column in known.items()]
         if isinstance(rows, range):
             relation = relation.filter(f"index between {rows.start} and {rows.stop - 1}")
             more.append(f"index + {first - rows.start} as {NUMBER}")
@@ -120,10 +122,11 @@ def numbers(
         chosen = relation.filter(duckdb.SQLExpression(condition)).project(NUMBER)
         found = np.asarray(chosen.fetchnumpy()[NUMBER], np.int64)
     except duckdb.InterruptException:
-        raise ValueError(f"where: {condition!r} takes more than {seconds:g} seconds") from None
+        what = f"takes more than {seconds:g} seconds: simplify it"
+        raise ValueError(f"where: {condition!r} {what}") from None
     except duckdb.Error as error:
-        hints = _hints(condition, columns, known)
-        raise ValueError(f"where: {condition!r}: {'; '.join([_in_words(error), *hints])}") from None
+        words = condition_errors.in_words(error, condition, columns, known)
+        raise ValueError(f"where: {condition!r}: {words}") from None
     finally:
         timer.cancel()
         connection.close()
@@ -138,8 +141,8 @@ def check_repeatable(condition: str) -> None:
     """
     if found := _CHANGING.search(_tree(condition)):
         raise ValueError(
-            f"where: {condition!r}: {found[1] or found[2]} gives something else each time, and an "
-            "edit is to be done again; say the date, or choose with a seed (Split)"
+            f"where: {condition!r}: {found[1] or found[2]} gives another value each time, so a "
+            "recipe would choose other episodes. Write a date, or choose with the seed of Split"
         )
 
 
@@ -162,11 +165,11 @@ def _check_bounded(condition: str) -> None:
     try:
         tree = json.loads(_tree(condition))
         if tree["error"]:
-            raise ValueError(tree["error_message"])
+            raise ValueError(condition_errors.syntax_in_words(condition, tree["error_message"]))
         [statement] = tree["statements"]
         _check_node(statement["node"], 0)
     except RecursionError:
-        raise ValueError(f"where: {condition[:80]!r}…: it is nested too deeply") from None
+        raise ValueError(f"where: {condition[:80]!r}…: nested too deeply: simplify it") from None
     except ValueError as error:
         raise ValueError(f"where: {condition!r}: {error}") from None
 
@@ -176,17 +179,17 @@ def _check_node(node: Any, depth: int) -> None:
         kind, name = node.get("class"), str(node.get("function_name", "")).lower()
         if isinstance(kind, str) and kind not in _CLASSES:
             what = kind.lower().replace("_", " ")
-            raise ValueError(f"conditions have no {what}; say it with columns and functions")
+            raise ValueError(f"a condition cannot contain a {what}: use columns and functions only")
         if name and name not in _FUNCTIONS:
             raise ValueError(
-                f"conditions cannot call {name!r} (docs/sources.md lists their functions)"
+                f"a condition cannot call {name!r} (docs/sources.md lists its functions)"
             )
         kind_of_cast = node.get("type_name") or (node.get("cast_type") or {}).get("id", "")
         if str(kind_of_cast).upper() in _TYPES:
-            raise ValueError(f"conditions cannot cast to {kind_of_cast}")
+            raise ValueError(f"a condition cannot cast to {kind_of_cast}")
         depth += kind == "CAST" or name[:1].isalpha()
         if depth > _MAX_DEPTH:
-            raise ValueError(f"more than {_MAX_DEPTH} functions are nested in each other")
+            raise ValueError(f"more than {_MAX_DEPTH} functions are nested: simplify it")
         node = [*node.values()]
     if isinstance(node, list):
         for child in node:
@@ -202,27 +205,3 @@ def _connection(duckdb: Any, table: str | os.PathLike[str]) -> Any:
         connection.execute(f"set {lock}=false")
     connection.execute("set lock_configuration=true")
     return connection
-
-
-def _hints(condition: str, columns: Mapping[str, Any], aliases: Mapping[str, str]) -> Iterator[str]:
-    """Yields what to say in place of names in a condition that are none of a value."""
-    for name, kind in columns.items():
-        told = re.search(rf'(?<![\w."/])"?{re.escape(name)}(?![\w/])"?(\.\w)?', condition)
-        if told is None:
-            continue
-        if kind.id == "struct" and not told[1]:
-            parts = [part for part, _ in kind.children]
-            yield f"{name!r} has {', '.join(parts)}: say {_quoted(name)}.{parts[0]}"
-        elif name in aliases and "." in name and '"' not in told[0]:
-            yield f"say {_quoted(name)}, in double quotes"
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
-
-
-def _in_words(error: Exception) -> str:
-    """The first lines of an error of DuckDB, which name the columns that there are."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(line for line in lines if not line.startswith(("LINE", "^")))

@@ -30,6 +30,7 @@ from rlds.raw_files.untrusted import (
 from rlds_ecosystem import stores
 from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.fields import Field
+from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.nests import has, is_in, leaves_at, named_leaves
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class SourceEpisode:
     def __getitem__(self, name: str) -> Any:
         fields = {**self.metadata, **self.steps, rlds.STEPS: self.steps}
         if name not in fields:
-            raise KeyError(f"no field {name!r}; there are {', '.join(fields)}")
+            raise KeyError(f"no field {name!r}; {what_there_is(name, fields)}")
         return fields[name]
 
     def __repr__(self) -> str:
@@ -596,6 +597,13 @@ def _wanted(paths: list[str], fields: Iterable[str] | None, prefix: str) -> list
         return paths
     fields = frozenset(fields)
     return [path for path in paths if prefix + path in fields]
+
+
+def step_aliases(source: Source) -> dict[str, str]:
+    """Returns the paths of fields of a step, by the names that the format has for them."""
+    root = f"{rlds.STEPS}/"
+    aliases = source.aliases().items()
+    return {name: path.removeprefix(root) for name, path in aliases if path.startswith(root)}
 
 
 def files_of(source: Source, most: int = 3) -> str:

@@ -1,7 +1,6 @@
 """Reads RLDS datasets that TFDS wrote, in either layout, and no more of them than is requested."""
 
 import contextlib
-import difflib
 import os
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
@@ -13,6 +12,7 @@ import tensorflow_datasets as tfds
 import tfds_files
 from rlds import rlds_types
 from rlds_ecosystem import stores
+from rlds_ecosystem.nests import fields_there_are
 
 __all__ = ["load"]
 
@@ -250,9 +250,8 @@ def _select(
     for path in paths:
         below = {leaf for leaf in leaves if leaf == path or leaf.startswith(f"{path}/")}
         if not below:
-            close = difflib.get_close_matches(path, leaves, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
-            raise KeyError(f"load: {argument} has {path!r}; {hint}there are {sorted(leaves)}")
+            there = fields_there_are(path, sorted(leaves))
+            raise KeyError(f"load: {argument}: no field {path!r}; {there}")
         chosen |= below
     return _keep(features, chosen)
 

@@ -23,6 +23,7 @@ from etils import epath
 from rlds.feeds.compat.lerobot import LeRobotDatasetMetadata
 from rlds.feeds.compat.loading import class_of
 from rlds.sources.texts import as_text
+from rlds_ecosystem.names import what_there_is
 
 __all__ = ["ShardedSingleStepDataset", "StepData"]
 
@@ -126,8 +127,8 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         name = key.removeprefix(_ANNOTATION)
         group = _ANNOTATION.rstrip(".") if kind == _LANGUAGE else kind
         if name not in self._modality.get(group, {}):
-            known = list(self._modality.get(group, {}))
-            raise KeyError(f"{self.dataset_path}: no {group} {name!r} in its modality: {known}")
+            known = what_there_is(name, self._modality.get(group, {}))
+            raise KeyError(f"{self._folder}/modality.json: no {group} {name!r}; {known}")
         said = self._modality[group][name]
         others = {_VIDEO: f"observation.images.{key}", _LANGUAGE: f"{_ANNOTATION}{name}"}
         original = said.get(_ORIGINAL, _DEFAULTS.get(kind, others.get(kind)))
@@ -135,8 +136,8 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         if original == "task_index" or (kind == _LANGUAGE and is_of_task):
             return "", slice(None)
         if original not in self._meta.paths:
-            there = ", ".join(self._meta.paths)
-            raise KeyError(f"{self.dataset_path}: no feature {original!r}; there are {there}")
+            there = what_there_is(original, self._meta.paths)
+            raise KeyError(f"{self.dataset_path}: no feature {original!r}; {there}")
         return self._meta.paths[original], slice(said.get("start"), said.get("end"))
 
     def get_effective_episode_length(self, episode_index: int) -> int:

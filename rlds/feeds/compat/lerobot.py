@@ -40,6 +40,7 @@ from rlds.statistics import FieldStatistics
 from rlds.video.fields import PER_METRE
 from rlds_ecosystem import import_extra, stores
 from rlds_ecosystem.fields import Field
+from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.nests import at
 
 __all__ = [
@@ -605,7 +606,7 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
 
     def _path(self, key: str) -> str:
         if key not in self.meta.paths:
-            raise KeyError(f"no feature {key!r}; there are {', '.join(self.meta.paths)}")
+            raise KeyError(f"no feature {key!r}; {what_there_is(key, self.meta.paths)}")
         return self.meta.paths[key]
 
     def _steps(self, key: str, tolerance: float) -> list[int]:

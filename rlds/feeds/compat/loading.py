@@ -25,7 +25,7 @@ from rlds.robotics.registry import DatasetMeaning, find_meaning, meaning_of
 from rlds.robotics.standard import standard_columns
 from rlds.sources.episodes import Episodes
 from rlds.statistics import FieldStatistics, Statistics
-from rlds_ecosystem.nests import map_named_leaves, named_leaves, nest
+from rlds_ecosystem.nests import fields_there_are, map_named_leaves, named_leaves, nest
 
 __all__ = [
     "EqualBounds",
@@ -221,10 +221,11 @@ def load(
         function = _callable(standardize_fn)
         version = ", ".join(_name_of(each) for each in (function, *filters) if each)
         whole = map_episodes(whole, _Prepare(function, tuple(filters)), version=version)
-    there = set(whole.storage.fields)
+    there = whole.storage.fields
     several = [path for path in sorted(there) if fnmatch.fnmatch(path, language_key or "")]
     if language_key is not None and not several:
-        raise KeyError(f"{name}: no field {language_key!r}; there are {', '.join(sorted(there))}")
+        error = f"no field {language_key!r}; {fields_there_are(language_key, there)}"
+        raise KeyError(f"{name}: {error}")
     roles = Roles(
         {camera: key and f"{_OBSERVATION}/{key}" for camera, key in (image_obs_keys or {}).items()},
         [key and f"{_OBSERVATION}/{key}" for key in state_obs_keys],
@@ -232,8 +233,8 @@ def load(
     )
     if missing := [path for path in roles.fields if path not in there]:
         raise KeyError(
-            f"{name}: no field {missing[0]!r}; there are {', '.join(sorted(there))}. A "
-            "standardize_fn makes others of them"
+            f"{name}: no field {missing[0]!r}; {fields_there_are(missing[0], there)}. Pass a "
+            "standardize_fn that makes it"
         )
     has_steps = whole.outlines.num_steps > 0
     masks = None if action_normalization_mask is None else {ACTION: action_normalization_mask}

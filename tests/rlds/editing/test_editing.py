@@ -203,7 +203,7 @@ def test_what_operations_do(robot, tmp_path):
         (Split({"a/b": 0.5, "b": None}), "split: 'a/b' is no name"),
         (Split(by="reward"), "column 'reward' has several values"),
         (Split({"a": "success"}), "2 episodes are in no part"),
-        (Split(by="colour"), "no column 'colour', only split, index"),
+        (Split(by="colour"), "no column 'colour'; there are: split, index"),
     ],
 )
 def test_what_is_wrong_changes_nothing(robot, operation, message):
@@ -603,6 +603,22 @@ def test_names_of_lerobot(tmp_path):
     chosen = Keep(where="task like 'pick%' and episode_index.min = 1 and length > 1")
     assert features(Set("task", "sort"), Set("observation.state", [1, 2, 3]), chosen) == before
     texts = {episode["language_instruction"][0] for episode in rlds.sources.open(tmp_path)}
+    for operation, meant in (
+        (Drop("observation.images.tp"), "did you mean 'observation.images.top'"),
+        (Drop("steps/observation/stat"), "did you mean 'steps/observation/state'"),
+        (Set("taks", "sort"), "no field 'taks'; did you mean 'task'"),
+        (Split(by="taks"), "no column 'taks'; did you mean 'task'"),
+        (Delete(where="lenght > 1"), "no column 'lenght'; did you mean 'length'"),
+    ):
+        with pytest.raises(ValueError, match=rf"{meant}\?"):
+            editing.prepare_edit(tmp_path, [operation])
+    steps = rlds.feeds.open(tmp_path)
+    for name, path in (
+        ("observation.state", "observation/state"),
+        ("task", "language_instruction"),
+    ):
+        with pytest.raises(KeyError, match=f"no field '{name}'; did you mean '{path}'"):
+            steps.select([name])
     for operations, number in (([], len(texts)), ([Set("task", "sort")], 1)):
         split = editing.prepare_edit(tmp_path, [*operations, Split(by="task")])
         assert len(split.num_episodes) == number
@@ -642,6 +658,8 @@ def test_names_of_hdf5(tmp_path):
     assert known == {*edit.view.step_fields()["observation"]}
     with pytest.raises(ValueError, match="no field 'obs/objet'; did you mean 'obs/object'"):
         editing.prepare_edit(path, [Drop("obs/objet")])
+    with pytest.raises(ValueError, match="no field 'operator'; there are: "):
+        editing.prepare_edit(path, [Set("operator", "hi")])
 
 
 def test_a_condition_says_if_it_chooses_others_than_before(robot, tmp_path):
@@ -658,7 +676,7 @@ def test_a_condition_says_if_it_chooses_others_than_before(robot, tmp_path):
         "current_date > 1",
         "random() > 1 --",
     ):
-        with pytest.raises(ValueError, match="gives something else each time"):
+        with pytest.raises(ValueError, match="gives another value each time"):
             editing.prepare_edit(robot, [Delete(where=condition)])
 
 

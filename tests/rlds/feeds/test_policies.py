@@ -146,7 +146,9 @@ def test_openpi_statistics(directory):
 
 
 def test_errors(directory, table):
-    with pytest.raises(KeyError, match="no field 'observation/imag'; there are action, "):
+    with pytest.raises(
+        KeyError, match="no field 'observation/imag'; did you mean 'observation/wrist_image_left'"
+    ):
         OctoSamples(table, Roles({"primary": "observation/imag"}), "arm")
     with pytest.raises(ValueError, match="window_size must be positive, got 0"):
         OctoSamples(table, policies.OCTO, "arm", window_size=0)

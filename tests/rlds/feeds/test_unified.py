@@ -158,12 +158,12 @@ def test_what_is_known_of_open_x(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "options", "error"),
     [
-        ({"action": "act"}, {}, "no field 'act'; there are "),
+        ({"action": "act"}, {}, "no field 'act'; there are: action, "),
         ({"action": ["action", "action"]}, {}, "would have 8 elements, more than 5"),
         ({"observation/primary": "action"}, {}, "is to be .* but action is float32"),
         ({"action": "action"}, {"to_hz": 2, "hz": 4, "relative": {"action": [True]}}, "not 1"),
-        (None, {}, "nothing is known of the dataset 'arm'"),
-        ({"action": "action"}, {"to_hz": 2}, "nothing is known of the dataset 'arm'"),
+        (None, {}, "no dataset 'arm' is registered"),
+        ({"action": "action"}, {"to_hz": 2}, "no dataset 'arm' is registered"),
     ],
 )
 def test_errors(directory, fields, options, error):

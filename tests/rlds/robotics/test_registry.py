@@ -113,7 +113,7 @@ def test_names():
     assert name_of("gs://gresearch/robotics/fractal_20220817_data/0.1.0") == "fractal20220817_data"
     assert name_of("nyu_rot_dataset").startswith("nyu_rot_dataset_converted")
     assert name_of("Bridge-Dataset") == "bridge_dataset"
-    with pytest.raises(KeyError, match=r"brigde_datset.*did you mean bridge_dataset"):
+    with pytest.raises(KeyError, match=r"brigde_datset.*did you mean 'bridge_dataset'"):
         rlds.robotics.meaning_of("brigde_datset")
     assert rlds.robotics.find_meaning("cartpole") is None
     assert registry.is_misspelled("fractal_20220817data") == "fractal20220817_data"

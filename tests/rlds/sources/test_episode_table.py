@@ -137,7 +137,7 @@ def test_comparisons_do_not_hold_for_what_is_no_number(tmp_path):
         unknown = np.flatnonzero(np.isnan(values)).tolist()
         assert table.where(f"{name} is null").tolist() == unknown
         assert not {*unknown} & {*table.where(f"not ({name} > 1) or {name} <> 1").tolist()}
-    with pytest.raises(ValueError, match="NaN is NULL in the table: say `x is null`"):
+    with pytest.raises(ValueError, match="NaN is NULL in the table: write `x is null`"):
         table.where('isnan("return")')
 
 
@@ -227,12 +227,20 @@ def test_ordinary_conditions(dataset, condition):
 
 def test_columns_that_are_meant_are_named(dataset):
     for condition, meant in (
-        ("retur > 1", r'"retur" not found.*"return"'),
-        ("reward = 1", r"""'reward' has min, max, mean: say "reward"\.min$"""),
+        ("retur > 1", "no column 'retur'; did you mean 'return'"),
+        ("rewards > 1", "no column 'rewards'; did you mean 'reward.min'"),
+        ("lenght > 1 and length > 3", r"no column 'lenght'; did you mean 'steps'\? There are: "),
+        ("robot = 1", "no column 'robot'; there are: split, index, key, steps, "),
+        ("reward = 1", r"""'reward' has min, max, mean: write "reward"\.min$"""),
         (
             "reward.max > 1 and not observation",
-            r"""'observation' has .*: say "observation"\.min$""",
+            r"""'observation' has .*: write "observation"\.min$""",
         ),
+        ("steps > 3 and", "'steps > 3 and': the condition ends too early"),
+        ("steps > > 3", "'>' is not expected there"),
+        ("key = 'a", "a quote is not closed"),
+        ("steps > 'a'", "the text 'a' is compared with a number"),
+        ("steps like 'a'", "'like' does not go with a number"),
     ):
         with pytest.raises(ValueError, match=meant):
             rlds.sources.open(dataset, where=condition)

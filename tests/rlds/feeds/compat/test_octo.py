@@ -399,8 +399,8 @@ def test_datasets_of_open_x(tmp_path):
     [
         ({"dataset": {"ignore_errors": True}}, "ignore_errors"),
         ({"dataset": {"depth_obs_keys": {"primary": "depth"}}}, "depth images"),
-        ({"dataset": {"proprio_obs_key": "joint"}}, "no field 'observation/joint'; there are"),
-        ({"dataset": {"language_key": "text"}}, "no field 'text'; there are"),
+        ({"dataset": {"proprio_obs_key": "joint"}}, "no field 'observation/joint'; "),
+        ({"dataset": {"language_key": "text"}}, "no field 'text'; "),
         ({"goal_relabeling_strategy": "last"}, "'last': there is 'uniform'"),
         ({"task_augment_strategy": "rephrase"}, "there is 'delete_task_condi"),
         ({"nothing": 3}, "nothing"),

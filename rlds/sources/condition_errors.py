@@ -1,0 +1,118 @@
+"""Errors of DuckDB about conditions, in terms of the condition and the table of episodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rlds_ecosystem.names import what_there_is
+
+__all__ = ["in_words", "quoted", "syntax_in_words", "unknown_column"]
+
+# What users of other formats may look for.
+_OTHER_NAMES = {
+    **dict.fromkeys(("length", "num_steps", "num_frames"), "steps"),
+    "task": "instruction",
+    **dict.fromkeys(("episode_index", "episode"), "number"),
+}
+_UNKNOWN = re.compile(r'Referenced (?:column|table) "(.+?)" (?:was )?not found')
+_STATISTIC = re.compile(r"\.(min|max|mean)$")
+_TYPES = (
+    (r"STRUCT.*", "a group of values"),
+    (r"VARCHAR.*|STRING_LITERAL|ENUM.*", "a text"),
+    (r"BOOLEAN", "a flag"),
+    (r"\w*INT\w*|DOUBLE|FLOAT|DECIMAL.*", "a number"),
+)
+_LIKE = {"~~": "like", "!~~": "not like", "~~*": "ilike", "!~~*": "not ilike"}
+
+
+def syntax_in_words(condition: str, message: str) -> str:
+    """Returns what is wrong with the syntax of a condition.
+
+    Args:
+      condition: The condition.
+      message: The message of DuckDB's parser, which reads the condition in parentheses.
+    """
+    if "unterminated" in message:
+        return "a quote is not closed: texts are in single quotes, names in double quotes"
+    token = re.search('near "(.*)"', message, re.DOTALL)
+    if token is None:
+        return f"this is not a condition, such as `steps > 10 and success` (DuckDB: {message})"
+    is_end = token[1] == ")" and condition.count(")") <= condition.count("(")
+    wrong = "the condition ends too early" if is_end else f"{token[1]!r} is not expected there"
+    return f"{wrong}. Example: `steps > 10 and success`"
+
+
+def in_words(
+    error: Exception, condition: str, columns: Mapping[str, Any], aliases: Mapping[str, str]
+) -> str:
+    """Returns what is wrong with a condition on a table, and what to write instead.
+
+    Args:
+      error: The error of DuckDB.
+      condition: The condition.
+      columns: The types of all columns, by all their names.
+      aliases: Other names of columns, with these.
+    """
+    if hints := [*_hints(condition, columns, aliases)]:
+        return "; ".join(hints)
+    message = " ".join(line.strip() for line in str(error).splitlines())
+    if found := _UNKNOWN.search(message):
+        dotted = re.search(rf"{re.escape(found[1])}(\.\w+)*", condition)
+        name = dotted[0] if dotted else found[1]
+        return unknown_column(_STATISTIC.sub("", name), columns)
+    if found := re.search(r"argument types '(.+?)\((.*?)\)'\. You", message):
+        types = " and ".join(dict.fromkeys(map(_type_in_words, found[2].split(", "))))
+        return f"{_LIKE.get(found[1], found[1])!r} does not go with {types}"
+    if found := re.search(r"Could not convert string '(.*)' to (\w+)", message):
+        return f"the text {found[1]!r} is compared with {_type_in_words(found[2])}"
+    if found := re.search(r"compare values of type (.+) and type (.+) - an", message):
+        return " is compared with ".join(map(_type_in_words, found.groups()))
+    return f"it cannot be evaluated (DuckDB: {re.sub(r'^[A-Z][A-Za-z ]+ Error: ', '', message)})"
+
+
+def unknown_column(name: str, columns: Mapping[str, Any]) -> str:
+    """Returns the error about a name that no column has.
+
+    Args:
+      name: The name.
+      columns: The types of all columns, by all their names.
+    """
+    typed = {column: _as_typed(column, kind) for column, kind in columns.items()}
+    others = {
+        other: column
+        for other, column in _OTHER_NAMES.items()
+        if column in columns and other not in columns
+    }
+    return f"there is no column {name!r}; {what_there_is(name, columns, {**others, **typed})}"
+
+
+def _as_typed(name: str, kind: Any) -> str:
+    """The name as a condition has it: with quotes, and the first of several values."""
+    text = name if re.fullmatch(r"\w+", name) else quoted(name)
+    return f"{text}.{kind.children[0][0]}" if getattr(kind, "id", "") == "struct" else text
+
+
+def _hints(condition: str, columns: Mapping[str, Any], aliases: Mapping[str, str]) -> Iterator[str]:
+    """Yields what to write in place of names that stand for no single value."""
+    for name, kind in columns.items():
+        told = re.search(rf'(?<![\w."/])"?{re.escape(name)}(?![\w/])"?(\.\w)?', condition)
+        if told is None:
+            continue
+        if kind.id == "struct" and not told[1]:
+            parts = [part for part, _ in kind.children]
+            yield f"{name!r} has {', '.join(parts)}: write {quoted(name)}.{parts[0]}"
+        elif name in aliases and "." in name and '"' not in told[0]:
+            yield f"write {quoted(name)}, in double quotes"
+
+
+def quoted(name: str) -> str:
+    """Returns the name of a column in double quotes."""
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def _type_in_words(kind: str) -> str:
+    kind = kind.strip()
+    return next((words for form, words in _TYPES if re.fullmatch(form, kind)), kind.lower())
