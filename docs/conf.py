@@ -63,6 +63,7 @@ html_copy_source = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_extra_path = ["_sample"]
+html_search_scorer = str(DOCS / "search_scores.js")
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#1a5fb4", "color-brand-content": "#1a5fb4"},
     "dark_css_variables": {"color-brand-primary": "#82b4f2", "color-brand-content": "#82b4f2"},

@@ -3,9 +3,11 @@
 import importlib
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import click
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from rlds_tools.command_line.commands import COMMANDS, rlds
 
 ROOT = Path(__file__).parents[2]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PACKAGES = (
     "riegeli",
     "tfds_files",
@@ -132,3 +135,33 @@ def test_the_sample_report_does_not_replace_the_page_on_reports(site: Path) -> N
     landing = (site / "index.html").read_text(encoding="utf-8")
     assert 'href="sample_report.html"' in landing
     assert (site / "sample_report.html").stat().st_size > 10_000
+
+
+FIRST_HITS = {
+    "resume": "feeds_resume.html",
+    "merge": "editing.html#merge",
+    "off-policy": "evaluation.html",
+    "crash": "recover.html",
+    "cluster": "cluster.html",
+    "delete episodes": "editing.html#delete-episodes",
+    "object stores": "object_stores.html",
+    "EpisodeWriter": "api/rlds_tfds.html#rlds.tfds.EpisodeWriter",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+def test_the_search_finds_tasks_at_the_first_hit(site: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        found = {}
+        for query in FIRST_HITS:
+            page.goto(f"{(site / 'search.html').as_uri()}?q={quote(query)}")
+            page.locator("#search-results .search-summary", has_text="finished").wait_for()
+            link = page.locator("ul.search > li > a").first.get_attribute("href")
+            found[query] = re.sub(r"\?[^#]*", "", link or "")
+        browser.close()
+    assert found == FIRST_HITS
