@@ -50,6 +50,7 @@ extensions = [
 nb_execution_mode = os.environ.get("NB_EXECUTION_MODE", "cache")
 nb_execution_cache_path = str(ROOT / "build" / "notebooks")
 nb_execution_in_temp = True
+nb_output_stderr = "remove"  # Banners of libraries. Errors end the build.
 nb_execution_raise_on_error = True
 nb_execution_timeout = 900  # Seconds for a cell.
 
