@@ -22,9 +22,9 @@ export class ApiError extends Error {
 
 const MESSAGES = {
   401: "Please enter with your invite link.",
-  403: "You may not do this.",
-  404: "There is nothing at this address, or it was deleted.",
-  413: "This is too large.",
+  403: "You do not have permission to do this.",
+  404: "Not found. It may have been deleted.",
+  413: "The request is too large.",
   429: "Too many requests. Wait a moment, then try again.",
   503: "The server is busy. Try again in a moment.",
 };
@@ -57,13 +57,13 @@ export async function call(method, path, { body, query, signal } = {}) {
   try {
     answer = text ? JSON.parse(text) : null;
   } catch {
-    if (response.ok) throw new ApiError(response.status, "garbled", "The server gave an answer that is not JSON.");
+    if (response.ok) throw new ApiError(response.status, "garbled", "The server sent an invalid answer.");
   }
   if (response.ok) return answer;
   const { code = "failed", message = "" } = answer?.error ?? {};
   const fallback =
     /** @type {Record<number, string>} */ (MESSAGES)[response.status] ??
-    `The server could not do this (status ${response.status}).`;
+    `The request failed (status ${response.status}).`;
   const error = new ApiError(response.status, code, message || fallback, answer);
   if (error.status === 401) dispatchEvent(new CustomEvent("signed-out"));
   throw error;

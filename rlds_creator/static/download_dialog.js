@@ -82,7 +82,7 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
         : `${plural(bad, "of them was", "of them were")} not completed.`}
     <//>`}
     ${parts.length > 1 &&
-    html`<${CheckField} label="A download for each of the ${parts.length} environments" checked=${isSplit}
+    html`<${CheckField} label="One download for each of the ${parts.length} environments" checked=${isSplit}
       onChange=${setIsSplit}
       hint="In one download, all environments must have the same observations and actions." />`}
     ${formats.error
@@ -107,7 +107,7 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
           )}
         </fieldset>`
         : html`<${Loading} />`}
-    <${TextField} label="Name" hint="Of the dataset, and of the file." value=${name} onChange=${setName}
+    <${TextField} label="Name" hint="For the dataset and the file." value=${name} onChange=${setName}
       error=${nameError} maxlength="100" spellcheck=${false} />
     ${labels.length > 0 &&
     html`<fieldset class="choice-list">
@@ -120,10 +120,10 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
         )}
       </div>
     </fieldset>`}
-    <${CheckField} label="Keep what the tool recorded beside the data" checked=${keepInternal}
+    <${CheckField} label="Include internal data of the tool" checked=${keepInternal}
       onChange=${setKeepInternal}
-      hint=${`Pictures as they were shown, keys, input events, times, and notes. Without it, an episode holds what an \
-agent would have recorded, and its tags.`} />
+      hint=${`The shown pictures, keys, input events, times, and notes. Without them, an episode holds what an agent \
+would have recorded, and its tags.`} />
   <//>`;
 }
 

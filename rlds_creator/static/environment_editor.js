@@ -58,9 +58,9 @@ export function checkEnvironment(environment, families) {
   if (!environment.family) errors.family = "Choose a family.";
   const { id } = environment.options;
   // Another interpreter may know others.
-  if (!id) errors.id = "Choose one.";
+  if (!id) errors.id = "Choose an environment.";
   else if (family?.identifiers && !environment.interpreter && !family.identifiers.includes(id))
-    errors.id = `${family.title} has no ${id} here.`;
+    errors.id = `${family.title} has no ${id} on this server.`;
   if (environment.mode === "async" && !(environment.fps > 0 && environment.fps <= 120)) errors.fps = "From 0.1 to 120.";
   const isCount = (/** @type {number | null} */ value, /** @type {number} */ least) =>
     value === null || (Number.isInteger(value) && value >= least && value < 2 ** 31);
@@ -68,7 +68,7 @@ export function checkEnvironment(environment, families) {
   if (!isCount(environment.seed, 0)) errors.seed = "A whole number, from 0 to 2147483647.";
   const isVideo = (/** @type {any} */ how) => ["h264", "av1", "lossless"].includes(how);
   if (!(environment.video instanceof Object && Object.values(environment.video).every(isVideo)))
-    errors.video = "Each field is h264, av1 or lossless.";
+    errors.video = "Expected h264, av1 or lossless for each field.";
   for (const option of family?.options ?? []) {
     const value = environment.options[option.name];
     if (value === undefined || value === null) continue;
@@ -171,12 +171,12 @@ export function EnvironmentEditor({
             ${identifiers.map((id) => html`<option key=${id} value=${id}></option>`)}
           </datalist>`}
         <//>
-        <${TextField} label="Name" hint="Players see it." value=${environment.name} onChange=${set("name")}
+        <${TextField} label="Name" hint="Shown to players." value=${environment.name} onChange=${set("name")}
           error=${errors.name} maxlength="200" />
         ${interpreters.length > 1 &&
         html`<${SelectField} label="Python" value=${environment.interpreter} onChange=${set("interpreter")}
-          hint="Which interpreter runs it."
-          choices=${interpreters.map((/** @type {string} */ name) => [name, name || "That of the server"])} />`}
+          hint="The interpreter that runs the environment."
+          choices=${interpreters.map((/** @type {string} */ name) => [name, name || "The server's own"])} />`}
       </div>
       ${others.error && html`<${Notice} tone="bad">${others.error.message}<//>`}
       ${family?.error &&
@@ -197,9 +197,9 @@ export function EnvironmentEditor({
       <div>
         <h3>Steps and episodes</h3>
         <div class="fields">
-          <${Segments} label="Makes a step" value=${environment.mode} onChange=${set("mode")} choices=${[
-            { value: "async", label: "Regularly" },
-            { value: "sync", label: "With each key" },
+          <${Segments} label="Steps" value=${environment.mode} onChange=${set("mode")} choices=${[
+            { value: "async", label: "At a fixed rate" },
+            { value: "sync", label: "On each key press" },
           ]} />
           ${environment.mode === "async" &&
           html`<${NumberField} label="Steps per second" value=${environment.fps}
@@ -207,15 +207,15 @@ export function EnvironmentEditor({
           <${NumberField} label="Longest episode" optional unit="steps" value=${environment.max_episode_steps}
             onChange=${set("max_episode_steps")} error=${errors.max_episode_steps} placeholder="No limit" />
           <${NumberField} label="Seed" optional value=${environment.seed} onChange=${set("seed")} error=${errors.seed}
-            placeholder="Random" hint="Of each player's first episode; the next ones follow." />
+            placeholder="Random" hint="For each player's first episode. Each later episode adds 1." />
         </div>
       </div>
       <${JsonField} label="Cameras as video"
         value=${Object.keys(environment.video).length ? environment.video : undefined}
         placeholder=${'{"observation": "h264"}'}
         error=${errors.video} onChange=${(/** @type {any} */ value) => set("video")(value ?? {})}
-        hint="Which fields of the observation are recorded as video: h264, av1 or lossless." />
-      <${TextArea} label="Instructions" optional hint="Beside the picture, after those of the study." rows="2"
+        hint="Fields of the observation to record as video: h264, av1 or lossless." />
+      <${TextArea} label="Instructions" optional hint="Shown after the study's instructions." rows="2"
         value=${environment.instructions} onChange=${set("instructions")} maxlength="20000" />
       <${KeyTable} keys=${environment.keys} onChange=${set("keys")} />
       <${Tried} environment=${environment} isReady=${Boolean(environment.family && environment.options.id)} />
@@ -321,7 +321,7 @@ function KeyTable({ keys, onChange }) {
   return html`<div>
     <div class="spread">
       <div>
-        <h3>Keys of your own</h3>
+        <h3>Custom keys</h3>
         <p class="hint">
           In place of what these keys do by themselves. An action is a number, a list of numbers or one of its words,
           as the test below shows them; <code>null</code> takes the key away.
@@ -389,22 +389,22 @@ function Tried({ environment, isReady }) {
       <${Button} icon="test" busy=${isBusy} disabled=${!isReady} onClick=${test}>Test<//>
       <p class="hint grow" role="status">
         ${isBusy
-          ? "It is made on the server…"
+          ? "Creating the environment…"
           : result && state.of !== environment
-            ? "You changed it since this test."
+            ? "You have changed it since this test."
             : result?.ok
-              ? "It works. This is what players see, and what their keys do."
-              : "Makes it on the server, and shows its picture and keys."}
+              ? "It works. Players see this picture and these keys."
+              : "Creates the environment on the server, and shows its picture and keys."}
       </p>
     </div>
     ${result &&
     !result.ok &&
-    html`<${Notice} tone="bad"><strong>It cannot be made.</strong> <span class="pre">${result.error}</span><//>`}
+    html`<${Notice} tone="bad"><strong>The environment failed.</strong> <span class="pre">${result.error}</span><//>`}
     ${result?.ok &&
     html`<div class="test-result">
       ${result.picture
         ? html`<img src=${result.picture} alt="The first picture of ${environment.name}" />`
-        : html`<p class="quiet">It has no picture.</p>`}
+        : html`<p class="quiet">The environment has no picture.</p>`}
       <div class="stack">
         <${Controls} controls=${result.controls} />
         ${result.cameras.length > 1 && html`<p class="note">Cameras: ${result.cameras.join(", ")}</p>`}

@@ -19,20 +19,20 @@ export function Chip({ tone = "plain", icon, onRemove, removeLabel = "Remove", t
 
 /** @type {Record<string, [string, any, string]>} */
 export const EPISODE_STATES = {
-  playing: ["Playing", "accent", "It goes on."],
-  ended: ["Unconfirmed", "odd", "The player has not said yet what it is worth."],
-  completed: ["Completed", "good", "The player kept it."],
-  cancelled: ["Cancelled", "plain", "Not good, but kept."],
-  rejected: ["Rejected", "plain", "A mistake, says the player."],
+  playing: ["Playing", "accent", "The episode is running."],
+  ended: ["Unconfirmed", "odd", "The player has not kept or discarded it yet."],
+  completed: ["Completed", "good", "Kept as complete."],
+  cancelled: ["Cancelled", "plain", "Kept as incomplete."],
+  rejected: ["Rejected", "plain", "Discarded as a mistake."],
   abandoned: ["Abandoned", "odd", "The player left, or the server stopped."],
-  failed: ["Failed", "bad", "The environment broke."],
+  failed: ["Failed", "bad", "The environment failed."],
 };
 
 /** @type {Record<string, [string, any, string]>} */
 export const STUDY_STATES = {
   draft: ["Draft", "odd", "Participants cannot see it yet."],
   enabled: ["Enabled", "good", "Participants can play it."],
-  disabled: ["Disabled", "plain", "Participants cannot play it any more."],
+  disabled: ["Disabled", "plain", "Participants can no longer play it."],
 };
 
 /** @param {{state: string, of?: Record<string, [string, any, string]>}} props */

@@ -20,7 +20,7 @@ export function CopyButton({ text, kind = "plain" }) {
       setIsDone(true);
       announce("Copied");
     } catch {
-      toast("The browser does not allow copying here. Select the text and copy it yourself.", { kind: "bad" });
+      toast("The browser blocks copying here. Select the text and copy it.", { kind: "bad" });
     }
   };
   return html`<${Button} kind=${kind} icon=${isDone ? "check" : "copy"} onClick=${copy}>

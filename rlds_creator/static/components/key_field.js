@@ -17,6 +17,6 @@ export function KeyField({ label, value, onChange }) {
   return html`<${Field} label=${label}>
     ${(/** @type {any} */ attributes) => html`<input class="key-field" ...${attributes} readonly
       placeholder="Press a key" value=${value ? keyName(value) : ""} onKeyDown=${press}
-      title="Press the key while this field has the focus; Backspace removes it" />`}
+      title="Click here, then press a key. Backspace clears it." />`}
   <//>`;
 }

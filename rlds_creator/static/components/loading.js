@@ -19,20 +19,20 @@ export function Failed({ error, onRetry, isPage }) {
   const status = error instanceof ApiError ? error.status : -1;
   if (status === 401) {
     return html`<${Empty} isPage=${isPage} icon="lock" title="Please enter first">
-      Open the invite link that you got, then come back to this page.
+      Open your invite link, then come back to this page.
     <//>`;
   }
   if (status === 403)
-    return html`<${Empty} isPage=${isPage} icon="lock" title="You may not see this">
+    return html`<${Empty} isPage=${isPage} icon="lock" title="No access">
       ${error.message}
     <//>`;
   if (status === 404) {
     return html`<${Empty} isPage=${isPage} icon="search" title="Not found"
-      action=${html`<${Button} href="/">Go to the start<//>`}>${error.message}<//>`;
+      action=${html`<${Button} href="/">Go to the start page<//>`}>${error.message}<//>`;
   }
   const retry = onRetry && html`<${Button} icon="reload" onClick=${onRetry}>Try again<//>`;
   return html`<div role="alert">
-    <${Empty} isPage=${isPage} icon="error" tone="bad" title="This did not load" action=${retry}>${error.message}<//>
+    <${Empty} isPage=${isPage} icon="error" tone="bad" title="Loading failed" action=${retry}>${error.message}<//>
   </div>`;
 }
 

@@ -76,7 +76,7 @@ function Chooser({ side, address }) {
         onInput=${(/** @type {any} */ event) => setText(event.target.value)} />
       <${Button} type="submit" kind="primary" disabled=${isWrong || !text.trim()}>Show<//>
     </div>
-    ${isWrong && html`<p class="hint" role="status">This is no address of an episode.</p>`}
+    ${isWrong && html`<p class="hint" role="status">This is not the address of an episode.</p>`}
   </form>`;
 }
 
@@ -146,10 +146,10 @@ function Pair({ left, right, addresses, first }) {
             <h2><a href=${addresses[index]}>${outline.title || `${TITLES[side]} episode`}</a></h2>
             <div class="actions">
               ${outline.previous &&
-              html`<${IconButton} icon="previous" size="small" label="The episode before"
+              html`<${IconButton} icon="previous" size="small" label="Previous episode"
                 onClick=${() => setQuery({ [side]: outline.previous })} />`}
               ${outline.next &&
-              html`<${IconButton} icon="next" size="small" label="The next episode"
+              html`<${IconButton} icon="next" size="small" label="Next episode"
                 onClick=${() => setQuery({ [side]: outline.next })} />`}
               <${IconButton} icon="close" size="small" label="Choose another episode"
                 onClick=${() => setQuery({ [side]: null })} />
@@ -163,7 +163,7 @@ function Pair({ left, right, addresses, first }) {
               ${" "}<span class="quiet">/ ${formatCount(lengths[index] - 1)}</span>
             </span>
             <span>Reward <strong>${formatNumber(outline.rewards[steps[index]])}</strong></span>
-            ${isOver && html`<span class="quiet">${step < offsets[index] ? "not yet begun" : "over"}</span>`}
+            ${isOver && html`<span class="quiet">${step < offsets[index] ? "not started" : "ended"}</span>`}
           </p>
           <${ActionOf} data=${datas[index]} step=${steps[index]} />
         </section>`;

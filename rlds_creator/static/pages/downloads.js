@@ -35,7 +35,7 @@ export default function Downloads() {
     if (!isRunning && one.state === "done") {
       const agreed = await confirm({
         title: "Remove this download?",
-        body: "Its file is deleted from the server. The episodes stay.",
+        body: "This deletes the file from the server. The episodes are kept.",
         action: "Remove",
         danger: true,
       });
@@ -44,13 +44,13 @@ export default function Downloads() {
     try {
       await remove(address("api", "exports", one.id));
       await exports.reload();
-      toast(isRunning ? "The download is cancelled." : "The download is removed.");
+      toast(isRunning ? "Download cancelled." : "Download removed.");
     } catch (error) {
       toastError(error);
     }
   };
   return html`
-    <${PageHeader} title="Downloads" subtitle="The server prepares them; you may leave this page meanwhile." />
+    <${PageHeader} title="Downloads" subtitle="The server prepares downloads. You can leave this page." />
     <${Loaded} resource=${exports}>
       ${() =>
         all.length

@@ -19,14 +19,14 @@ export default function Enter() {
     history.replaceState(history.state, "", location.pathname);
   }
   if (!token) {
-    return html`<${Empty} isPage icon="link" title="This link is not complete"
+    return html`<${Empty} isPage icon="link" title="This link is incomplete"
       action=${me.person && html`<${Button} href="/">Go to the studies<//>`}>
-      An invite link ends with a # and a long row of letters. Copy all of it.
+      An invite link ends with # and a long code. Copy the whole link.
     <//>`;
   }
   const enter = async () => {
     if (!name.trim()) {
-      setError("Please say what to call you.");
+      setError("Please enter your name.");
       return;
     }
     setIsBusy(true);
@@ -52,8 +52,8 @@ export default function Enter() {
       <h1>Welcome</h1>
       <p class="quiet">
         ${me.mode === "view"
-          ? "You were invited to look at data. Say what to call you."
-          : "You were invited to play. Say what to call you, and begin."}
+          ? "You were invited to view data. Enter your name."
+          : "You were invited to play. Enter your name to begin."}
       </p>
       <form
         novalidate
@@ -64,8 +64,8 @@ export default function Enter() {
       >
         <${TextField} label="Your name"
           hint=${me.mode === "view"
-            ? "It stands beside what you say of episodes."
-            : "Those who run the studies see it. It does not have to be your real one."}
+            ? "It is shown beside your labels."
+            : "The owners of the studies see it. It can be a pseudonym."}
           value=${name} onChange=${setName}
           error=${error} maxlength="200" autocomplete="nickname" autofocus />
         <${Button} type="submit" kind="primary" size="large" busy=${isBusy}>Enter<//>

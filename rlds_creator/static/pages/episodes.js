@@ -87,8 +87,8 @@ export default function Episodes({ query }) {
     const agreed = await confirm({
       title: `Delete ${plural(allowed.length, "episode")}?`,
       body:
-        "What was recorded is deleted, with its tags and notes. This cannot be undone." +
-        (kept ? ` You may not delete ${formatCount(kept)} of the selected ones: they stay.` : ""),
+        "This deletes the recordings, with their tags and notes. It cannot be undone." +
+        (kept ? ` ${formatCount(kept)} of the selected episodes are kept, because you may not delete them.` : ""),
       action: allowed.length === 1 ? "Delete episode" : "Delete episodes",
       danger: true,
     });
@@ -125,7 +125,7 @@ export default function Episodes({ query }) {
       subtitle=${episodes.data
         ? `${plural(total, "episode")}${isFiltered ? ` ${total === 1 ? "matches" : "match"} the filters` : ""}`
         : "\u00a0"}
-      actions=${html`<${IconButton} icon="reload" label="Load again" onClick=${episodes.reload} />`} />
+      actions=${html`<${IconButton} icon="reload" label="Reload" onClick=${episodes.reload} />`} />
     <${Filters} filter=${filter} studies=${studies.data?.studies ?? []} onChange=${change} seesOthers=${seesOthers} />
     ${selected.size > 0 &&
     html`<div class="selection-bar" role="region" aria-label="Selected episodes">
@@ -162,11 +162,11 @@ export default function Episodes({ query }) {
           : isFiltered
             ? html`<${Empty} icon="filter" title="No episode matches"
               action=${html`<${Button} onClick=${() => change(NO_FILTER)}>Clear the filters<//>`}>
-              Nothing that you may see fits all of these filters.
+              No episode that you may see matches all filters.
             <//>`
             : html`<${Empty} icon="episodes" title="No episode yet"
               action=${me.can("play") && html`<${Button} kind="primary" href="/">Go to the studies<//>`}>
-              Episodes appear here with their first step, while they are played.
+              Episodes appear here from their first step on.
             <//>`}
     <//>
     ${isDownloading &&
@@ -216,7 +216,7 @@ function columns(erase, seesOthers, search) {
       cell: (row) =>
         row.success === null
           ? html`<span class="quiet"
-            aria-label="Not said">
+            aria-label="No answer">
             –
           </span>`
           : row.success
@@ -311,13 +311,13 @@ function Filters({ filter, studies, seesOthers, onChange }) {
     <${SelectField} label="State" value=${filter.state ?? ""} onChange=${set("state")}
       choices=${[["", "All states"], ...Object.entries(EPISODE_STATES).map(([name, [title]]) => [name, title])]} />
     <${SelectField} label="Success" value=${filter.success ?? ""} onChange=${set("success")}
-      choices=${[["", "Any or none"], ["true", "Yes"], ["false", "No"]]} />
+      choices=${[["", "Any"], ["true", "Yes"], ["false", "No"]]} />
     ${labels.length > 0 &&
     html`<${SelectField} label="Tag" value=${filter.label ?? ""} onChange=${set("label")}
-      choices=${[["", "Any or none"], ...labels]} />`}
+      choices=${[["", "Any"], ...labels]} />`}
     <${SelectField} label="To do" value=${filter.queue ?? ""} onChange=${set("queue")}
       choices=${[
-        ["", "Done or not"],
+        ["", "All episodes"],
         ["unlabelled", filter.label ? "Without this tag" : "Without tags"],
         ["unreviewed", "Not reviewed"],
         ["disagreement", "Verdicts differ"],

@@ -29,10 +29,10 @@ import { useMe } from "../session.js";
 
 /** @type {[string, string, string][]} */
 const ROLES = [
-  ["owner", "Owner", "Does everything: makes studies, invites people, deletes episodes of all."],
-  ["annotator", "Annotator", "Plays; sees, tags and downloads the episodes of all."],
-  ["participant", "Participant", "Plays studies that are enabled, and sees what they have played themselves."],
-  ["viewer", "Viewer", "Sees the studies and episodes of all, and downloads them; does not play."],
+  ["owner", "Owner", "Has all permissions: creates studies, invites people, deletes any episode."],
+  ["annotator", "Annotator", "Plays; sees, tags and downloads all episodes."],
+  ["participant", "Participant", "Plays enabled studies, and sees only their own episodes."],
+  ["viewer", "Viewer", "Sees all studies and episodes, and downloads them; does not play."],
 ];
 const ROLE_CHOICES = ROLES.map(([name, title]) => [name, title]);
 
@@ -47,7 +47,7 @@ export default function People() {
   useReturn(people.reload);
   const [isInviting, setIsInviting] = useState(false);
   if (!me.can("people"))
-    return html`<${Empty} isPage icon="lock" title="You may not see this">
+    return html`<${Empty} isPage icon="lock" title="No access">
       Only owners manage people.
     <//>`;
   const change = async (/** @type {Person} */ person, /** @type {{role?: Role, is_disabled?: boolean}} */ changes) => {
@@ -58,7 +58,7 @@ export default function People() {
           ? `${person.name} is ${roleName(changes.role).toLowerCase()} now.`
           : changes.is_disabled
             ? `${person.name} is blocked.`
-            : `${person.name} is not blocked any more.`,
+            : `${person.name} is no longer blocked.`,
         { kind: "good" },
       );
     } catch (error) {
@@ -69,7 +69,7 @@ export default function People() {
   const disable = async (/** @type {Person} */ person) => {
     const agreed = await confirm({
       title: `Block ${person.name}?`,
-      body: "They can do nothing until you unblock them. What they recorded stays.",
+      body: "They have no access until you unblock them. Their episodes are kept.",
       action: "Block",
       danger: true,
     });
@@ -78,7 +78,7 @@ export default function People() {
   const revoke = async (/** @type {Invite} */ invite) => {
     const agreed = await confirm({
       title: "Revoke this invite link?",
-      body: "Nobody can enter with it any more. Those who did stay.",
+      body: "Nobody can enter with it anymore. People who have entered keep their access.",
       action: "Revoke",
       danger: true,
     });
@@ -141,14 +141,14 @@ export default function People() {
                 </div>`,
             },
           ]} />
-        <${Panel} title="Open invites" hint="Their links are shown once, when they are made.">
+        <${Panel} title="Open invites" hint="A link is shown only once, when you create it.">
           ${data.invites.length
             ? html`<${Table} caption="Open invites" rows=${data.invites} columns=${[
               {
                 name: "name",
                 title: "For",
                 narrow: "title",
-                cell: (/** @type {Invite} */ row) => row.name || "Anybody",
+                cell: (/** @type {Invite} */ row) => row.name || "Anyone",
               },
               { name: "role", title: "Role", cell: (/** @type {Invite} */ row) => roleName(row.role) },
               {
@@ -166,12 +166,12 @@ export default function People() {
                 name: "actions",
                 title: "",
                 cell: (/** @type {Invite} */ row) => html`<div>
-                  <${IconButton} size="small" icon="trash" label="Revoke the invite for ${row.name || "anybody"}"
+                  <${IconButton} size="small" icon="trash" label="Revoke the invite for ${row.name || "anyone"}"
                     onClick=${() => revoke(row)} />
                 </div>`,
               },
             ]} />`
-            : html`<p class="quiet">There are none.</p>`}
+            : html`<p class="quiet">There are no open invites.</p>`}
         <//>
       <//>`}
     <//>
@@ -211,7 +211,7 @@ function InviteDialog({ onClose, onDone }) {
   if (link) {
     return html`<${Dialog} title="Send this link" onClose=${onClose}
       actions=${html`<${Button} kind="primary" onClick=${onClose}>Done<//>`}>
-      <p>Whoever opens it enters as ${roleName(role).toLowerCase()}. It is shown only now: copy it.</p>
+      <p>Anyone with this link can enter as ${roleName(role).toLowerCase()}. It is shown only once: copy it now.</p>
       <${Field} label="Invite link">
         ${(/** @type {any} */ attributes) => html`<span class="secret">
           <input ref=${field} readonly ...${attributes} value=${link}
@@ -224,16 +224,16 @@ function InviteDialog({ onClose, onDone }) {
   return html`<${Dialog} title="Invite people" onClose=${onClose} onSubmit=${ask}
     actions=${html`<${Fragment}>
       <${Button} onClick=${onClose}>Cancel<//>
-      <${Button} type="submit" kind="primary" icon="link" busy=${isBusy}>Make link<//>
+      <${Button} type="submit" kind="primary" icon="link" busy=${isBusy}>Create link<//>
     <//>`}>
     <${SelectField} label="Role" value=${role} onChange=${setRole} choices=${ROLE_CHOICES}
       hint=${ROLES.find(([one]) => one === role)?.[2]} />
-    <${TextField} label="For" optional hint="So that you know the link in the list." placeholder="Tuesday's class"
+    <${TextField} label="For" optional hint="A note that you see in the list of links." placeholder="Tuesday's class"
       value=${name} onChange=${setName} maxlength="200" />
     <div class="fields">
-      <${NumberField} label="How many may enter" value=${uses} onChange=${setUses}
+      <${NumberField} label="Number of people" value=${uses} onChange=${setUses}
         error=${isChecked ? errors.uses : undefined} />
-      <${NumberField} label="Open for" unit="days" value=${days} onChange=${setDays}
+      <${NumberField} label="Valid for" unit="days" value=${days} onChange=${setDays}
         error=${isChecked ? errors.days : undefined} />
     </div>
   <//>`;

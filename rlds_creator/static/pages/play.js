@@ -28,12 +28,12 @@ export default function PlayPage({ params }) {
     const made = new Player({ canvas: canvas.current, stage: stage.current, study, environment });
     made.listeners.add(() => redraw((count) => count + 1));
     made.onEvent = (what, episode) => {
-      if (what === "discarded") toast("Thrown away. The next one is ready.");
-      else if (episode.state === "rejected") toast("Thrown away.");
+      if (what === "discarded") toast("Discarded. The next episode is ready.");
+      else if (episode.state === "rejected") toast("Discarded.");
       else
         toast("Saved.", {
           kind: "good",
-          action: { label: "Watch it", do: () => void navigate(`/replay/${episode.id}`) },
+          action: { label: "Watch", do: () => void navigate(`/replay/${episode.id}`) },
           seconds: 5,
         });
     };
@@ -90,7 +90,7 @@ export default function PlayPage({ params }) {
         ${player?.retrySince != null &&
         html`<div class="retry-hold" role="status">
           <span class="retry-bar" style=${{ animationDuration: `${RETRY_HOLD}ms` }}></span>
-          Keep it held to throw this episode away
+          Keep holding to discard this episode
         </div>`}
         ${player?.isStalled &&
         html`<div class="stage-note" role="status">

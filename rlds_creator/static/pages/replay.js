@@ -56,7 +56,7 @@ export default function ReplayPage({ params, query }) {
     ${error
       ? html`<${Failed} error=${error} onRetry=${reload} />`
       : !data || !outline
-        ? html`<${Loading} label="The episode is opened…" />`
+        ? html`<${Loading} label="Opening the episode…" />`
         : outline.num_steps === 0
           ? html`<${Failed} error=${new Error("This episode has no steps.")} />`
           : params.episode
@@ -256,7 +256,7 @@ function Replay({
       link.download = `${title.replaceAll(/[^\p{L}\p{N}]+/gu, "_")}.mp4`;
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
-      if (rate.by === "assumed") toast(`The data states no rate: the video has ${rate.fps} steps/s.`);
+      if (rate.by === "assumed") toast(`The data has no rate. The video has ${rate.fps} steps/s.`);
     } catch (problem) {
       toastError(problem);
     }
@@ -272,12 +272,12 @@ function Replay({
       </div>
       <div class="actions">
         ${outline.previous &&
-        html`<${Button} icon="previous" href=${outline.previous} title="The episode before: B"
-          aria-label="The episode before" />`}
+        html`<${Button} icon="previous" href=${outline.previous} title="Previous episode: B"
+          aria-label="Previous episode" />`}
         ${outline.next &&
-        html`<${Button} icon="next" href=${outline.next} title="The next episode: N" aria-label="The next episode" />`}
+        html`<${Button} icon="next" href=${outline.next} title="Next episode: N" aria-label="Next episode" />`}
         <${Button} icon="compare" href=${`/compare?left=${encodeURIComponent(location.pathname)}`}>Compare<//>
-        <${Button} onClick=${() => setShowsKeys(true)} title="What the keys do: ?" aria-label="Keys"><kbd>?</kbd><//>
+        <${Button} onClick=${() => setShowsKeys(true)} title="Keyboard shortcuts: ?" aria-label="Keys"><kbd>?</kbd><//>
         <${IconButton} icon="link" kind="plain" label="Copy the link to this step" onClick=${() => copyLink(step)} />
       </div>
       ${problem && html`<p class="replay-problem"><${Icon} name="error" size=${16} /> ${problem}</p>`}
@@ -290,7 +290,7 @@ function Replay({
           line=${html`<${LastChange} last=${store.last} />`}>
           ${pictures.chosen.length > 0 &&
           html`<${Button} size="small" icon="download" busy=${isSaving} onClick=${save}
-            title="Save a video of the pictures that are shown, side by side: V">Video<//>`}
+            title="Save a video of the visible pictures, side by side: V">Video<//>`}
         <//>
         <${StepLine} data=${data} outline=${outline} step=${step} isPlaying=${isPlaying} store=${store} />
       </div>

@@ -23,11 +23,11 @@ export default function Studies() {
           </ul>`
           : me.can("manage")
             ? html`<${Empty} icon="studies" title="No study yet" action=${create}>
-              A study is what people play: one environment or several, with instructions. Create one, try it yourself,
-              then enable it for others.
+              A study has instructions and one or more environments. Create one, try it yourself, then enable it for
+              others.
             <//>`
             : html`<${Empty} icon="studies" title="Nothing to play yet">
-              Studies appear here as soon as they are enabled.
+              Studies appear here when they are enabled.
             <//>`}
     <//>
   `;
@@ -47,12 +47,12 @@ function Card({ study }) {
     html`<p class="study-text">${study.instructions || study.description}</p>`}
     <p class="study-meta">
       <span>${plural(study.environments.length, "environment")}</span>
-      <span title="${formatCount(study.num_episodes)} with those that were not completed">
+      <span title="${formatCount(study.num_episodes)} including incomplete ones">
         ${plural(study.num_completed, "completed episode")}
       </span>
       ${left !== null &&
       me.can("play") &&
-      html`<strong>${left === 0 ? "You have played all of yours" : `${plural(left, "episode")} left for you`}</strong>`}
+      html`<strong>${left === 0 ? "You have played all" : `${plural(left, "episode")} left for you`}</strong>`}
     </p>
     ${canPlay &&
     html`<div class="actions">

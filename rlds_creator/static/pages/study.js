@@ -29,8 +29,8 @@ import { useMe } from "../session.js";
 /** @type {Record<string, string>} */
 export const ASSIGNMENTS = {
   choice: "Players choose which environment they play.",
-  random: "The environment of each episode is drawn at random.",
-  round_robin: "The environments take turns, from episode to episode.",
+  random: "The environment of each episode is chosen at random.",
+  round_robin: "The environments alternate from episode to episode.",
 };
 
 /** @param {{params: Record<string, string>}} props */
@@ -56,7 +56,7 @@ function Study({ study, reload }) {
     try {
       await post(address("api", "studies", study.id, "state"), { state });
       await reload();
-      toast(state === "enabled" ? "Participants can play it now." : "Participants cannot play it any more.", {
+      toast(state === "enabled" ? "Participants can play it now." : "Participants can no longer play it.", {
         kind: "good",
       });
     } catch (error) {
@@ -68,7 +68,7 @@ function Study({ study, reload }) {
     if (!(await confirmDeletion(study))) return;
     try {
       await call("DELETE", address("api", "studies", study.id));
-      toast(`${study.name} is deleted.`, { kind: "good" });
+      toast(`${study.name} was deleted.`, { kind: "good" });
       void navigate("/", { replace: true });
     } catch (error) {
       toastError(error);
@@ -95,7 +95,7 @@ function Study({ study, reload }) {
     ${canManage &&
     study.state === "draft" &&
     html`<${Notice} tone="odd">
-      This is a draft: only people who manage studies see it. Play it once yourself, then enable it.
+      This is a draft, which participants cannot see. Play it once yourself, then enable it.
     <//>`}
     <div class="split">
       <div>
@@ -107,7 +107,7 @@ function Study({ study, reload }) {
         <${Play} study=${study} />
       </div>
       <div>
-        <${Panel} title="So far">
+        <${Panel} title="Progress">
           <dl class="figures">
             <${Figure} label="Completed" value=${formatCount(study.num_completed ?? 0)} />
             <${Figure} label="Recorded" value=${formatCount(study.num_episodes ?? 0)} />
@@ -128,7 +128,7 @@ function Study({ study, reload }) {
           </div>`}
         <//>
         ${study.description &&
-        html`<${Panel} title="Description" hint="For those who run the study.">
+        html`<${Panel} title="Description" hint="Not shown to players.">
           <p class="pre">${study.description}</p>
         <//>`}
       </div>
@@ -145,9 +145,9 @@ export function confirmDeletion(study) {
   return confirm({
     title: `Delete ${study.name}?`,
     body: study.num_episodes
-      ? `${plural(study.num_episodes, "recorded episode")} of it will be deleted, with their tags and notes. ` +
+      ? `${plural(study.num_episodes, "recorded episode")} will be deleted too, with tags and notes. ` +
         "This cannot be undone."
-      : "Nothing was recorded for it. This cannot be undone.",
+      : "It has no episodes. This cannot be undone.",
     action: "Delete study",
     danger: true,
     phrase: study.num_episodes ? study.name.trim() : undefined,
@@ -162,7 +162,7 @@ function Play({ study }) {
     const add = html`<${Button} icon="add" href=${address("studies", study.id, "edit")}>Add one<//>`;
     return html`<${Panel} title="Play">
       <${Empty} icon="play" title="No environment yet" action=${me.can("manage") && add}>
-        There is nothing to play until the study has an environment.
+        Add an environment to play this study.
       <//>
     <//>`;
   }
@@ -173,7 +173,7 @@ function Play({ study }) {
   // Those who run a study try any of its environments.
   const canChoose = !isAssigned || me.can("manage");
   const hint = isDone
-    ? "You have played all of your episodes. Thank you!"
+    ? "You have played all your episodes. Thank you!"
     : study.environments.length > 1
       ? ASSIGNMENTS[study.assignment]
       : undefined;
@@ -257,7 +257,7 @@ function Statistics({ study }) {
                 cell: (/** @type {EnvironmentStatistics} */ row) => formatNumber(row.mean_reward),
               },
             ]} />`
-            : html`<p class="quiet">Nothing was recorded yet.</p>`}
+            : html`<p class="quiet">No episodes yet.</p>`}
         <//>
         ${!me.single_user &&
         html`<${Panel} title="By person">

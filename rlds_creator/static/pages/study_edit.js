@@ -49,8 +49,8 @@ export default function StudyEditPage({ params }) {
   const study = useResource(params.id ? address("api", "studies", params.id) : null);
   const all = useResource(params.id ? "/api/studies" : null);
   if (!me.can("manage"))
-    return html`<${Empty} isPage icon="lock" title="You may not edit studies">
-      Ask those who run this server.
+    return html`<${Empty} isPage icon="lock" title="No access">
+      Only owners edit studies.
     <//>`;
   if (!params.id) return html`<${Editor} study=${NEW} numEpisodes=${0} />`;
   return html`<${Loaded} resource=${study} isPage>
@@ -105,7 +105,7 @@ function Editor({ study, numEpisodes }) {
   useGuard(isDirty, () =>
     confirm({
       title: "Leave without saving?",
-      body: "What you changed is lost.",
+      body: "Your changes will be lost.",
       action: "Leave",
       cancel: "Stay",
       danger: true,
@@ -133,7 +133,7 @@ function Editor({ study, numEpisodes }) {
       const done = study.id ? await put(address("api", "studies", study.id), study) : await post("/api/studies", study);
       setSaved(now);
       liftGuard();
-      toast(study.id ? "Saved." : "The study is created. Play it once, then enable it.", { kind: "good" });
+      toast(study.id ? "Saved." : "Study created. Play it once, then enable it.", { kind: "good" });
       void navigate(address("studies", done.id), { replace: true });
     } catch (error) {
       setIsBusy(false);
@@ -143,10 +143,10 @@ function Editor({ study, numEpisodes }) {
   };
   const solve = async (/** @type {Study} */ current) => {
     const isMine = await confirm({
-      title: "Somebody else saved this study meanwhile",
+      title: "Somebody else has saved this study",
       body:
-        "If you save yours now, what they changed is lost. " +
-        "If you cancel, nothing is saved yet: open the study in another tab to compare.",
+        "If you save now, you overwrite their changes. " +
+        "To compare first, cancel, and open the study in another tab.",
       action: "Save mine",
       danger: true,
     });
@@ -157,7 +157,7 @@ function Editor({ study, numEpisodes }) {
     try {
       await call("DELETE", address("api", "studies", saved.id));
       liftGuard();
-      toast(`${saved.name} is deleted.`, { kind: "good" });
+      toast(`${saved.name} was deleted.`, { kind: "good" });
       void navigate("/", { replace: true });
     } catch (error) {
       toastError(error);
@@ -173,15 +173,15 @@ function Editor({ study, numEpisodes }) {
       event.preventDefault();
       void save(now);
     }}>
-      <${Panel} title="What it is">
+      <${Panel} title="General">
         <div class="fields">
           <${TextField} class="full" label="Name" value=${draft.name} onChange=${set("name")} error=${shown.name}
             maxlength="200" autofocus=${!saved.id} />
           <${TextArea} class="full" label="Instructions" optional
-            hint="For those who play. It is shown as you write it." value=${draft.instructions}
+            hint="Shown to players." value=${draft.instructions}
             onChange=${set("instructions")}
             maxlength="20000" rows="4" />
-          <${TextArea} class="full" label="Description" optional hint="For those who run the study."
+          <${TextArea} class="full" label="Description" optional hint="Not shown to players."
             value=${draft.description} onChange=${set("description")} maxlength="20000" rows="2" />
         </div>
       <//>
@@ -190,7 +190,7 @@ function Editor({ study, numEpisodes }) {
         <header class="spread">
           <div>
             <h2 id="environments-title">Environments</h2>
-            <p class="hint">What is played. Episodes stay with their environment when you edit it.</p>
+            <p class="hint">Recorded episodes keep their environment when you edit it.</p>
           </div>
           <${Button} icon="add" onClick=${() => setEnvironments([...environments, keyed(newEnvironment(known))])}>
             Add environment
@@ -207,7 +207,7 @@ function Editor({ study, numEpisodes }) {
               onClick=${() => setEnvironments([keyed(newEnvironment(known))])}>
               Add environment
             <//>`}>
-            There is nothing to play without one.
+            A study needs at least one environment.
           <//>
         </div>`}
         ${environments.map(
@@ -234,7 +234,7 @@ function Editor({ study, numEpisodes }) {
                 !one.value.id ||
                 (await confirm({
                   title: `Remove ${one.value.name}?`,
-                  body: "Nobody can play it any more after you save. Episodes that were recorded in it stay.",
+                  body: "After you save, nobody can play it. Its recorded episodes are kept.",
                   action: "Remove",
                   danger: true,
                 }));
@@ -244,23 +244,23 @@ function Editor({ study, numEpisodes }) {
         )}
       </section>
 
-      <${Panel} title="Who plays what">
+      <${Panel} title="Assignment">
         <div class="fields">
           <${SelectField} label="Environment of an episode" value=${draft.assignment} onChange=${set("assignment")}
             disabled=${environments.length < 2}
-            hint=${environments.length < 2 ? "There is one only." : undefined}
+            hint=${environments.length < 2 ? "For studies with several environments." : undefined}
             choices=${[["choice", "Players choose"], ["random", "At random"], ["round_robin", "In turn"]]} />
           <${NumberField} label="Episodes per person" optional value=${draft.quota} onChange=${set("quota")}
-            error=${shown.quota} placeholder="Any number" hint="Completed ones. Nobody can play more." />
+            error=${shown.quota} placeholder="Any number" hint="The maximum number of completed episodes." />
         </div>
       <//>
 
       <${Panel} title="Tags"
-        hint="What annotators mark in episodes, and on which key. In the data, the tag “crash” becomes “tag:crash”."
+        hint="Labels for annotators, and their keys. In data, the tag “crash” becomes the field “tag:crash”."
         actions=${html`<${Button} icon="add"
           onClick=${() => setLabels([...labels, keyed({ name: "", key: "", description: "" })])}>Add tag<//>`}>
         ${labels.length === 0
-          ? html`<p class="quiet">There are no tags yet. Annotators may still write their own.</p>`
+          ? html`<p class="quiet">No tags yet. Annotators can still add their own.</p>`
           : html`<ul class="labels">
             ${labels.map((one, index) => {
               const change = (/** @type {string} */ name) => (/** @type {any} */ value) =>
@@ -283,7 +283,7 @@ function Editor({ study, numEpisodes }) {
       <//>
 
       <div class="save-bar">
-        <span class="grow" role="status">${isDirty ? "You have changes that are not saved." : ""}</span>
+        <span class="grow" role="status">${isDirty ? "You have unsaved changes." : ""}</span>
         <${Button} href=${back}>Cancel<//>
         <${Button} type="submit" kind="primary" busy=${isBusy} disabled=${!isDirty}>
           ${saved.id ? "Save changes" : "Create study"}
@@ -314,7 +314,7 @@ function check(study, families) {
     const isTwice = study.labels.some(
       (other, place) => place < index && other.name.trim() === label.name.trim(),
     );
-    return isTwice ? "There is such a tag already." : undefined;
+    return isTwice ? "This tag already exists." : undefined;
   });
   const all = [name, quota, ...labels, ...environments.flatMap((found) => Object.values(found))];
   return { name, quota, environments, labels, count: all.filter(Boolean).length };

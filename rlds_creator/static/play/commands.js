@@ -36,7 +36,7 @@ export function Commands({ player, state, onClick }) {
     ${command(
       "pause",
       goes ? "pause" : "play",
-      goes ? "Pause" : state === "paused" ? "Go on" : "Start",
+      goes ? "Pause" : state === "paused" ? "Continue" : "Start",
       isOn || isReady,
       goes ? "plain" : "primary",
     )}

@@ -17,56 +17,56 @@ export function wordsOf(player) {
   if (connection === "opening" || connection === "connecting") return { title: "Connecting…", isBusy: true };
   if (connection === "reconnecting")
     return {
-      title: "The connection is lost",
-      text: "Trying to get it back. The game waits for you, at the same step.",
+      title: "Connection lost",
+      text: "Reconnecting. The game waits at the same step.",
       isBusy: true,
     };
   if (connection === "gone") {
     if (reason === "quota" || refusal?.code === "quota")
       return {
         title: "All done, thank you!",
-        text: "You have played all the episodes that this study asks for.",
+        text: "You have played all episodes of this study.",
         icon: "check",
         actions: ["back"],
       };
     if (reason === "replaced")
       return {
-        title: "You play in another tab",
-        text: "A game is open in one tab at a time.",
+        title: "You are playing in another tab",
+        text: "A game can be open in only one tab.",
         icon: "copy",
         actions: ["here", "back"],
       };
     if (reason === "refused")
-      return { title: "This cannot be played now", text: refusal?.message, icon: "error", actions: ["again", "back"] };
+      return { title: "You cannot play now", text: refusal?.message, icon: "error", actions: ["again", "back"] };
     if (reason === "expired")
       return {
-        title: "You were away for a while",
-        text: "The steps until then are kept.",
+        title: "The game has ended",
+        text: "It was paused for too long, or the server restarted. The steps so far are kept.",
         icon: "pause",
         actions: ["again", "back"],
       };
     if (reason === "failed")
       return {
-        title: "The environment broke",
-        text: player.problem || "The steps until then are kept.",
+        title: "The environment failed",
+        text: player.problem || "The steps so far are kept.",
         icon: "error",
         actions: ["again", "back"],
       };
     if (reason === "lost")
       return {
         title: "The server does not answer",
-        text: "The steps that you saw are kept. Is the server running, and are you online?",
+        text: "The steps so far are kept. Is the server running, and are you online?",
         icon: "error",
         actions: ["again", "back"],
       };
     return {
       title: "This game was closed",
-      text: player.problem || "The steps until then are kept.",
+      text: player.problem || "The steps so far are kept.",
       icon: "info",
       actions: ["again", "back"],
     };
   }
-  if (!state || !player.offer) return { title: "The environment starts…", text: player.problem, isBusy: true };
+  if (!state || !player.offer) return { title: "Starting the environment…", text: player.problem, isBusy: true };
   if (state.state === "ready")
     return {
       title: IS_TOUCH ? "Tap to start" : "Press a key to start",
@@ -77,7 +77,7 @@ export function wordsOf(player) {
   if (state.state === "paused")
     return {
       title: pauseTitle(player),
-      text: IS_TOUCH ? "Tap to go on." : "Press a key to go on.",
+      text: IS_TOUCH ? "Tap to continue." : "Press a key to continue.",
       icon: "pause",
       isStart: true,
     };
@@ -86,15 +86,15 @@ export function wordsOf(player) {
 
 /** @param {Player} player */
 function pauseTitle({ state, isAway }) {
-  if (isAway) return "Paused while you were elsewhere";
-  if (state?.why === "idle") return "Paused: nothing happened for a while";
-  if (state?.why === "network") return "Paused: the connection was away";
+  if (isAway) return "Paused while you were in another window";
+  if (state?.why === "idle") return "Paused: no input for a while";
+  if (state?.why === "network") return "Paused: the connection was lost";
   return "Paused";
 }
 
 /** @param {Player} player */
 function startHint({ isAsync, controller }) {
-  const pace = isAsync ? "It runs at its own pace." : "Each press is one step.";
+  const pace = isAsync ? "Steps run at a fixed rate." : "Each press is one step.";
   return `${IS_TOUCH ? "" : `Or click here${controller ? ", or press a button of the gamepad" : ""}. `}${pace}`;
 }
 

@@ -50,7 +50,7 @@ export function Numbers({ player }) {
   useFrames(player);
   const { frame, latency, episodeNumber } = player;
   const rewards = frame?.isFirst ? "–" : formatNumber(frame?.reward);
-  return html`<section class="side-part numbers" aria-label="How it goes">
+  return html`<section class="side-part numbers" aria-label="Progress">
     <dl class="numbers-grid">
       <div><dt>Step</dt><dd>${formatCount(frame?.step ?? 0)}</dd></div>
       <div><dt>Reward</dt><dd>${rewards}</dd></div>

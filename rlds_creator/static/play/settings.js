@@ -61,7 +61,7 @@ export function Settings({ player, offer, onDone }) {
         )}
       </div>
     </fieldset>`}
-    <p class="hint">None of these changes what is recorded as the observation.</p>
+    <p class="hint">These settings do not change the recorded observations.</p>
     <div class="devices">
       ${player.controller
         ? html`<p><${Icon} name="gamepad" size=${16} /> ${player.controller}</p>`

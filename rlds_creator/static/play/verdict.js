@@ -7,9 +7,9 @@ import { Fragment, html, useCallback, useLayoutEffect } from "../html.js";
 
 const REASONS = /** @type {Record<string, string>} */ ({
   terminated: "The game is over.",
-  truncated: "The episode has as many steps as it may have.",
+  truncated: "The episode has reached its maximum length.",
   user: "You ended it.",
-  failed: "The environment broke. What came before is recorded.",
+  failed: "The environment failed. The steps before are recorded.",
 });
 
 /** Asks what an episode is worth. @param {{player: Player}} props */
@@ -57,12 +57,12 @@ export function Verdict({ player }) {
     onClose=${() => {}}
     actions=${html`<${Fragment}>
       <${Button} kind="quiet" class="throw-away" icon="trash" onClick=${answers.Delete} title="Backspace">
-        Throw away ${hasPad && html`<kbd>B</kbd>`}
+        Discard ${hasPad && html`<kbd>B</kbd>`}
       <//>
       <span class="grow"></span>
       <${Button} onClick=${answers.KeyK} title="K">Keep as incomplete ${hasPad && html`<kbd>X</kbd>`}<//>
       <${Button} kind="primary" icon="check" onClick=${answers.Enter} title="Enter">
-        Good ${hasPad && html`<kbd>A</kbd>`}
+        Keep as complete ${hasPad && html`<kbd>A</kbd>`}
       <//>
     <//>`}
   >
@@ -81,10 +81,10 @@ export function Verdict({ player }) {
       choices=${[
         { value: "true", label: html`It worked <kbd>=</kbd>` },
         { value: "false", label: html`It failed <kbd>−</kbd>` },
-        { value: "", label: "Not said" },
+        { value: "", label: "No answer" },
       ]}
     />
-    <p class="hint verdict-keys"><kbd>Enter</kbd> good <kbd>K</kbd> keep as incomplete <kbd>⌫</kbd> throw away</p>
+    <p class="hint verdict-keys"><kbd>Enter</kbd> complete <kbd>K</kbd> incomplete <kbd>⌫</kbd> discard</p>
     ${player.problem &&
     html`<p class="play-problem" role="alert"><${Icon} name="error" size=${16} /> ${player.problem}</p>`}
   <//>`;

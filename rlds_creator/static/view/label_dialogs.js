@@ -13,9 +13,9 @@ export function NameDialog({ name, onName, onClose }) {
     onName(text.trim());
     onClose();
   };
-  return html`<${Dialog} title="Who labels?" size="small" onClose=${onClose} onSubmit=${save}
+  return html`<${Dialog} title="Your name" size="small" onClose=${onClose} onSubmit=${save}
     actions=${html`<${Button} type="submit" kind="primary" disabled=${!text.trim()}>Save<//>`}>
-    <${TextField} label="Your name" hint="It stands beside what you say. This browser remembers it." maxlength="200"
+    <${TextField} label="Your name" hint="It is shown beside your labels. This browser remembers it." maxlength="200"
       value=${text} onChange=${setText} autofocus=${true} />
   <//>`;
 }
@@ -64,17 +64,17 @@ export function LayerDialog({ taken, onMade, onClose }) {
   };
   return html`<${Dialog} title="New layer" onClose=${onClose} onSubmit=${() => void save()} class="layer-dialog"
     actions=${html`<${Button} type="submit" kind="primary"
-      disabled=${!title || isTaken || (type === "choice" && choices.length === 0)}>Make layer<//>`}>
+      disabled=${!title || isTaken || (type === "choice" && choices.length === 0)}>Create layer<//>`}>
     <${TextField} label="Name" value=${layer.title} onChange=${set("title")}
-      error=${isTaken ? `There is a layer “${name}”.` : error}
+      error=${isTaken ? `The layer “${name}” already exists.` : error}
       hint=${name && name !== title ? `In files and conditions: ${name}` : ""} maxlength="200" placeholder="quality"
       autofocus=${true} />
-    <${Segments} label="What is said" value=${type} onChange=${setType}
+    <${Segments} label="Type" value=${type} onChange=${setType}
       choices=${["choice", "flag", "text", "number"].map((value) => ({ value, label: value }))} />
-    <${Segments} label="Of what" value=${of} onChange=${setOf}
-      choices=${[{ value: "episode", label: "The whole episode" }, { value: "steps", label: "Steps and ranges" }]} />
+    <${Segments} label="Applies to" value=${of} onChange=${setOf}
+      choices=${[{ value: "episode", label: "Whole episode" }, { value: "steps", label: "Steps and ranges" }]} />
     ${type === "choice" &&
-    html`<${TextField} label="Choices, with commas between them" value=${text} onChange=${setText} maxlength="2000" />`}
+    html`<${TextField} label="Choices, separated by commas" value=${text} onChange=${setText} maxlength="2000" />`}
     <div class="layer-keys">
       ${named.map(
         (choice, place) => html`<${KeyField} key=${place} label=${choice ? `Key of “${choice}”` : "Key"}

@@ -70,8 +70,8 @@ export function Labels({
     actions=${canLabel &&
     adds === "layer" &&
     html`<${Fragment}>
-      <${Button} kind="quiet" size="small" onClick=${onName} title="Change who labels">
-        ${by ? `by ${by}` : "Who are you?"}
+      <${Button} kind="quiet" size="small" onClick=${onName} title="Change the annotator">
+        ${by ? `Annotator: ${by}` : "Enter your name"}
       <//>
       <${Button} kind="quiet" size="small" icon="add" onClick=${() => setIsMaking(true)}>Layer<//>
     <//>`}>
@@ -115,13 +115,13 @@ export function Labels({
       ${layers.length === 0 &&
       html`<p class="hint">
         ${adds &&
-        "A layer is what you say of episodes or of steps: whether it is good, which phase it is, what went wrong."}
+        "A layer is a kind of label for episodes or steps, such as quality, phase or failure."}
       </p>`}
     <//>`}
-    ${labels.some(isOverruled) && html`<p class="hint" role="status">People differ. The last word decides.</p>`}
+    ${labels.some(isOverruled) && html`<p class="hint" role="status">Annotators disagree. The last label counts.</p>`}
     ${sorted.length === 0
       ? layers.length > 0 &&
-        html`<p class="hint">${canLabel ? `No ${name}s yet. The next one marks ${target}.` : `No ${name}s.`}</p>`
+        html`<p class="hint">${canLabel ? `No ${name}s yet. A new one marks ${target}.` : `No ${name}s.`}</p>`
       : html`<ul class="tag-list">
         ${sorted.map((label) => {
           const { id, first, author, created } = label;
@@ -140,7 +140,7 @@ export function Labels({
             </span>
             ${first === null
               ? html`<span class="tag-place quiet">whole episode</span>`
-              : html`<button type="button" class="tag-place" title="Go there"
+              : html`<button type="button" class="tag-place" title="Go to this step"
                 onClick=${() => onSeek(Math.min(first, numSteps - 1))}>${placeOf(label)}</button>`}
             ${label.may_remove &&
             html`<button type="button" class="tag-remove" aria-label=${`Remove ${textOf(label)}, ${placeOf(label)}`}

@@ -18,7 +18,7 @@ export function Notes({ episode, canEdit, onSaved }) {
   useGuard(isDirty, () =>
     confirm({
       title: "Leave without saving the notes?",
-      body: "What you wrote is lost then.",
+      body: "Your text will be lost.",
       action: "Leave",
       danger: true,
     }),
@@ -69,7 +69,7 @@ export function Notes({ episode, canEdit, onSaved }) {
           setText(theirs.notes);
           onSaved(theirs);
           setTheirs(null);
-        }}>Take theirs<//>
+        }}>Use theirs<//>
       </div>
     </div>`}
   <//>`;

@@ -14,13 +14,13 @@ export function Shortcuts({ store, onClose }) {
     ["Shift ← →", "ten steps"],
     ["↑ ↓", "faster, slower"],
     ["Home End", "first, last step"],
-    ["B N", "episode before, next"],
-    ["+ - 0", "zoom the curves, all"],
+    ["B N", "previous, next episode"],
+    ["+ - 0", "zoom the curves, show all"],
     ["V", "save a video"],
     ...(store.may_label
       ? [
           ["I O", "begin, end a range"],
-          ["Esc", "no range"],
+          ["Esc", "clear the range"],
           ["Ctrl Z", "undo"],
         ]
       : []),
@@ -35,7 +35,7 @@ export function Shortcuts({ store, onClose }) {
       return [keyName(code), layer.doc ? `${text}: ${layer.doc}` : text];
     });
   if (store.adds === "layer" && store.keys.some(({ value }) => value === true))
-    says.push(["Shift", "with the key of a flag: not so"]);
+    says.push(["Shift", "with the key of a flag: set it to no"]);
   const list = (/** @type {string[][]} */ all, /** @type {boolean} */ isWhole) => html`<dl>
     ${all.map(
       ([names, does]) => html`<div key=${`${names} ${does}`}>

@@ -38,8 +38,8 @@ export async function copyLink(step) {
   url.searchParams.set("t", String(step));
   try {
     await navigator.clipboard.writeText(url.href);
-    toast(`The link to step ${step} is copied.`, { kind: "good" });
+    toast(`Copied the link to step ${step}.`, { kind: "good" });
   } catch {
-    toastError(new Error("The browser does not allow copying here. The address of the page is the link."));
+    toastError(new Error("The browser blocks copying here. Copy the address of this page instead."));
   }
 }

@@ -29,7 +29,7 @@ export function StepLine({ data, outline, step, isPlaying, store }) {
     ${outline.rewards.some((one) => one !== null) &&
     html`<span>Reward <strong>${formatNumber(reward)}</strong></span>
     <span>
-      So far <strong>${formatNumber(totals[step])}</strong> <span class="quiet">of ${formatNumber(totals.at(-1))}</span>
+      Total <strong>${formatNumber(totals[step])}</strong> <span class="quiet">of ${formatNumber(totals.at(-1))}</span>
     </span>`}
     ${flags.map((name) => html`<${Chip} key=${name} tone="accent">${name}<//>`)}
     ${labels.map(

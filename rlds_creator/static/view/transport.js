@@ -58,11 +58,11 @@ export function Transport({ playback, rate, numSteps, line, children }) {
     />
     <div class="transport-row">
       <div class="transport-buttons">
-        <${IconButton} icon="left" label="One step back: ←" onClick=${() => go(step - 1)} disabled=${step === 0} />
+        <${IconButton} icon="left" label="Previous step: ←" onClick=${() => go(step - 1)} disabled=${step === 0} />
         <${IconButton} icon=${isPlaying ? "pause" : "play"} kind="primary"
           label=${isPlaying ? "Pause: Space" : "Play: Space"} onClick=${toggle} disabled=${last === 0}
           aria-busy=${isWaiting ? "true" : undefined} />
-        <${IconButton} icon="right" label="One step on: →" onClick=${() => go(step + 1)} disabled=${step === last} />
+        <${IconButton} icon="right" label="Next step: →" onClick=${() => go(step + 1)} disabled=${step === last} />
       </div>
       <span class="transport-step">
         <span class="visually-hidden">Step </span>
@@ -80,7 +80,7 @@ export function Transport({ playback, rate, numSteps, line, children }) {
         title=${rate.by === "stated"
           ? rate.fps
             ? `${formatNumber(rate.fps)} steps/s`
-            : "The recorded times"
+            : "Recorded times"
           : undefined}>
         ${clockOf(time)} / ${clockOf(begins[last] ?? 0)}
       </span>
@@ -102,7 +102,7 @@ export function Transport({ playback, rate, numSteps, line, children }) {
 /** Shows the rate where the data states none, and takes another. @param {{rate: Rate}} props */
 function RateField({ rate }) {
   return html`<label class="rate quiet"
-    title="The data does not state a rate. This browser keeps yours for the dataset.">
+    title="The data has no rate. This browser remembers your value for the dataset.">
     <input class="step-field" type="text" inputmode="decimal" aria-label="Steps per second" value=${String(rate.fps)}
       onChange=${(/** @type {any} */ event) => {
         const fps = Number(event.target.value);

@@ -121,7 +121,7 @@ function ValueRow({ field, value, name, isPlotted, onPlot }) {
       <span class="value-type">${about}</span>
       ${canPlot &&
       html`<button type="button" class="plot-button" aria-pressed=${String(isPlotted)}
-        title=${isPlotted ? "Remove its curve" : "Show its curve"}
+        title=${isPlotted ? "Hide the curve" : "Show the curve"}
         aria-label=${`Curve of ${field.path}`} onClick=${() => onPlot(field.path)}>
         <${Icon} name="chart" size=${15} />
       </button>`}
@@ -208,7 +208,7 @@ function Vector({ values, names, isCut = false }) {
 /** Keys that made an action. @param {{held: any}} props */
 function Held({ held }) {
   const entries = held && typeof held === "object" ? Object.entries(held) : [];
-  if (entries.length === 0) return html`<div class="value-plain quiet">nothing held</div>`;
+  if (entries.length === 0) return html`<div class="value-plain quiet">no keys held</div>`;
   return html`<div class="value-plain held">
     ${entries.map(
       ([name, value]) => html`<span key=${name}>

@@ -137,7 +137,7 @@ def played_cart_pole(hands):
         hands.until("ended")
         assert len(hands.seen) == len(twin.steps) == NUM_STEPS + 1
         assert hands.seen[-1].total_reward == NUM_STEPS
-        hands.judge("Good")
+        hands.judge("Keep as complete")
         twins.append(twin)
         presses.append(pressed)
     return twins, presses
@@ -270,12 +270,12 @@ def test_what_a_newcomer_plays_is_what_is_downloaded(visit, tmp_path):
         for key in ("ArrowLeft", "ArrowUp", "ArrowRight", "ArrowUp"):
             hands.press(key)
         page.keyboard.press("Enter")
-        hands.judge("Good")
+        hands.judge("Keep as complete")
 
         tagged(page)
         query = f"study={study}&sort=started"
-        log = downloaded(page, query, "Log of EnvLogger", "log", tmp_path, is_whole=True)
-        dataset = downloaded(page, query, "Dataset of TFDS", "dataset", tmp_path, is_whole=False)
+        log = downloaded(page, query, "EnvLogger log", "log", tmp_path, is_whole=True)
+        dataset = downloaded(page, query, "TFDS dataset", "dataset", tmp_path, is_whole=False)
         dataset = dataset / "1.0.0"
         assert visitor.troubles == []
     check_log(log, twins, presses)

@@ -68,7 +68,7 @@ def test_a_study_is_made_tried_edited_enabled_and_deleted(served, visit):
     first.get_by_label("Name").fill("Steps")
     first.get_by_label("Environment", exact=True).fill("nothing")
     page.get_by_role("button", name="Test").click()
-    expect(page.get_by_text("drawn has no environment 'nothing' here")).to_be_visible()
+    expect(page.get_by_text("drawn has no environment 'nothing' on this server")).to_be_visible()
     visitor.look("study-failed")
     first.get_by_label("Environment", exact=True).fill("discrete")
     page.get_by_label("Num steps").fill("9")
@@ -85,10 +85,10 @@ def test_a_study_is_made_tried_edited_enabled_and_deleted(served, visit):
     page.get_by_role("menuitem", name="Duplicate").click()
     second = page.locator("details.environment").nth(1)
     second.get_by_label("Name").fill("Slow steps")
-    second.get_by_role("radio", name="With each key").check()
+    second.get_by_role("radio", name="On each key press").check()
     second.get_by_label("Cameras as video").fill('{"camera": "jpeg"}')
     page.get_by_role("button", name="Create study").click()
-    expect(page.get_by_text("Each field is h264, av1 or lossless.")).to_be_visible()
+    expect(page.get_by_text("Expected h264, av1 or lossless for each field.")).to_be_visible()
     second.get_by_label("Cameras as video").fill('{"camera": "h264"}')
     page.get_by_label("Environment of an episode").select_option("round_robin")
     page.get_by_label("Episodes per person").fill("7")
@@ -157,7 +157,7 @@ def test_nothing_that_was_written_is_lost_by_accident(served, visit):
     # Somebody else is faster.
     changed = served.good("PUT", f"/api/studies/{study['id']}", {**study, "name": "Theirs"})
     page.get_by_role("button", name="Save changes").click()
-    expect(page.get_by_text("Somebody else saved this study meanwhile")).to_be_visible()
+    expect(page.get_by_text("Somebody else has saved this study")).to_be_visible()
     page.get_by_role("button", name="Cancel").click()
     assert served.creator.store.study(study["id"]).name == "Theirs"
     page.get_by_role("button", name="Save changes").click()
@@ -298,7 +298,7 @@ def test_a_verdict_is_changed_and_the_filtered_list_walked(served, visit):
             re.compile("verdict: Cancelledyou, .*, overruledwhole"),
         ]
     )
-    page.get_by_text("People differ. The last word decides.").wait_for()
+    page.get_by_text("Annotators disagree. The last label counts.").wait_for()
     visitor.look("replay-verdicts-differ", is_whole=False)
     page.get_by_role("group", name="verdict").get_by_role("button", name="Cancelled").click()
     expect(shown.nth(2)).to_contain_text("bob")
@@ -323,7 +323,7 @@ def test_people_are_invited_and_see_what_their_role_lets_them(shared, visit):
     page.get_by_role("link", name="People").click()
     page.get_by_role("button", name="Invite…").click()
     page.get_by_label("For", exact=False).first.fill("Class")
-    page.get_by_role("button", name="Make link").click()
+    page.get_by_role("button", name="Create link").click()
     link = page.get_by_label("Invite link").input_value()
     owner.look("invite", is_whole=False)
     page.get_by_role("button", name="Done").click()
@@ -339,7 +339,7 @@ def test_people_are_invited_and_see_what_their_role_lets_them(shared, visit):
     player.look("studies-participant")
     for path in ("/people", "/studies/new"):
         player.open(path)
-        expect(player.page.get_by_role("heading", level=1)).to_contain_text("You may not")
+        expect(player.page.get_by_role("heading", level=1)).to_contain_text("No access")
         player.look("not-allowed")
 
     # A name is text, whatever is in it.
@@ -379,7 +379,7 @@ def test_what_fails_is_said_and_can_be_tried_again(served, visit):
 
     # What is there already stays, with a remark.
     page.route("**/api/episodes?*", lambda route: route.abort())
-    page.get_by_role("button", name="Load again").click()
+    page.get_by_role("button", name="Reload").click()
     expect(page.get_by_text("The server does not answer.")).to_be_visible()
     expect(page.locator("tbody tr")).to_have_count(2)
     page.unroute_all()

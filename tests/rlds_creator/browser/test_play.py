@@ -391,11 +391,11 @@ def test_a_game_is_in_one_tab_at_a_time(served, visit):
     second = visitor.context.new_page()
     second.goto(game.page.url)
     second.wait_for_selector(".stage canvas[data-step='1']")
-    game.page.wait_for_selector("text=You play in another tab")
+    game.page.wait_for_selector("text=You are playing in another tab")
     # The game waits for a key in the tab that takes it, as it does when the page is loaded anew.
     second.wait_for_selector(".play[data-state='paused']")
     game.page.click("text=Play here")
-    second.wait_for_selector("text=You play in another tab")
+    second.wait_for_selector("text=You are playing in another tab")
     game.await_state("paused")
     game.page.keyboard.press("KeyQ")
     game.await_state("running")

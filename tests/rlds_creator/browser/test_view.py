@@ -13,6 +13,7 @@ import envlogger
 import rlds
 from rlds_creator.server.view_app import view_app
 from rlds_creator.viewing import Shelf
+from tests.rlds_creator.viewing.test_shelf import write_episodes
 
 pytestmark = pytest.mark.slow
 
@@ -181,6 +182,58 @@ def test_the_workplace(viewed, visit):
     page.wait_for_selector(".episode-list .error:has-text('nothing')")
 
 
+@pytest.mark.parametrize("viewport", [{"width": 1024, "height": 768}, PHONE])
+def test_the_table_of_episodes(tmp_path, visit, viewport):
+    write_episodes(tmp_path / "log")
+    rlds.labels.open(tmp_path / "log").add("quality", 1, "bad", by="ann")
+    with serving(view_app(Shelf([tmp_path / "log"]), by="ann")) as there:
+        visitor = visit(there, viewport=viewport)
+        page = visitor.open("/datasets")
+        rows, name = page.locator("tbody tr"), f"view-table-{viewport['width']}"
+        expect(rows.nth(2)).to_contain_text("2.0 s")
+        heads = page.locator("thead th").all_text_contents()
+        assert heads == ["Episode", "Steps", "Duration", "Return", "Success", "Task", "Labels"]
+        expect(rows.nth(1).locator(".chip.good")).to_have_text("yes")
+        expect(rows.nth(1).locator(".chip.bad")).to_have_text("quality: bad")
+        expect(rows.nth(2).locator(".chip")).to_have_count(0)  # Of an unknown success, for one.
+        page.wait_for_function(
+            "[...document.querySelectorAll('.filmstrip')].every((one) => one.naturalWidth > 200)"
+        )
+        visitor.look(name)
+
+        titles = page.locator("tbody .film > span:first-child")
+        if viewport != PHONE:
+            page.get_by_role("button", name="Return", exact=True).click()
+            expect(titles).to_have_text(["Episode 2", "Episode 1", "Episode 0"])
+            page.get_by_role("button", name="Columns").click()
+            page.get_by_placeholder("Search columns").fill("reward")
+            page.get_by_label("reward max").check()
+            visitor.look(f"{name}-columns", is_whole=False)
+            page.get_by_role("button", name="Done").click()
+            expect(page.locator("thead th").last).to_have_text("Labels")
+            expect(page.get_by_role("columnheader", name="reward max")).to_be_visible()
+            page.get_by_text("Episode 1").click()
+            page.keyboard.press("b")  # Its neighbours are those of the table.
+            page.wait_for_url("**/train/2?sort=-return")
+            page.go_back()
+            page.go_back()
+        # Rows stay where a condition is wrong, and what is wrong is said in words.
+        page.get_by_role("button", name="Failure").click()
+        expect(titles).to_have_text(["Episode 0"])
+        visitor.look(f"{name}-filtered", is_whole=False)
+        page.get_by_label("Episodes where").fill("speed > 3")
+        page.keyboard.press("Enter")
+        expect(page.locator(".error")).to_contain_text("no column 'speed'")
+        expect(titles).to_have_text(["Episode 0"])
+        visitor.look(f"{name}-error", is_whole=False)
+        assert len(visitor.troubles) == 1
+        assert "422" in visitor.troubles[0]
+        page.get_by_role("button", name="Show all episodes").click()
+        page.get_by_label("Go to episode").fill("2")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/train/2")
+
+
 def made_layer(page, name, kind, of, choices=(), keys=()):
     """Makes a layer of labels in the page."""
     page.get_by_role("button", name="Layer", exact=True).click()
@@ -210,29 +263,29 @@ def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
     with serving(view_app(Shelf([tmp_path / "reach"]), by="")) as there:
         visitor = visit(there, color_scheme=scheme)
         page = visitor.open("/")
-        page.click("text=reach")
+        page.wait_for_url("**/train/0")  # The only dataset opens on data.
         page.click("text=Episode 1")
         page.wait_for_selector(".picture canvas[data-step='0']")
-        made_layer(page, "Grip quality!", "choice", "The whole episode", ["good", "bad"], "gx")
+        made_layer(page, "Grip quality!", "choice", "Whole episode", ["good", "bad"], "gx")
         page.get_by_text("In files and conditions: grip_quality").wait_for()
         visitor.look(f"labels-layer-{scheme}", is_whole=False)
-        page.get_by_role("button", name="Make layer").click()
+        page.get_by_role("button", name="Create layer").click()
         page.get_by_role("group", name="Grip quality!").wait_for()
         for name, kind, of, choices in (
             ("phase", "choice", "Steps and ranges", ["reach", "lift"]),
             ("slip", "flag", "Steps and ranges", ()),
             ("note", "text", "Steps and ranges", ()),
-            ("score", "number", "The whole episode", ()),
+            ("score", "number", "Whole episode", ()),
         ):
             made_layer(page, name, kind, of, choices)
             page.keyboard.press("Enter")
             expect(page.get_by_role("dialog")).to_have_count(0)
         page.get_by_role("button", name="Layer").click()
         page.get_by_role("textbox", name="Name").fill("grip, quality")
-        page.get_by_text("There is a layer “grip_quality”.").wait_for()
-        expect(page.get_by_role("button", name="Make layer")).to_be_disabled()
+        page.get_by_text("The layer “grip_quality” already exists.").wait_for()
+        expect(page.get_by_role("button", name="Create layer")).to_be_disabled()
         page.get_by_role("textbox", name="Name").fill("品質")
-        page.get_by_role("button", name="Make layer").click()
+        page.get_by_role("button", name="Create layer").click()
         page.get_by_role("group", name="品質").wait_for()
         page.locator("h1").focus()
         page.keyboard.press("g")  # It asks once who that is.
@@ -367,8 +420,8 @@ def test_keys_that_come_before_the_labels_are_for_the_step_that_was_shown(tmp_pa
     labels.declare(rlds.labels.Layer(name="note", type="text", keys=("KeyT",)))
     with serving(view_app(Shelf([tmp_path / "reach"]), by="ann")) as there:
         visitor = visit(there)
-        page = visitor.open("/")
-        page.click("text=reach")
+        page = visitor.open("/datasets")
+        page.wait_for_selector("tbody tr")
         held, is_open = [], []
 
         def wait(route):
