@@ -28,7 +28,8 @@ from rlds.sources.source import (
 from rlds.sources.texts import as_text, is_instruction
 from rlds.video import VIDEO
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.fields import Field, as_fields
+from rlds_ecosystem.columns import known_field
+from rlds_ecosystem.fields import Field, as_fields, is_mark
 from rlds_ecosystem.nests import leaves_at, root_of
 
 __all__ = ["RowMaker", "column_of"]
@@ -41,6 +42,8 @@ _NO_NUMBERS = np.empty(0)
 # So many small episodes are read before they are looked at; they may have so many bytes together.
 _MOST_AHEAD, _BYTES_AHEAD = 64, 1 << 20
 _STATISTICS = ("min", "max", "mean")
+# The times of steps that were recorded, in nanoseconds.
+_STAMP = "timestamp"
 
 
 class RowMaker:
@@ -53,6 +56,7 @@ class RowMaker:
 
     Attributes:
       schema: The columns, as `pyarrow.Schema`.
+      fixed: The names of the columns that each table has.
       columns: The columns that have the values of fields, by the paths of these.
     """
 
@@ -63,6 +67,7 @@ class RowMaker:
             episode = dict(leaves_at(as_fields(self._source.episode_fields()), None))
         arrow = import_extra("pyarrow")
         columns = _fixed_columns(arrow)
+        self.fixed = frozenset(columns)
         # By the names of columns, the paths of fields.
         self._values, self._numbers = {}, {}
         for path, field in episode.items():
@@ -82,6 +87,11 @@ class RowMaker:
         texts = {p: it for p, it in (*episode.items(), *steps.items()) if is_instruction(p)}
         self._instructions = [p for p, it in texts.items() if isinstance(it, Field) and it.is_text]
         paths = [path if path in episode else f"{rlds.STEPS}/{path}" for path in self._instructions]
+        # By fields, those that say whether an episode has a value.
+        marks = {path: known_field(path) for path in episode}
+        self._marks = {p: mark for p, mark in marks.items() if is_mark(episode.get(mark))}
+        stamp = steps.get(_STAMP)
+        self._has_stamps = isinstance(stamp, Field) and stamp.unit == "ns"
         self.columns = {
             **{path: name for name, path in self._values.items()},
             **{f"{rlds.STEPS}/{path}": name for name, path in self._numbers.items()},
@@ -151,6 +161,8 @@ class RowMaker:
         episode = as_converted(episode)
         steps = dict(leaves_at(episode.steps, None))
         metadata = dict(leaves_at(episode.metadata, None))
+        for path in [path for path, mark in self._marks.items() if not metadata.get(mark, True)]:
+            metadata.pop(path, None)  # A placeholder.
         outline = outline_of(steps, episode.final_observation_known)
         flags = steps.get(rlds.IS_TERMINAL, ())
         rate = rate_in(metadata) or self._rate
@@ -162,7 +174,7 @@ class RowMaker:
             "terminal": bool(flags[-1]) if len(flags) else None,
             "truncated": episode.truncated,
             "complete": episode.complete,
-            "duration": outline.num_steps / rate if rate else None,
+            "duration": outline.num_steps / rate if rate else self._span(steps),
             "instruction": self._instruction({**steps, **metadata}, steps),
             "bytes": sum(map(_size_of, steps.values())),
             "digest": digest_of_columns(steps),
@@ -184,6 +196,11 @@ class RowMaker:
             if isinstance(text, str):
                 return text
         return None
+
+    def _span(self, steps: Mapping[str, Any]) -> float | None:
+        """The seconds from the first to the last step, if the steps have times."""
+        times = _numbers_in(steps.get(_STAMP))
+        return float(times[-1] - times[0]) / 1e9 if self._has_stamps and len(times) > 1 else None
 
     def _finished(self, batch: _Batch) -> Any:
         arrow = import_extra("pyarrow")

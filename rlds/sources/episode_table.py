@@ -36,14 +36,23 @@ from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.replacing import FOLDER
 from rlds_ecosystem.whole_files import try_to_lock, write_at_once
 
-__all__ = ["EpisodeTable", "Progress", "TablePart", "key_of", "table_part", "table_row"]
+__all__ = [
+    "EpisodeTable",
+    "Progress",
+    "TablePart",
+    "has_table",
+    "key_of",
+    "row_maker",
+    "table_part",
+    "table_row",
+]
 
 # Whether to show how far it is, if None on a terminal; or who is told: how many episodes are done,
 # and of how many, if that is known.
 Progress = bool | Callable[[int, int | None], None] | None
 
 # A table that was made by another version is made anew.
-_VERSION = 4
+_VERSION = 5
 _KEY = b"rlds"
 # So many episodes are read by one call, and kept in one file until all are read: fewer of a small
 # dataset, whose episodes may be long.
@@ -193,6 +202,18 @@ def table_row(source: Source, split: str, number: int) -> dict[str, Any]:
     return row
 
 
+def row_maker(source: Source, split: str) -> RowMaker:
+    """Returns the maker of the rows of a table, which knows its columns."""
+    return RowMaker(_with_table(source, split, range(0))[0])
+
+
+def has_table(source: Source, split: str) -> bool:
+    """Whether the table of a split is kept, and is of the files that are there."""
+    source, _ = _with_table(source, split, range(0))
+    key = key_of(source)
+    return any(_stored_key(place) == key for place in _places(source, split))
+
+
 def _with_table(
     source: Source, split: str, rows: range | np.ndarray
 ) -> tuple[Source, range | np.ndarray]:
@@ -244,8 +265,7 @@ def _read(file: Path, columns: Sequence[str] | None = None) -> Any:
 
 def _table_file(source: Source, split: str, key: str, progress: Progress, jobs: int | None) -> Path:
     """Returns the table of a split; makes it if there is none that is of these files."""
-    name = f"episodes-{split}.parquet"
-    places = [folder / name for folder in (*folder_of(source), *cached(source, "episodes"))]
+    places = _places(source, split)
     for place in places:
         if _stored_key(place) == key:
             return place
@@ -262,6 +282,12 @@ def _table_file(source: Source, split: str, key: str, progress: Progress, jobs: 
         f"the table of episodes can be kept neither beside {places[0].parent.parent} nor in the "
         f"cache: {failed}; name a folder that can be written in the variable RLDS_CACHE_DIR"
     ) from failed
+
+
+def _places(source: Source, split: str) -> list[Path]:
+    """Returns the files that may hold the table of a split."""
+    name = f"episodes-{split}.parquet"
+    return [folder / name for folder in (*folder_of(source), *cached(source, "episodes"))]
 
 
 class _Making:

@@ -33,6 +33,7 @@ T = TypeVar("T")
 _THREADS = 4
 _MOST_SIDE = 4096
 _LONGEST_NAME = 200
+_MOST_FRAMES = 12
 # How long browsers show a thumbnail before they ask whether it is another.
 _THUMBNAIL_SECONDS = 300
 # How long a request may wait for the rewards of a long log.
@@ -189,37 +190,40 @@ def dataset_routes(shelf: Shelf) -> list[Route]:
     async def listing(request: Request) -> Response:
         offset, limit = _query(request, "offset", 0), _query(request, "limit", 0)
         limit = 50 if limit is None else limit
+        where, sort = _choice(request)
+        columns = request.query_params.getlist("columns")
         found = await in_thread(
-            shelf.listing, *_split(request), offset or 0, limit, _condition(request)
+            shelf.listing, *_split(request), offset or 0, limit, where, sort, columns
         )
         for episode in found["episodes"]:
             if "error" in episode:
                 episode["error"] = without_folders(episode["error"])
         return answer(found)
 
-    async def layers(request: Request) -> Response:
-        return answer({"layers": await in_thread(shelf.layers, *_split(request))})
+    async def columns(request: Request) -> Response:
+        return answer(await in_thread(shelf.columns, *_split(request)))
 
     async def locate(request: Request) -> EpisodeView:
         return await in_thread(shelf.view, *_split(request), _number(request, "episode"))
 
     async def small(request: Request) -> tuple[bytes, str] | None:
-        return await in_thread(shelf.thumbnail, *_split(request), _number(request, "episode"))
+        number, frames = _number(request, "episode"), _query(request, "frames", 1, _MOST_FRAMES)
+        return await in_thread(shelf.thumbnail, *_split(request), number, frames or 1)
 
     async def labels_of(request: Request) -> EpisodeLabels:
         by = request.query_params.get("by", "").strip()
         if len(by) > _LONGEST_NAME:
-            raise errors.BadRequestError(f"by: a name has at most {_LONGEST_NAME} letters.")
+            raise errors.BadRequestError(f"by: expected at most {_LONGEST_NAME} characters.")
         return await in_thread(shelf.labels, *_split(request), _number(request, "episode"), by)
 
     async def beside(request: Request) -> Mapping[str, Any]:
         number = _number(request, "episode")
-        return await in_thread(shelf.beside, *_split(request), number, _condition(request))
+        return await in_thread(shelf.beside, *_split(request), number, *_choice(request))
 
     return [
         Route("/api/datasets", datasets),
         Route("/api/datasets/{dataset}/{split}", listing),
-        Route("/api/datasets/{dataset}/{split}/layers", layers),
+        Route("/api/datasets/{dataset}/{split}/columns", columns),
         *routes("/api/datasets/{dataset}/{split}/{episode}/view", locate, small, labels_of, beside),
     ]
 
@@ -250,7 +254,7 @@ async def in_thread(function: Callable[..., T], *args: Any) -> T:
     except (SourceError, EnvLoggerError) as error:
         raise DamagedError(_in_words(error)) from error
     except LookupError as error:
-        text = error.args[0] if error.args else "There is no such thing."
+        text = error.args[0] if error.args else "This item does not exist."
         raise errors.NotFoundError(without_folders(str(text))) from error
     except ImportError as error:
         raise errors.UnavailableError(without_folders(str(error))) from error
@@ -268,8 +272,9 @@ def _in_words(error: Exception) -> str:
     return without_folders(": ".join(filter(None, [", ".join(where), error.what])))
 
 
-def _condition(request: Request) -> str:
-    return request.query_params.get("where", "").strip()
+def _choice(request: Request) -> tuple[str, str]:
+    """The condition of a list, and its order."""
+    return request.query_params.get("where", "").strip(), request.query_params.get("sort", "")
 
 
 def _split(request: Request) -> tuple[str, str]:

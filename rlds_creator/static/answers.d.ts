@@ -90,12 +90,30 @@ export interface Dataset {
 export interface DatasetEpisode {
   index: number;
   num_steps: number | null;
-  total_reward: number | null;
+  /** Cells by the names of columns. */
+  values: Record<string, any> | null;
+  labels: { layer: string; value: any; disagree: boolean }[];
   error?: string;
+}
+
+/** A column of the table of episodes. */
+export interface EpisodeColumn {
+  /** Its name in conditions. */
+  name: string;
+  title: string;
+  kind: "number" | "flag" | "text";
+  /** The smallest and the largest number, or frequent values, of the episodes that were read. */
+  examples: any[];
 }
 
 /** Episodes of a dataset, or how far the table is that a condition needs. */
 export interface Listing {
+  /** The dataset as it is now; another one after an edit. */
+  id: string;
+  /** Columns of the values of episodes. */
+  columns: string[];
+  /** Whether no more values come without another condition or order. */
+  is_complete: boolean;
   episodes: DatasetEpisode[];
   total: number | null;
   making?: { done: number; total: number | null };
@@ -124,6 +142,9 @@ export interface Outline {
   times: number[] | null;
   metadata: Record<string, any>;
   shown: string | null;
+  /** The text of the task, and the field of the steps that has it. */
+  instruction: string | null;
+  instruction_path: string | null;
   previous: string | null;
   next: string | null;
   place: number | null;
@@ -206,7 +227,7 @@ type Gets = [
   ["/api/exports", { exports: Export[] }],
   ["/api/people", { people: Person[]; invites: Invite[] }],
   ["/api/datasets", { datasets: Dataset[] }],
-  [`/api/datasets/${string}/layers`, { layers: Record<string, string> }],
+  [`/api/datasets/${string}/columns`, { columns: EpisodeColumn[]; layers: Record<string, string> }],
   [`/api/datasets/${string}`, Listing],
 ];
 

@@ -18,8 +18,8 @@ const ROUTES = [
   { pattern: "/episodes", page: "episodes", styles: ["studies.css"], isBroad: true },
   { pattern: "/replay/:episode", page: "replay", styles: ["vendor/uplot.css", "replay.css"], immersive: true },
   { pattern: "/compare", page: "compare", styles: ["vendor/uplot.css", "replay.css"], immersive: true },
-  { pattern: "/datasets", page: "datasets", styles: ["vendor/uplot.css", "replay.css"] },
-  { pattern: "/datasets/:d", page: "datasets", styles: ["vendor/uplot.css", "replay.css"] },
+  { pattern: "/datasets", page: "datasets", styles: ["vendor/uplot.css", "replay.css"], isBroad: true },
+  { pattern: "/datasets/:d", page: "datasets", styles: ["vendor/uplot.css", "replay.css"], isBroad: true },
   { pattern: "/datasets/:d/:split/:i", page: "replay", styles: ["vendor/uplot.css", "replay.css"], immersive: true },
   { pattern: "/downloads", page: "downloads", styles: ["studies.css"] },
   { pattern: "/people", page: "people", styles: ["studies.css"] },
@@ -134,7 +134,7 @@ function Page({ route, params, query }) {
   const main = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => {
     // After the server was brought up to date, its pages have other addresses.
-    const explain = () => setError(new Error("The server has other pages now, or does not answer."));
+    const explain = () => setError(new Error("The page did not load. The server was updated, or does not answer."));
     load(route).then((loaded) => setPage(() => loaded), explain);
     // What had the focus may be gone with the page before. The first page leaves the first Tab to the link that
     // skips the navigation.
@@ -165,8 +165,8 @@ class Boundary extends Component {
   /** @param {any} props @param {any} state */
   render(props, state) {
     if (!state.error) return props.children;
-    return html`<${Empty} isPage icon="error" tone="bad" title="This page broke"
-      action=${html`<${Button} icon="reload" onClick=${() => location.reload()}>Load it again<//>`}>
+    return html`<${Empty} isPage icon="error" tone="bad" title="This page failed"
+      action=${html`<${Button} icon="reload" onClick=${() => location.reload()}>Reload<//>`}>
       Nothing that was recorded is lost. ${String(state.error?.message ?? state.error)}
     <//>`;
   }
@@ -217,13 +217,13 @@ function Bar() {
       ${isIn &&
       !me.single_user &&
       html`<${Menu} label=${me.person?.name} icon="down" isIconOnly=${false}
-        items=${[{ label: "Leave", icon: "back", do: leave }]} />`}
+        items=${[{ label: "Log out", icon: "back", do: leave }]} />`}
     </div>
   </header>`;
 }
 
 const THEMES = [
-  { name: "system", label: "As the system", icon: "system" },
+  { name: "system", label: "System", icon: "system" },
   { name: "light", label: "Light", icon: "light" },
   { name: "dark", label: "Dark", icon: "dark" },
 ];
@@ -251,15 +251,15 @@ function ThemeMenu() {
 
 function Welcome() {
   return html`<${Empty} isPage icon="lock" title="You need an invite link">
-    <p>These pages are open to people who were invited. Open the link that you got; this browser then remembers you.</p>
+    <p>Only invited people can open these pages. Open your invite link once; this browser then remembers you.</p>
     <p>If you run this server, it printed a link for you when it started.</p>
   <//>`;
 }
 
 function NotFound() {
-  return html`<${Empty} isPage icon="search" title="There is no such page"
-    action=${html`<${Button} kind="primary" href="/">Go to the start<//>`}>
-    The address may be mistyped, or what it showed was deleted.
+  return html`<${Empty} isPage icon="search" title="Page not found"
+    action=${html`<${Button} kind="primary" href="/">Go to the start page<//>`}>
+    The address is mistyped, or its content was deleted.
   <//>`;
 }
 

@@ -12,6 +12,7 @@ import numpy as np
 import rlds
 import tfds_files
 from rlds.sources.rates import rate_in
+from rlds.sources.texts import is_instruction
 from rlds_creator.recorded import FPS, IMAGE, INPUTS, KEYS, TIME
 from rlds_creator.viewing import pictures
 from rlds_creator.viewing.pictures import Scale
@@ -19,6 +20,7 @@ from rlds_creator.viewing.steps import Steps, num_curves
 from rlds_creator.viewing.values import as_json, number_or_none
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.json_values import parsed
+from rlds_ecosystem.nests import leaves_at
 from rlds_tools.cameras import evenly
 from rlds_tools.video import VideoWriter
 
@@ -34,6 +36,8 @@ _SECONDS = 0.3
 _INPUTS = (KEYS, INPUTS)
 # The longer side of a thumbnail, and that of a picture in a video.
 _THUMBNAIL, _FRAME = 160, 1024
+# The height of pictures that stand side by side.
+_STRIP = 72
 # Videos are at least so high: small pictures lose their colors in H.264.
 _LEAST_HEIGHT = 240
 # How long a video may be: the server makes one after the other.
@@ -115,7 +119,8 @@ class EpisodeView:
         "array", "text" or "flag". "rewards" has one for each step, None where there is none, and
         "times" the seconds since the first step, if they were recorded. "fps" is how many steps
         there are in a second, if that is known. "shown" is the path of the picture that a player
-        saw, if there is one.
+        saw, if there is one. "instruction" is the text of the task, and "instruction_path" the
+        field of the steps that it is from, if it is from one.
 
         The rewards of a long log are not read at once. Then "is_complete" is false, and there are
         those of steps that are evenly spread, the more the later you ask.
@@ -136,7 +141,21 @@ class EpisodeView:
             "times": self._times(),
             "metadata": {str(k): as_json(parsed(v)) for k, v in self.steps.metadata.items()},
             "shown": IMAGE if self._shows_image() else None,
+            **self._instruction(),
         }
+
+    def _instruction(self) -> dict[str, str | None]:
+        texts = dict(leaves_at(self.steps.metadata, None))
+        found: list[tuple[str | None, Any]]
+        found = [(None, texts[path]) for path in texts if is_instruction(path)]
+        for path in self._paths():
+            if is_instruction(path) and self.num_steps and self._kind_of(path) == "text":
+                found.append((path, self.steps.step(0, [path]).get(path)))
+        for path, value in found:
+            text = as_json(value)
+            if isinstance(text, str) and text.strip():
+                return {"instruction": text, "instruction_path": path}
+        return {"instruction": None, "instruction_path": None}
 
     def _shows_image(self) -> bool:
         return self._is_recording() and self._kind_of(IMAGE) == "picture"
@@ -247,8 +266,11 @@ class EpisodeView:
             raise KeyError(f"Step {step} has no picture {path!r}.")
         return value
 
-    def thumbnail(self) -> tuple[bytes, str] | None:
+    def thumbnail(self, frames: int = 1) -> tuple[bytes, str] | None:
         """Returns a small picture of the middle of the episode, and its media type, if it has any.
+
+        Args:
+          frames: The number of pictures, evenly chosen, that stand side by side in it.
 
         Raises:
           ValueError: The picture is damaged.
@@ -260,7 +282,14 @@ class EpisodeView:
             return None
         # Colors say more than depths.
         path = IMAGE if self._shows_image() else min(cameras, key=self._is_scaled)
-        return self.picture(self.num_steps // 2, path, _THUMBNAIL)
+        if frames == 1:
+            return self.picture(self.num_steps // 2, path, _THUMBNAIL)
+        steps = evenly(self.num_steps, frames)
+        images = [self._image(step, path, _THUMBNAIL) for step in steps]
+        width, height = images[0].size
+        size = min(max(1, round(_STRIP * width / height)), 2 * _STRIP), _STRIP
+        film = np.concatenate([_fitted(image, size) for image in images], axis=1)
+        return pictures.picture_file(film, "yxc")
 
     def video(self, paths: Sequence[str], target: str, rate: float | None = None) -> None:
         """Writes the pictures of all steps as a video.
@@ -293,10 +322,10 @@ class EpisodeView:
         times = self._times()
         return (len(times) - 1) / times[-1] if times and times[-1] > 0 else None
 
-    def _image(self, step: int, path: str) -> Any:
+    def _image(self, step: int, path: str, side: int = _FRAME) -> Any:
         value = self._picture(step, path)
         scale = self._scale_of(path)
-        return pictures.picture_image(value, self._layouts[path], scale, _FRAME).convert("RGB")
+        return pictures.picture_image(value, self._layouts[path], scale, side).convert("RGB")
 
     def _is_scaled(self, path: str) -> bool:
         field = self.steps.fields[path]

@@ -26,10 +26,19 @@ from rlds.formats.logs.recorded_logs import find_logs
 from rlds.labels import Labels
 from rlds.raw_files.input_files import Files
 from rlds.raw_files.untrusted import SourceChangedError
-from rlds.sources import reading
-from rlds.sources.episode_table import EpisodeTable, key_of
+from rlds.sources import label_rows, reading
+from rlds.sources.episode_table import EpisodeTable, has_table, key_of, table_row
 from rlds.sources.video_frames import frames_of
 from rlds_creator.viewing.cache import Cache
+from rlds_creator.viewing.episode_columns import (
+    Column,
+    cell,
+    columns_of,
+    defaults,
+    labels_in,
+    order,
+    ranges,
+)
 from rlds_creator.viewing.episode_view import EpisodeView
 from rlds_creator.viewing.labels import DatasetLabels
 from rlds_creator.viewing.log_steps import LogSteps
@@ -38,7 +47,7 @@ from rlds_creator.viewing.steps import Steps
 from rlds_creator.viewing.table_steps import Tables, TableSteps
 from rlds_creator.viewing.thumbnails import Thumbnails, state_of
 from rlds_creator.viewing.values import as_json
-from rlds_ecosystem import stores
+from rlds_ecosystem import import_extra, stores
 from rlds_ecosystem.errors import EnvLoggerError
 from rlds_tools.inspection import marked_format
 from rlds_tools.listing import find_datasets
@@ -48,8 +57,12 @@ __all__ = ["Shelf"]
 # How much memory what was read last may take, of all datasets together.
 _CACHE_BYTES = 128 << 20
 _MOST_OPEN = 32
+# So many rows of episodes are kept that were read without the table; examples are of so many.
+_MOST_ROWS, _EXAMPLES = 2_000, 1_000
 # How long a listing looks for the lengths of episodes; those that it did not get to are unknown.
 _LISTING_SECONDS = 0.5
+# How long it reads episodes of which it has no rows; a later one goes on.
+_READING_SECONDS = 0.25
 # How long it waits for the table of episodes: after that it says how far that is.
 _TABLE_SECONDS = 1.0
 # How long files are taken to be as they were: many of them take long to be looked at.
@@ -99,12 +112,21 @@ class Shelf:
         return {"datasets": [self._current(id).described() for id in self._datasets]}
 
     def listing(
-        self, dataset: str, split: str, offset: int = 0, limit: int = 50, where: str = ""
+        self,
+        dataset: str,
+        split: str,
+        offset: int = 0,
+        limit: int = 50,
+        where: str = "",
+        sort: str = "",
+        columns: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Returns some episodes of a split: {"episodes": [..], "total"}.
+        """Returns some episodes of a split: {"id", "columns", "episodes", "total", "is_complete"}.
 
-        As long as the table is made that a condition needs, there are none, and "making" says how
-        far it is: {"done", "total"}.
+        "values" of an episode are cells by the names of columns; None until the episode was read.
+        "is_complete" is false if a later call may have more of them. As long as the table is made
+        that a condition or an order needs, there are no episodes, and "making" says how far it is:
+        {"done", "total"}.
 
         Args:
           dataset: The dataset.
@@ -112,6 +134,8 @@ class Shelf:
           offset: How many episodes come before the first one.
           limit: How many episodes are listed.
           where: A condition, see `rlds.sources.Episodes.where`; all episodes if it is empty.
+          sort: The name of the column to sort by, with "-" in front for the largest first.
+          columns: The names of the columns; those that most people want if there are none.
 
         Raises:
           ImportError: What reads conditions is not installed.
@@ -120,32 +144,51 @@ class Shelf:
           ValueError: It is no such condition.
         """
         found = self._dataset(dataset, split)
+        described = {"id": found.opened, "columns": [], "is_complete": True}
         try:
-            numbers, total = found.numbers(split, where), found.count(split)
+            numbers, total = found.numbers(split, where, sort), found.count(split)
         except _BeingMadeError as making:
-            return {"episodes": [], "total": None, "making": making.how_far}
+            return {**described, "episodes": [], "total": None, "making": making.how_far}
         offset, limit = max(offset, 0), min(max(limit, 0), 1_000)
-        total = len(numbers) if where else total
+        total = len(numbers) if where or sort else total
         end = offset + limit
         chosen = numbers[offset:end] if total is not None else range(offset, end)
-        return {"episodes": found.listing(split, chosen), "total": total}
+        return {**described, **found.listing(split, chosen, columns), "total": total}
 
-    def beside(self, dataset: str, split: str, index: int, where: str = "") -> dict[str, Any]:
+    def columns(self, dataset: str, split: str) -> dict[str, Any]:
+        """Returns the columns of the table of episodes, and the titles of layers by their names.
+
+        {"columns": [{"name", "title", "kind", "examples"}], "layers": {..}}; the name is that in
+        conditions, the examples are of the episodes that were read.
+        """
+        found = self._dataset(dataset, split)
+        layers = {layer.name: layer.title for layer in found.labels(split).described()}
+        titles = {name: title or name for name, title in layers.items()}
+        return {"columns": [*ranges(found.columns(split), found.rows(split))], "layers": titles}
+
+    def beside(
+        self, dataset: str, split: str, index: int, where: str = "", sort: str = ""
+    ) -> dict[str, Any]:
         """Returns what is beside an episode in a list: {"previous", "next", "place"}.
 
         These are the addresses of two pages, and how many episodes come before it.
         """
         found = self._dataset(dataset, split)
         try:
-            numbers = found.numbers(split, where, at_least=index + 2)
-        except (ImportError, ValueError, _BeingMadeError):  # The list says what is wrong.
+            numbers = found.numbers(split, where, sort, at_least=index + 2)
+        except (ImportError, LookupError, ValueError, _BeingMadeError):  # The list says so.
             return {"previous": None, "next": None, "place": None}
-        place, after = bisect.bisect_left(numbers, index), bisect.bisect_right(numbers, index)
+        if sort:
+            place = numbers.index(index) if index in numbers else len(numbers)
+            after = place + 1
+        else:
+            place, after = bisect.bisect_left(numbers, index), bisect.bisect_right(numbers, index)
         around = {
             "previous": numbers[max(place - 1, 0) : place],
             "next": numbers[after : after + 1],
         }
-        end = f"?{urlencode({'where': where})}" if where else ""
+        query = urlencode({k: v for k, v in (("where", where), ("sort", sort)) if v})
+        end = f"?{query}" if query else ""
         pages = {
             name: found.address(split, int(one[0])) + end if len(one) else None
             for name, one in around.items()
@@ -162,21 +205,18 @@ class Shelf:
         """
         return self._dataset(dataset, split).view(split, index)
 
-    def thumbnail(self, dataset: str, split: str, index: int) -> tuple[bytes, str] | None:
+    def thumbnail(
+        self, dataset: str, split: str, index: int, frames: int = 1
+    ) -> tuple[bytes, str] | None:
         """Returns a thumbnail, see `EpisodeView.thumbnail`; the errors are those of `view`."""
         found, state = self._dataset(dataset, split), ""
         with contextlib.suppress(OSError):  # Whoever makes it says what is wrong.
             state = found.state(split, index)
 
         def make() -> tuple[bytes, str] | None:
-            return found.view(split, index).thumbnail()
+            return found.view(split, index).thumbnail(frames)
 
-        return self._thumbnails.get(state, make) if state else make()
-
-    def layers(self, dataset: str, split: str) -> dict[str, str]:
-        """Returns the titles of the layers of labels that episodes have, by their names."""
-        found = self._dataset(dataset, split).labels(split).described()
-        return {layer.name: layer.title or layer.name for layer in found}
+        return self._thumbnails.get(f"{state} {frames}", make) if state else make()
 
     def labels(self, dataset: str, split: str, index: int, by: str) -> DatasetLabels:
         """Returns the labels of an episode for somebody of that name; the errors are of `view`."""
@@ -300,6 +340,10 @@ class _Dataset:
         self._makings: dict[str, _Making] = {}
         self._views: dict[tuple[str, int], EpisodeView] = {}
         self._labels: dict[str, Labels] = {}
+        self._columns: dict[tuple[str, Any], dict[str, Column]] = {}
+        self._read: dict[tuple[str, int], dict[str, Any]] = {}
+        self._has_table: dict[str, bool] = {}
+        self._table_of: dict[str, tuple[Any, Any]] = {}
 
     def open(self) -> None:
         """Finds out what there is; does nothing if that is known."""
@@ -342,11 +386,24 @@ class _Dataset:
                     del self._views[next(iter(self._views))]
             return self._views[split, index]
 
-    def numbers(self, split: str, where: str, at_least: int = 0) -> Sequence[int]:
+    def numbers(self, split: str, where: str, sort: str = "", at_least: int = 0) -> Sequence[int]:
         """The numbers of the episodes for which a condition holds; of all if it is empty.
 
         Where nobody knows how many there are, there are at least so many.
+
+        Args:
+          split: The split.
+          where: The condition.
+          sort: A column, see `Shelf.listing`; the order of the dataset if it is empty.
+          at_least: See above.
+
+        Raises:
+          KeyError: There is no such column.
         """
+        if sort:
+            key = (self.opened, split, "sort", where, sort, self.labels(split).state())
+            in_order: Sequence[int] = self.cache.get(key, lambda: self._sorted(split, where, sort))
+            return in_order
         if not where:
             total = self.count(split)
             return range(at_least if total is None else total)
@@ -355,6 +412,74 @@ class _Dataset:
             lambda: self._table(split).where(where),
         )
         return found
+
+    def _sorted(self, split: str, where: str, sort: str) -> list[int]:
+        name = sort.removeprefix("-")
+        column = self.columns(split).get(name) or (name == "index" and Column("number", (name,)))
+        if not column:
+            raise KeyError(f"There is no column {name}.")
+        rows = self._table(split).arrow([column.path[0]]).to_pylist()
+        numbers = self.numbers(split, where) if where else range(len(rows))
+        cells = [cell(rows[number], column) for number in numbers]
+        return order(numbers, cells, falls=sort != name)
+
+    def columns(self, split: str) -> dict[str, Column]:
+        """The columns of the table of episodes, by their names in conditions."""
+        labels = self.labels(split)
+        key = split, labels.state()
+        if key not in self._columns:
+            self._columns = {key: columns_of(labels, split)}
+        return self._columns[key]
+
+    def rows(self, split: str) -> list[dict[str, Any]]:
+        """Rows of episodes of which examples are taken: those that were read."""
+        if (table := self._whole(split)) is not None:
+            found: list[dict[str, Any]] = table.slice(0, _EXAMPLES).to_pylist()
+            return found
+        return self._labelled(split, [*self._read.values()][:_EXAMPLES])
+
+    def _whole(self, split: str) -> Any:
+        """The table of episodes with their labels; None if it was not made yet."""
+        labels, making = self.labels(split), self._makings.get(split)
+        if split not in self._has_table:
+            self._has_table[split] = has_table(labels.episodes.source, split)
+        is_made = making is not None and making.made.done() and not making.made.exception()
+        if not (is_made or self._has_table[split]):
+            return None
+        state = labels.state()
+        if self._table_of.get(split, (None, None))[0] != state:
+            with contextlib.suppress(_BeingMadeError):
+                self._table_of[split] = state, self._table(split).arrow()
+        return self._table_of.get(split, (None, None))[1]
+
+    def _rows(
+        self, split: str, numbers: Sequence[int], deadline: float
+    ) -> tuple[Sequence[dict[str, Any] | None], bool]:
+        """Rows of episodes, None where nobody has read them; whether none comes later."""
+        if (table := self._whole(split)) is not None:
+            return table.take(numbers).to_pylist(), True
+        source = self.labels(split).episodes.source
+        if not isinstance(source, sources.RandomAccessSource):
+            return [None] * len(numbers), True
+        for number in numbers:
+            if time.monotonic() > deadline:
+                break
+            if (split, number) not in self._read:
+                self._read[split, number] = table_row(source, split, number)
+        while len(self._read) > _MOST_ROWS:
+            del self._read[next(iter(self._read))]
+        there = [number for number in numbers if (split, number) in self._read]
+        rows = self._labelled(split, [self._read[split, number] for number in there])
+        found = dict(zip(there, rows))
+        return [found.get(number) for number in numbers], len(there) == len(numbers)
+
+    def _labelled(self, split: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        summary = label_rows.summary(label_rows.folders_of(self.labels(split).episodes.source))
+        if summary is None:
+            return [*rows]
+        digests = import_extra("pyarrow").array([row["digest"] for row in rows], "binary")
+        labels = label_rows.joined(digests, summary).to_pylist()
+        return [{**row, label_rows.COLUMN: label} for row, label in zip(rows, labels)]
 
     def _table(self, split: str) -> EpisodeTable:
         with self._lock:
@@ -366,12 +491,31 @@ class _Dataset:
         except concurrent.futures.TimeoutError:
             raise _BeingMadeError(making.how_far) from None
 
-    def listing(self, split: str, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Some episodes, as far as that is known soon."""
+    def listing(self, split: str, numbers: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
+        """Some episodes, as far as that is known soon; see `Shelf.listing`."""
+        listed = self._summaries(split, numbers)
+        try:
+            columns = self.columns(split)
+            deadline, chosen = time.monotonic() + _READING_SECONDS, [e["index"] for e in listed]
+            rows, is_complete = self._rows(split, chosen, deadline)
+        except (ImportError, OSError, ValueError, RuntimeError):  # There is no table of these.
+            return {"episodes": listed}
+        names = [name for name in names if name in columns] or defaults(columns)
+        for episode, row in zip(listed, rows):
+            if row is None:
+                continue
+            cells = {name: as_json(cell(row, columns[name])) for name in names}
+            steps = episode["num_steps"] if row["steps"] is None else row["steps"]
+            episode |= {"values": cells, "labels": labels_in(row), "num_steps": steps}
+            if row["error"] is not None:
+                episode["error"] = row["error"]
+        return {"episodes": listed, "columns": names, "is_complete": is_complete}
+
+    def _summaries(self, split: str, numbers: Sequence[int]) -> list[dict[str, Any]]:
         deadline = time.monotonic() + _LISTING_SECONDS
         listed = []
         for index in map(int, numbers):
-            row: dict[str, Any] = {"index": index, "num_steps": None, "total_reward": None}
+            row: dict[str, Any] = {"index": index, "num_steps": None, "values": None, "labels": []}
             if time.monotonic() < deadline:
                 try:
                     row |= self.summary(split, index)
@@ -421,7 +565,7 @@ class _Dataset:
         raise NotImplementedError
 
     def summary(self, split: str, index: int) -> dict[str, Any]:
-        """The number of steps of an episode, and the sum of its rewards, if that is cheap."""
+        """The number of steps of an episode, if that is cheap."""
         raise NotImplementedError
 
 
@@ -482,9 +626,7 @@ class _Logs(_Dataset):
     def summary(self, split: str, index: int) -> dict[str, Any]:
         path, number = self._place(index)
         with envlogger.Reader(path) as reader:
-            metadata = reader.episode_metadata()[number]
-            total = metadata.get("total_reward") if isinstance(metadata, Mapping) else None
-            return {"num_steps": len(reader.episodes[number]), "total_reward": as_json(total)}
+            return {"num_steps": len(reader.episodes[number])}
 
 
 class _Source(_Dataset):

@@ -1,29 +1,51 @@
 /** Datasets that were opened to be looked at, and their episodes. */
 import { queryOf, useResource } from "../api.js";
 import { Chip, Empty, Loaded, Notice, PageHeader, Pager, Segments, Table } from "../components.js";
-import { formatCount, formatNumber, plural } from "../format.js";
-import { Fragment, html } from "../html.js";
-import { address, setQuery } from "../router.js";
-import { Thumbnail, WhereBox } from "../view/list.js";
+import { formatCount, plural } from "../format.js";
+import { Fragment, html, useEffect } from "../html.js";
+import { address, navigate, setQuery } from "../router.js";
+import { meansSuccess, textOfCell, titleOf } from "../view/columns.js";
+import { textOf, toneOf } from "../view/labels.js";
+import { GoTo, Thumbnail, WhereBox, useColumns, useListing } from "../view/list.js";
+import { useStored } from "../view/panes.js";
 
-/** @import { Dataset, DatasetEpisode, Listing } from "../answers.js" */
+/** @import { Dataset, DatasetEpisode, EpisodeColumn, Listing } from "../answers.js" */
+/** @import { Said } from "../view/labels.js" */
 
 const LIMIT = 50;
+/** Pictures of an episode in the table. */
+const FRAMES = 5;
+/** The place of a label of the whole episode. */
+const EPISODE = { first: null, last: null };
 
 /** @param {{params: Record<string, string>, query: Record<string, string>}} props */
 export default function DatasetsPage({ params, query }) {
   const datasets = useResource("/api/datasets");
-  return html`<${Loaded} resource=${datasets} label="The data is opened…">
+  return html`<${Loaded} resource=${datasets} label="Opening data…">
     ${(/** @type {{datasets: Dataset[]}} */ { datasets: all }) => {
+      if (!params.d && all.length === 1) return html`<${Only} dataset=${all[0]} query=${query} />`;
       if (!params.d) return html`<${Shelf} datasets=${all} />`;
       const dataset = all.find(({ id }) => id === params.d);
       if (!dataset)
-        return html`<${Empty} icon="search" title="There is no such dataset">
-          It is not one of those that were opened.
+        return html`<${Empty} icon="search" title="Dataset not found">
+          <code>rlds view</code> did not open this dataset.
         <//>`;
       return html`<${Dataset} dataset=${dataset} query=${query} isOnly=${all.length === 1} />`;
     }}
   <//>`;
+}
+
+/**
+ * The first episode of the only dataset; its table on the page of datasets.
+ * @param {{dataset: Dataset, query: any}} props
+ */
+function Only({ dataset, query }) {
+  const split = dataset.splits.find(({ episodes }) => episodes !== 0);
+  const isFirst = location.pathname === "/" && split !== undefined && !dataset.error;
+  useEffect(() => {
+    if (isFirst) void navigate(address("datasets", dataset.id, split.name, "0"), { replace: true });
+  }, []);
+  return isFirst ? null : html`<${Dataset} dataset=${dataset} query=${query} isOnly />`;
 }
 
 /** @param {Dataset} dataset */
@@ -39,7 +61,7 @@ function Shelf({ datasets }) {
   return html`<${Fragment}>
     <${PageHeader} title="Datasets" />
     ${datasets.length === 0
-      ? html`<${Empty} icon="dataset" title="There is no data here">
+      ? html`<${Empty} icon="dataset" title="No data">
         Start <code>rlds view</code> with the path of a dataset, a log, or a folder of them.
       <//>`
       : html`<ul class="cards">
@@ -67,11 +89,10 @@ function Dataset({ dataset, query, isOnly }) {
   const names = dataset.splits.map(({ name }) => name);
   const split = names.includes(query.split) ? query.split : names[0];
   const offset = Math.max(0, Math.floor(Number(query.offset ?? 0)) || 0);
-  const listing = useResource(split === undefined ? null : `/api${address("datasets", dataset.id, split)}`, {
-    offset,
-    limit: LIMIT,
-    where: query.where,
-  });
+  const path = split === undefined ? null : `/api${address("datasets", dataset.id, split)}`;
+  const [chosen, setChosen] = useStored(`columns:${dataset.id}`, /** @type {string[]} */ ([]));
+  const { where = "", sort = "" } = query;
+  const listing = useListing(path, { offset, limit: LIMIT, where, sort, columns: chosen });
   return html`<${Fragment}>
     <${PageHeader} title=${dataset.name} back=${isOnly ? undefined : { href: "/datasets", label: "Datasets" }}
       chips=${html`<${Chip}>${dataset.format}<//>`} subtitle=${firstLines(dataset.description)} />
@@ -85,19 +106,11 @@ function Dataset({ dataset, query, isOnly }) {
           label: `${name}${episodes === null ? "" : ` · ${formatCount(episodes)}`}`,
         }))} />
     </div>`}
-    ${split !== undefined &&
-    html`<${WhereBox} path=${`/api${address("datasets", dataset.id, split)}`} where=${query.where ?? ""}
-      listing=${listing}
-      onChange=${(/** @type {string} */ where) => setQuery({ where, offset: null })} />`}
-    ${query.where && (listing.error || listing.data?.making)
-      ? null
-      : split === undefined && !dataset.error
-        ? html`<${Empty} icon="episodes" title="There are no episodes">This dataset has no splits.<//>`
-        : html`<${Loaded} resource=${listing} label="The episodes are listed…">
-          ${(/** @type {Listing} */ { episodes, total }) =>
-            html`<${Episodes} dataset=${dataset} split=${split} episodes=${episodes} total=${total} offset=${offset}
-              where=${query.where} isBusy=${listing.isLoading} />`}
-        <//>`}
+    ${split === undefined
+      ? !dataset.error &&
+        html`<${Empty} icon="episodes" title="There are no episodes">This dataset has no splits.<//>`
+      : html`<${Episodes} key=${path} dataset=${dataset} split=${split} listing=${listing} offset=${offset}
+        where=${where} sort=${sort} chosen=${chosen} onChosen=${setChosen} />`}
   <//>`;
 }
 
@@ -108,63 +121,113 @@ function firstLines(text) {
 }
 
 /**
- * @param {{dataset: Dataset, split: string, episodes: DatasetEpisode[], total: number | null,
- *   offset: number, where?: string, isBusy: boolean}} props
+ * The table of the episodes of a split, and what chooses and orders them.
+ * @param {{dataset: Dataset, split: string, listing: ReturnType<typeof useListing>, offset: number,
+ *   where: string, sort: string, chosen: string[], onChosen: (names: string[]) => void}} props
  */
-function Episodes({ dataset, split, episodes, total, offset, where, isBusy }) {
-  const longest = Math.max(1, ...episodes.map(({ num_steps: count }) => count ?? 0));
-  const hasRewards = episodes.some(({ total_reward: reward }) => reward !== null && reward !== undefined);
-  if (episodes.length === 0)
-    return html`<${Empty} icon="episodes" title="There are no episodes">
-      ${offset > 0 ? "There are none so far on." : where ? "The condition holds for none." : "This split is empty."}
+function Episodes({ dataset, split, listing, offset, where, sort, chosen, onChosen }) {
+  const { shown, error, isLoading } = listing;
+  const about = useColumns(`/api${address("datasets", dataset.id, split)}`, shown);
+  const names = shown?.columns ?? [];
+  const pageOf = (/** @type {number | string} */ index) =>
+    address("datasets", dataset.id, split, String(index)) + queryOf({ where, sort });
+  const box = html`<${WhereBox} where=${where} listing=${listing} about=${about} shown=${names} onShown=${onChosen}
+    isWide onChange=${(/** @type {string} */ next) => setQuery({ where: next, offset: null })} />`;
+  if (!shown)
+    return html`<${Fragment}>
+      ${box}
+      ${(!error || !where) &&
+      html`<${Loaded} resource=${listing} label="Loading episodes…">${() => null}<//>`}
     <//>`;
-  const columns = [
+  const { episodes, total } = shown;
+  return html`<${Fragment}>
+    ${box} ${error && !where && html`<${Notice} tone="bad">${error.message}<//>`}
+    ${episodes.length === 0
+      ? html`<${Empty} icon="episodes" title="No episodes">
+        ${offset > 0
+          ? "The list ends before this page."
+          : where
+            ? "No episode fulfils the condition."
+            : "This split is empty."}
+      <//>`
+      : html`<${Table} caption="Episodes" rows=${episodes} isBusy=${isLoading && shown.is_complete} sort=${sort}
+        columns=${tableColumns(dataset, split, shown, about, chosen.length > 0, pageOf)}
+        rowKey=${(/** @type {DatasetEpisode} */ { index }) => String(index)}
+        onSort=${(/** @type {string} */ next) => setQuery({ sort: next === "index" ? null : next, offset: null })} />`}
+    <div class="table-end">
+      ${(total ?? Infinity) > 1 && html`<${GoTo} total=${where ? null : total} addressOf=${pageOf} />`}
+      <${Pager} offset=${offset} limit=${LIMIT}
+        total=${total ?? offset + episodes.length + (episodes.length === LIMIT ? 1 : 0)} noun="episodes"
+        onChange=${(/** @type {number} */ to) => setQuery({ offset: to || null })} />
+    </div>
+  <//>`;
+}
+
+/**
+ * @param {Dataset} dataset
+ * @param {string} split
+ * @param {Listing} listing
+ * @param {ReturnType<typeof useColumns>} about
+ * @param {boolean} isChosen Whether a person chose the columns; columns without any value are left out otherwise.
+ * @param {(index: number) => string} pageOf
+ */
+function tableColumns(dataset, split, { id, columns: names, episodes }, { columns, layers }, isChosen, pageOf) {
+  const read = episodes.filter(({ values }) => values !== null);
+  const shown = names.filter(
+    (name) =>
+      isChosen || name === "steps" || read.some(({ values }) => values?.[name] !== null && values?.[name] !== ""),
+  );
+  const base = (/** @type {DatasetEpisode} */ { index, error }) =>
+    error ? "" : `/api${address("datasets", id ?? dataset.id, split, String(index), "view")}`;
+  return [
     {
       name: "index",
       title: "Episode",
+      sortable: true,
       narrow: /** @type {const} */ ("title"),
-      cell: (/** @type {DatasetEpisode} */ { index, error }) => html`<a class="with-thumbnail"
-        href=${address("datasets", dataset.id, split, String(index)) + queryOf({ where })}>
-        <${Thumbnail} base=${error ? "" : `/api${address("datasets", dataset.id, split, String(index), "view")}`} />
-        Episode ${formatCount(index)}
+      cell: (/** @type {DatasetEpisode} */ row) => html`<a class="film" href=${pageOf(row.index)}>
+        <span>Episode ${String(row.index)}</span><${Thumbnail} base=${base(row)} frames=${FRAMES} />
       </a>`,
     },
-    {
-      name: "num_steps",
-      title: "Steps",
-      isNumber: true,
-      cell: (/** @type {DatasetEpisode} */ { num_steps: count, error }) =>
-        error
-          ? html`<span class="dataset-error"
-            title=${error}>damaged</span>`
-          : count === null || count === undefined
-            ? "–"
-            : formatCount(count),
-    },
-    {
-      name: "length",
-      title: "Length",
-      narrow: /** @type {const} */ ("hidden"),
-      cell: (/** @type {DatasetEpisode} */ { num_steps: count }) => html`<span class="length">
-        <span style=${{ "--part": (count ?? 0) / longest }}></span>
-      </span>`,
-    },
-    ...(hasRewards
+    ...(names.length > 0 ? shown : ["steps"]).map((name) => {
+      const column = columns.find((one) => one.name === name);
+      const isText = column?.kind === "text";
+      return {
+        name,
+        title: titleOf(name, columns),
+        sortable: names.length > 0,
+        isNumber: !isText && column?.kind !== "flag",
+        cell: (/** @type {DatasetEpisode} */ row) => html`<${Cell} row=${row} name=${name} column=${column} />`,
+      };
+    }),
+    ...(read.some(({ labels }) => labels.length > 0)
       ? [
           {
-            name: "reward",
-            title: "Total reward",
-            isNumber: true,
-            cell: (/** @type {DatasetEpisode} */ { total_reward: reward }) => formatNumber(reward),
+            name: "labels",
+            title: "Labels",
+            cell: (/** @type {DatasetEpisode} */ { labels }) => html`<span class="chips">
+              ${labels.map(({ layer, value, disagree }) => {
+                const title = layers[layer] || layer;
+                /** @type {Said} */
+                const said = { layer, title, type: typeof value === "boolean" ? "flag" : "choice", value, ...EPISODE };
+                return html`<${Chip} key=${layer} tone=${disagree ? "odd" : toneOf(said)}>
+                  ${disagree ? `${title}: disagreement` : value === null ? `${title}: in steps` : textOf(said)}
+                <//>`;
+              })}
+            </span>`,
           },
         ]
       : []),
   ];
-  return html`<${Fragment}>
-    <${Table} caption="Episodes" columns=${columns} rows=${episodes}
-      rowKey=${(/** @type {DatasetEpisode} */ { index }) => String(index)} isBusy=${isBusy} />
-    <${Pager} offset=${offset} limit=${LIMIT}
-      total=${total ?? offset + episodes.length + (episodes.length === LIMIT ? 1 : 0)} noun="episodes"
-      onChange=${(/** @type {number} */ to) => setQuery({ offset: to || null })} />
-  <//>`;
+}
+
+/** @param {{row: DatasetEpisode, name: string, column?: EpisodeColumn}} props */
+function Cell({ row, name, column }) {
+  const value = row.values === null && name === "steps" ? row.num_steps : row.values?.[name];
+  if (row.error && name === "steps") return html`<span class="dataset-error" title=${row.error}>damaged</span>`;
+  if (row.values === null && (value ?? null) === null) return html`<span class="quiet" title="Not read yet">…</span>`;
+  if (typeof value === "boolean" && meansSuccess(name))
+    return html`<${Chip} tone=${value ? "good" : "bad"}>${value ? "yes" : "no"}<//>`;
+  const text = textOfCell(column, value);
+  return column?.kind === "text" ? html`<span class="cell-text" title=${text}>${text}</span>` : text;
 }

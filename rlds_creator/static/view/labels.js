@@ -40,6 +40,17 @@ export function textOf({ layer, title, type, value }) {
   return `${name}: ${titleOf(value)}`;
 }
 
+const GOOD = /^(good|success|succeeded|successful|completed|accepted|correct|ok|pass|passed|yes)$/i;
+const BAD = /^(bad|failure|failed|fail|rejected|wrong|no|unusable|broken)$/i;
+
+/** Whether a label is good or bad news. @param {Said} label @returns {"good" | "bad" | "plain"} */
+export function toneOf({ layer, type, value }) {
+  const word = type === "flag" ? layer : String(value);
+  const isGood = GOOD.test(word);
+  if (!isGood && !BAD.test(word)) return "plain";
+  return isGood === (type !== "flag" || value) ? "good" : "bad";
+}
+
 /** What has a colour of its own. @param {{layer: string, type: Type, value: any}} label */
 const colorKey = ({ layer, type, value }) => (type === "choice" ? `${layer}: ${value}` : layer);
 
@@ -149,7 +160,7 @@ export function useLabels(base, by, onChange) {
         };
         if (back && !isLast) undos.current.push(once);
         setLast({
-          words: back || isLast ? words : `${words}: it is there already`,
+          words: back || isLast ? words : `${words}: already set`,
           undo: back && !isLast ? once : undefined,
         });
         onChange?.();
@@ -189,7 +200,10 @@ export function useLabels(base, by, onChange) {
     ];
     return new Map([...new Set(names)].map((name, index) => [name, COLORS[(index + 1) % COLORS.length]]));
   }, [keys, state.labels]);
-  const colorOf = (/** @type {Said} */ label) => colors.get(colorKey(label)) ?? COLORS[1];
+  const colorOf = (/** @type {Said} */ label) => {
+    const tone = toneOf(label);
+    return tone === "plain" ? (colors.get(colorKey(label)) ?? COLORS[1]) : `--${tone}`;
+  };
   const labels = useMemo(() => {
     const titles = new Map(state.layers.map(({ name, title }) => [name, title]));
     return state.labels.map((label) => ({ ...label, title: titles.get(label.layer) }));

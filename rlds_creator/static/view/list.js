@@ -3,23 +3,63 @@ import { useResource } from "../api.js";
 import { Button, Failed, IconButton, Loading, SelectField, StateChip, TextField, Time } from "../components.js";
 import { formatCount, formatNumber, plural } from "../format.js";
 import { html, useEffect, useRef, useState } from "../html.js";
-import { address } from "../router.js";
+import { address, navigate } from "../router.js";
+import { ColumnsDialog, commonConditions, toggled } from "./columns.js";
 import { useAnnotator } from "./labels.js";
 
-/** @import { DatasetEpisode, ListedEpisode, Listing, Outline } from "../answers.js" */
+/** @import { DatasetEpisode, EpisodeColumn, ListedEpisode, Listing, Outline } from "../answers.js" */
 /** @import { Resource } from "../api.js" */
 
 const LIMIT = 50;
 
 /**
- * A small picture of an episode; nothing if it has none.
- * @param {{base: string}} props `base` is where its data are.
+ * A small picture of an episode, or several of them side by side; nothing if it has none.
+ * @param {{base: string, frames?: number}} props `base` is where its data are.
  */
-export function Thumbnail({ base }) {
-  const [isMissing, setIsMissing] = useState(false);
-  if (isMissing || !base) return html`<span class="thumbnail"></span>`;
-  return html`<img class="thumbnail" loading="lazy" decoding="async" alt="" src=${`${base}/thumbnail`}
-    onError=${() => setIsMissing(true)} />`;
+export function Thumbnail({ base, frames = 1 }) {
+  const [missing, setMissing] = useState("");
+  const address = `${base}/thumbnail${frames > 1 ? `?frames=${frames}` : ""}`;
+  const kind = frames > 1 ? "filmstrip" : "thumbnail";
+  if (missing === address || !base) return html`<span class=${kind}></span>`;
+  return html`<img class=${kind} loading="lazy" decoding="async" alt="" src=${address}
+    onError=${() => setMissing(address)} />`;
+}
+
+/**
+ * Some episodes of a dataset, again as long as more of them are read. While a table is made for
+ * another condition or order, the last episodes stay.
+ * @param {string | null} path
+ * @param {Record<string, any>} [query]
+ * @returns {Resource<Listing> & {shown: Listing | null}}
+ */
+export function useListing(path, query) {
+  const listing = /** @type {Resource<Listing>} */ (useResource(path, query));
+  const { data, error, reload } = listing;
+  const last = useRef(/** @type {{path: string | null, data: Listing} | null} */ (null));
+  if (data && !data.making) last.current = { path, data };
+  const isPart = data !== null && !error && (data.making !== undefined || data.is_complete === false);
+  useEffect(() => {
+    if (!isPart) return undefined;
+    const timer = setTimeout(reload, 500);
+    return () => clearTimeout(timer);
+  }, [data, isPart, reload]);
+  return { ...listing, shown: last.current?.path === path ? last.current.data : null };
+}
+
+/**
+ * Goes to an episode by its number.
+ * @param {{total: number | null, addressOf: (index: string) => string}} props
+ */
+export function GoTo({ total, addressOf }) {
+  return html`<form class="go-to" onSubmit=${(/** @type {any} */ event) => {
+    event.preventDefault();
+    const field = event.target.elements[0];
+    const index = Math.min(Number(field.value), (total ?? Infinity) - 1);
+    if (field.value.trim() !== "" && index >= 0) void navigate(addressOf(String(Math.floor(index))));
+  }}>
+    <label>Go to episode <input type="number" inputmode="numeric" min="0" step="1"
+      max=${total === null ? undefined : Math.max(total - 1, 0)} /></label>
+  </form>`;
 }
 
 /**
@@ -36,47 +76,78 @@ export const queuesOf = (layers, by) =>
   ]);
 
 /**
- * A field for a condition in SQL; while the table of episodes is made for it, how far that is.
- * @param {{path: string, where: string, listing: Resource<Listing>,
- *   onChange: (where: string) => void}} props `path` is where the split is.
+ * The columns of a split, and the layers of its labels; read again when these change, or the listing does.
+ * @param {string} path Where the split is.
+ * @param {Listing | null} listing
  */
-export function WhereBox({ path, where, listing, onChange }) {
-  const { data, error, reload } = listing;
-  const [text, setText] = useState(where);
-  useEffect(() => setText(where), [where]);
+export function useColumns(path, listing) {
+  const found = useResource(`${path}/columns`);
+  const isComplete = listing?.is_complete;
   useEffect(() => {
-    if (!data?.making) return;
-    const timer = setTimeout(reload, 500);
-    return () => clearTimeout(timer);
-  }, [data, reload]);
+    if (isComplete) void found.reload();
+    addEventListener("layers", found.reload);
+    return () => removeEventListener("layers", found.reload);
+  }, [found.reload, isComplete]);
+  return {
+    columns: /** @type {EpisodeColumn[]} */ (found.data?.columns ?? []),
+    layers: /** @type {Record<string, string>} */ (found.data?.layers ?? {}),
+  };
+}
+
+/**
+ * A field for a condition, with common ones; while the table of episodes is made, how far that is.
+ * @param {{where: string, listing: Resource<Listing>, onChange: (where: string) => void,
+ *   about: {columns: EpisodeColumn[], layers: Record<string, string>}, isWide?: boolean,
+ *   shown?: string[], onShown?: (names: string[]) => void}} props
+ *   `shown` are the columns of the table beside it.
+ */
+export function WhereBox({ where, listing, onChange, about, isWide = false, shown, onShown }) {
+  const { data, error } = listing;
+  const { columns, layers } = about;
+  const [text, setText] = useState(where);
+  const [isChoosing, setIsChoosing] = useState(false);
+  useEffect(() => setText(where), [where]);
   const { done = 0, total = null } = data?.making ?? {};
   const count = `${formatCount(done)}${total === null ? "" : ` of ${formatCount(total)}`}`;
   const { by = "" } = useAnnotator();
-  const layers = useResource(`${path}/layers`);
-  useEffect(() => {
-    addEventListener("layers", layers.reload);
-    return () => removeEventListener("layers", layers.reload);
-  }, [layers.reload]);
-  const queues = queuesOf(layers.data?.layers ?? {}, by);
+  const queues = queuesOf(layers, by);
   const own = /** @type {[string, string][]} */ (
-    where && !queues.some(([one]) => one === where) ? [[where, "As below"]] : []
+    where && !queues.some(([one]) => one === where) ? [[where, "Custom condition"]] : []
   );
-  return html`<form class="where" role="search" onSubmit=${(/** @type {Event} */ event) => {
-    event.preventDefault();
-    onChange(text.trim());
-  }}>
+  const common = commonConditions(columns);
+  return html`<form class=${isWide ? "where is-wide" : "where"} role="search"
+    onSubmit=${(/** @type {Event} */ event) => {
+      event.preventDefault();
+      onChange(text.trim());
+    }}>
     ${queues.length > 0 &&
     html`<${SelectField} label="Queue" value=${where} onChange=${onChange}
       choices=${[["", "All episodes"], ...own, ...queues]} />`}
-    <${TextField} label="Episodes where" placeholder="steps > 50 and success" spellcheck="false" maxlength="2000"
-      title="A condition in SQL over the table of episodes" value=${text} onChange=${setText}
-      error=${where && error?.message} />
+    <${TextField} label="Episodes where"
+      placeholder=${common.find(([, one]) => one.startsWith("steps"))?.[1] ?? "steps > 50"} spellcheck="false"
+      maxlength="2000" title="A condition in SQL over the table of episodes" value=${text} onChange=${setText}
+      error=${where && error?.message.replace(/^where: (['"]).*?\1: /, "")} />
     <${Button} type="submit" icon="filter" aria-label="Filter" title="Filter" />
     ${where && html`<${IconButton} icon="close" label="Show all episodes" onClick=${() => onChange("")} />`}
-    ${where &&
-    data?.making &&
-    !error &&
-    html`<${Loading} label=${`The table of episodes is made: ${count} are read`} />`}
+    ${columns.length > 0 &&
+    html`<${Button} aria-haspopup="dialog" title="Columns that conditions can name"
+      onClick=${() => setIsChoosing(true)}>Columns<//>`}
+    ${isWide &&
+    common.length > 0 &&
+    html`<div class="chips where-chips" role="group" aria-label="Common conditions">
+      ${common.map(
+        ([title, one]) => html`<button key=${one} type="button" class="picture-choice" title=${one}
+          aria-pressed=${String(where.split(" and ").includes(one))}
+          onClick=${() => onChange(toggled(where, one))}>${title}</button>`,
+      )}
+    </div>`}
+    ${data?.making && !error && html`<${Loading} label=${`Reading all episodes once: ${count}`} />`}
+    ${isChoosing &&
+    html`<${ColumnsDialog} columns=${columns} shown=${shown} onShown=${onShown} onClose=${() => setIsChoosing(false)}
+      onCondition=${(/** @type {string} */ one) => {
+        setText(toggled(text.trim(), one));
+        setIsChoosing(false);
+      }} />`}
   </form>`;
 }
 
@@ -84,8 +155,9 @@ export function WhereBox({ path, where, listing, onChange }) {
  * The rows of a dataset, and of what was recorded here.
  * @param {Record<string, string>} params Of the address of an episode.
  * @param {string} search
+ * @param {string} [id] Of the dataset as it is now; after an edit, browsers do not show old pictures under it.
  */
-function rowsOf({ episode, d, split, i }, search) {
+function rowsOf({ episode, d, split, i }, search, id = d) {
   if (episode !== undefined)
     return {
       path: "/api/episodes",
@@ -99,14 +171,14 @@ function rowsOf({ episode, d, split, i }, search) {
     };
   return {
     path: `/api${address("datasets", d, split)}`,
-    row: (/** @type {DatasetEpisode} */ { index, num_steps: count, total_reward: reward, error }) => ({
+    row: (/** @type {DatasetEpisode} */ { index, num_steps: count, values, error }) => ({
       isHere: String(index) === i,
       href: address("datasets", d, split, String(index)) + search,
-      base: error ? "" : `/api${address("datasets", d, split, String(index), "view")}`,
-      title: `Episode ${formatCount(index)}`,
+      base: error ? "" : `/api${address("datasets", id, split, String(index), "view")}`,
+      title: `Episode ${index}`,
       about: error
         ? "damaged"
-        : [count !== null && plural(count, "step"), typeof reward === "number" && `reward ${formatNumber(reward)}`]
+        : [count !== null && plural(count, "step"), values?.return && `return ${formatNumber(values.return)}`]
             .filter(Boolean)
             .join(", "),
     }),
@@ -129,9 +201,11 @@ export function EpisodeList({ params, filter, outline, onWhere }) {
         query: isDataset ? filter : (outline.listed ?? filter),
       });
   }, [outline]);
-  const { path, row } = rowsOf(params, pairs && `?${pairs}`);
-  const listing = useResource(shown && path, { ...shown?.query, offset: shown?.offset, limit: LIMIT });
+  const { path } = rowsOf(params, "");
+  const listing = useListing(shown && path, { ...shown?.query, offset: shown?.offset, limit: LIMIT });
   const { data, error, isLoading } = listing;
+  const kept = listing.shown ?? data;
+  const { row } = rowsOf(params, pairs && `?${pairs}`, kept?.id);
   useEffect(() => {
     // A verdict changes how the episode is listed.
     const change = (/** @type {any} */ { detail }) => {
@@ -146,15 +220,15 @@ export function EpisodeList({ params, filter, outline, onWhere }) {
   }, [data]);
   const here = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => here.current?.scrollIntoView({ block: "nearest" }), [params.episode ?? params.i, data]);
-  const rows = (error ? [] : (data?.episodes ?? [])).map(row);
-  const total = data?.total ?? null;
+  const rows = /** @type {any[]} */ (kept?.episodes ?? []).map(/** @type {any} */ (row));
+  const total = kept?.total ?? null;
   const offset = shown?.offset ?? 0;
   const turn = (/** @type {number} */ by) => shown && setShown({ ...shown, offset: Math.max(0, offset + by) });
   return html`<nav class="episode-list panel" aria-label="Episodes">
     ${isDataset &&
-    html`<${WhereBox} path=${path} where=${filter.where ?? ""} listing=${listing} onChange=${onWhere} />`}
+    html`<${ListFilter} path=${path} where=${filter.where ?? ""} listing=${listing} onChange=${onWhere} />`}
     ${error && !filter.where && html`<${Failed} error=${error} />`}
-    ${!data && isLoading && html`<${Loading} label="The episodes are listed…" />`}
+    ${!data && isLoading && html`<${Loading} label="Loading episodes…" />`}
     <ul aria-busy=${isLoading ? "true" : undefined}>
       ${rows.map(
         (/** @type {any} */ { isHere, href, base, title, about }) => html`<li key=${href}>
@@ -164,16 +238,24 @@ export function EpisodeList({ params, filter, outline, onWhere }) {
         </li>`,
       )}
     </ul>
-    ${data &&
-    !data.making &&
-    !error &&
+    ${kept &&
     html`<footer class="quiet">
       <span role="status">${total === null ? "" : plural(total, "episode")}</span>
       ${(offset > 0 || (total ?? Infinity) > LIMIT) &&
-      html`<${IconButton} icon="left" size="small" label="Episodes before these" disabled=${offset === 0}
+      html`<${IconButton} icon="left" size="small" label="Previous episodes" disabled=${offset === 0}
         onClick=${() => turn(-LIMIT)} />
-      <${IconButton} icon="right" size="small" label="Episodes after these"
+      <${IconButton} icon="right" size="small" label="Next episodes"
         disabled=${rows.length < LIMIT || offset + LIMIT >= (total ?? Infinity)} onClick=${() => turn(LIMIT)} />`}
+      ${isDataset &&
+      (offset > 0 || (total ?? Infinity) > LIMIT) &&
+      html`<${GoTo} total=${pairs ? null : total}
+        addressOf=${(/** @type {string} */ index) => address("datasets", params.d, params.split, index)} />`}
     </footer>`}
   </nav>`;
+}
+
+/** @param {{path: string, where: string, listing: any, onChange: (where: string) => void}} props */
+function ListFilter({ path, where, listing, onChange }) {
+  const about = useColumns(path, listing.shown);
+  return html`<${WhereBox} where=${where} listing=${listing} onChange=${onChange} about=${about} />`;
 }

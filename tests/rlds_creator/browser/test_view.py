@@ -213,6 +213,7 @@ def test_the_table_of_episodes(tmp_path, visit, viewport):
             expect(page.locator("thead th").last).to_have_text("Labels")
             expect(page.get_by_role("columnheader", name="reward max")).to_be_visible()
             page.get_by_text("Episode 1").click()
+            page.wait_for_selector(".replay")
             page.keyboard.press("b")  # Its neighbours are those of the table.
             page.wait_for_url("**/train/2?sort=-return")
             page.go_back()
@@ -231,7 +232,7 @@ def test_the_table_of_episodes(tmp_path, visit, viewport):
         page.get_by_role("button", name="Show all episodes").click()
         page.get_by_label("Go to episode").fill("2")
         page.keyboard.press("Enter")
-        page.wait_for_url("**/train/2")
+        page.wait_for_url("**/train/2**")
 
 
 def made_layer(page, name, kind, of, choices=(), keys=()):

@@ -45,7 +45,8 @@ def test_fields_of_types_are_found():
     assert fields("DatasetEpisode") == {
         "index": False,
         "num_steps": False,
-        "total_reward": False,
+        "values": False,
+        "labels": False,
         "error": True,
     }
     assert {"seed", "num_steps"} <= set(fields("Played"))
@@ -108,6 +109,7 @@ def test_answers_of_the_viewer_are_as_declared(tmp_path):
         listing = get(path)
         check("Listing", listing)
         check("DatasetEpisode", listing["episodes"][0])
+        check("EpisodeColumn", get(f"{path}/columns")["columns"][0])
         check_episode(get, f"{path}/0/view")
 
 

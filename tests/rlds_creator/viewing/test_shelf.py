@@ -1,11 +1,13 @@
 """Which datasets there are at the paths that are given, and how many files stay open."""
 
+import io
 import os
 import urllib.parse
 
 import dm_env
 import numpy as np
 import pytest
+from PIL import Image
 
 import rlds
 import rlds.labels
@@ -98,6 +100,90 @@ def test_after_an_edit_in_place_a_shelf_opens_the_dataset_again(tmp_path, format
     shelf.labels(now, split, 1, "ann").add(said)
     [label] = rlds.labels.open(path).rows()
     assert label.episode == rlds.labels.open(path).digest(1)
+
+
+def write_episodes(path):
+    """Three episodes: a failure, a success, and one of which little is known."""
+    about = [{"success": False, "task": "open"}, {"success": True, "task": "shut"}, {}]
+    writer = RiegeliBackendWriter(path, sync=False, metadata={"fps": 2})
+    for number, metadata in enumerate(about):
+        for step in range(number + 2):
+            picture = np.full((40, 80, 3), 60 * step, np.uint8)
+            is_last = step == number + 1
+            make = dm_env.termination if is_last else dm_env.transition
+            timestep = make(float(number), picture) if step else dm_env.restart(picture)
+            writer.record_step(StepData(timestep, np.int64(step)), step == 0)
+        writer.set_episode_metadata(metadata)
+    writer.close()
+
+
+@pytest.mark.parametrize("has_table", [False, True])
+def test_episodes_are_listed_with_values_and_labels(tmp_path, has_table):
+    write_episodes(tmp_path / "log")
+    labels = rlds.labels.open(tmp_path / "log")
+    labels.declare(rlds.labels.Layer(name="quality", type="choice", title="Quality!"))
+    labels.add("quality", 1, "good", by="ann")
+    labels.add("quality", 2, "good", by="ann")
+    labels.add("quality", 2, "bad", by="bob")
+    if has_table:
+        sources.open(tmp_path / "log").table()
+    shelf = Shelf([tmp_path / "log"])
+    place = shelf.datasets()["datasets"][0]["id"], "train"
+    while not (found := shelf.listing(*place))["is_complete"]:
+        pass
+    assert found["columns"] == ["steps", "duration", "return", "success", "instruction"]
+    rows = found["episodes"]
+    assert [[*row["values"].values()] for row in rows] == [
+        [2, 1.0, 0.0, False, "open"],
+        [3, 1.5, 2.0, True, "shut"],
+        [4, 2.0, 6.0, None, None],
+    ]
+    assert [row["labels"] for row in rows] == [
+        [],
+        [{"layer": "quality", "value": "good", "disagree": False}],
+        [{"layer": "quality", "value": None, "disagree": True}],
+    ]
+    about = shelf.columns(*place)
+    assert about["layers"] == {"quality": "Quality!"}
+    columns = {column.pop("name"): column for column in about["columns"]}
+    assert columns["steps"] == {"title": "steps", "kind": "number", "examples": [2, 4]}
+    assert columns["task"]["examples"] == ["open", "shut"]
+    assert columns["reward.max"]["kind"] == "number"
+    assert columns["label.quality"]["kind"] == "text"
+    # Each name can be asked for, and stands in conditions as it is.
+    names = [*columns]
+    asked = shelf.listing(*place, columns=names, limit=1)
+    assert asked["columns"] == names
+    for name in names:
+        assert "making" in (r := shelf.listing(*place, where=f"{name} is null")) or r["total"] < 4
+
+    def order(sort, where=""):
+        while "making" in (found := shelf.listing(*place, sort=sort, where=where)):
+            pass
+        return [row["index"] for row in found["episodes"]]
+
+    assert order("-return") == [2, 1, 0]
+    assert order("success") == [0, 1, 2]  # What is not known comes last in both directions.
+    assert order("-success") == [1, 0, 2]
+    assert order("-return", "steps < 4") == [1, 0]
+    assert order("label.quality") == [1, 0, 2]
+    beside = shelf.beside(*place, 1, sort="-success")
+    assert (beside["previous"], beside["place"]) == (None, 0)
+    assert beside["next"] == f"/datasets/{place[0]}/train/0?sort=-success"
+    with pytest.raises(KeyError, match="no column nothing"):
+        shelf.listing(*place, sort="nothing")
+
+
+def test_a_film_has_pictures_of_the_whole_episode(tmp_path):
+    write_episodes(tmp_path / "log")
+    shelf = Shelf([tmp_path / "log"])
+    place = shelf.datasets()["datasets"][0]["id"], "train"
+    data, kind = shelf.thumbnail(*place, 2, 3)
+    assert kind == "image/png"
+    film = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    assert film.shape == (72, 3 * 144, 3)
+    assert [film[36, 144 * frame + 72, 0] for frame in range(3)] == [0, 120, 180]
+    assert shelf.thumbnail(*place, 2) != (data, kind)
 
 
 def test_many_logs_do_not_stay_open(tmp_path):

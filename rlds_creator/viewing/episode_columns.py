@@ -1,0 +1,133 @@
+"""Columns of the table of episodes, and the cells of its rows, as pages list them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import rlds
+from rlds.labels import Labels
+from rlds.sources.episode_table import row_maker
+from rlds.sources.label_rows import COLUMN as LABEL
+from rlds_creator.viewing.values import as_json
+from rlds_ecosystem.columns import known_field
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import leaves_at
+
+__all__ = ["Column", "cell", "columns_of", "defaults", "labels_in", "order", "ranges"]
+
+# Columns that say nothing of the data, or that pages show elsewhere.
+_HIDDEN = ("split", "index", "digest", "error")
+_COMMON = ("steps", "duration", "return", "instruction")
+# Names that need no quotes in SQL: no reserved word has an underscore; any word may follow a dot.
+_PLAIN = re.compile(r"[a-z][a-z0-9]*_[a-z0-9_]*|success|task|seed|action|reward|discount")
+_PART = re.compile(r"[a-z][a-z0-9_]*")
+_MOST_VALUES = 8
+
+
+class Column(NamedTuple):
+    """A column.
+
+    Attributes:
+      kind: The kind of its values: "number", "flag" or "text".
+      path: The names that lead to a cell in a row.
+    """
+
+    kind: str
+    path: tuple[str, ...]
+
+
+def columns_of(labels: Labels, split: str) -> dict[str, Column]:
+    """Returns the columns of the table of labelled episodes, by their names in conditions."""
+    source = labels.episodes.source
+    maker = row_maker(source, split)
+    leaves = leaves_at(labels.episodes.spec[rlds.STEPS], None)
+    flags = {maker.columns.get(f"{rlds.STEPS}/{p}") for p, field in leaves if _is_flag(field)}
+    found = {}
+    for field in maker.schema:
+        name = field.name if field.name in maker.fixed else _quoted(field.name)
+        if hasattr(field.type, "fields"):  # Statistics.
+            for part in (field.type[place].name for place in range(field.type.num_fields)):
+                kind = "flag" if field.name in flags and part != "mean" else "number"
+                found[f"{name}.{part}"] = Column(kind, (field.name, part))
+        elif field.name not in (*_HIDDEN, *map(known_field, maker.schema.names)):
+            found[name] = Column(_kind_of(str(field.type)), (field.name,))
+    for layer, kind in labels.layers().items():
+        kind = kind if kind in ("number", "flag") else "text"
+        found[f"{LABEL}.{_quoted(layer, _PART)}"] = Column(kind, (LABEL, layer))
+        found[f'{LABEL}."{layer}.n"'] = Column("number", (LABEL, f"{layer}.n"))
+    return found
+
+
+def _is_flag(field: Any) -> bool:
+    return isinstance(field, Field) and field.column_dtype.kind == "b"
+
+
+def _kind_of(arrow_type: str) -> str:
+    is_number = re.match("u?int|float|double|halffloat", arrow_type)
+    return "flag" if arrow_type == "bool" else "number" if is_number else "text"
+
+
+def _quoted(name: str, plain: re.Pattern[str] = _PLAIN) -> str:
+    return name if plain.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+
+
+def defaults(columns: Mapping[str, Column]) -> list[str]:
+    """Returns the names of the columns that a page shows at first."""
+    success = [
+        name
+        for name, (kind, path) in columns.items()
+        if kind == "flag" and "success" in path[0].lower() and path[-1] != "min"
+    ]
+    return [*_COMMON[:3], *success[:1], *_COMMON[3:]]
+
+
+def cell(row: Mapping[str, Any], column: Column) -> Any:
+    """Returns a value of a row; None if it has none."""
+    value: Any = row
+    for name in column.path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return bool(value) if column.kind == "flag" and value is not None else value
+
+
+def labels_in(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the labels of a row: {"layer", "value", "disagree"}; the value of steps is None."""
+    label = row.get(LABEL) or {}
+    layers = [name.removesuffix(".n") for name, n in label.items() if name.endswith(".n") and n]
+    return [
+        {"layer": layer, "value": label[layer], "disagree": label[f"{layer}.disagree"]}
+        for layer in layers
+    ]
+
+
+def order(numbers: Sequence[int], cells: Sequence[Any], *, falls: bool) -> list[int]:
+    """Returns numbers by their cells; those without a value come last.
+
+    >>> order([4, 5, 6], [2.0, None, 7.0], falls=True)
+    [6, 4, 5]
+    """
+    known = [place for place, value in enumerate(cells) if value is not None]
+    known.sort(key=lambda place: cells[place], reverse=falls)
+    unknown = [place for place, value in enumerate(cells) if value is None]
+    return [int(numbers[place]) for place in (*known, *unknown)]
+
+
+def ranges(columns: Mapping[str, Column], rows: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
+    """Yields columns with example values: {"name", "title", "kind", "examples"}.
+
+    The examples are the smallest and largest number, or the most frequent texts.
+    """
+    rows = [*rows]
+    for name, column in columns.items():
+        values = [value for row in rows if (value := cell(row, column)) is not None]
+        counts: dict[Any, int] = {}
+        for value in values:
+            counts[value] = counts.get(value, 0) + 1
+        if column.kind == "number":
+            examples = [min(values), max(values)] if values else []
+        else:
+            examples = sorted(counts, key=lambda value: -counts[value])[:_MOST_VALUES]
+        title = " ".join(column.path) if column.path[0] != LABEL else f"label {column.path[1]}"
+        shown = [as_json(example) for example in dict.fromkeys(examples)]
+        yield {"name": name, "title": title, "kind": column.kind, "examples": shown}
