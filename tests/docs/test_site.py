@@ -165,3 +165,22 @@ def test_the_search_finds_tasks_at_the_first_hit(site: Path) -> None:
             found[query] = re.sub(r"\?[^#]*", "", link or "")
         browser.close()
     assert found == FIRST_HITS
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+@pytest.mark.parametrize("width", [1440, 1024, 390])
+def test_pages_fit_the_width_of_the_screen(site: Path, width: int) -> None:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        cut = {}
+        for file in sorted(site.glob("*.html")):
+            page.goto(file.as_uri())
+            needed = page.evaluate("document.documentElement.scrollWidth")
+            if needed > width:
+                cut[file.name] = needed
+        browser.close()
+    assert not cut
