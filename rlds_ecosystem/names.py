@@ -66,8 +66,13 @@ def _parts(name: str) -> list[str]:
 
 def _likeness(one: str, other: str) -> float:
     shorter, longer = sorted((one, other), key=len)
-    is_contained = len(shorter) >= _SHORTEST and shorter in longer
-    return max(_ratio(one, other), _CONTAINED if is_contained else 0.0)
+    if len(shorter) >= _SHORTEST and shorter in longer:
+        return max(_ratio(one, other), _CONTAINED)
+    words, others = one.split("_"), other.split("_")
+    for end in (0, -1):  # Words that both share at an end say nothing.
+        while min(len(words), len(others)) > 1 and words[end] == others[end]:
+            del words[end], others[end]
+    return _ratio("_".join(words), "_".join(others))
 
 
 def _ratio(one: str, other: str) -> float:

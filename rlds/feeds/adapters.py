@@ -25,7 +25,7 @@ def torch_loader(
     data = import_extra("torch.utils.data")
     for name in ("batch_size", "batch_sampler", "sampler", "shuffle", "drop_last", "dataset"):
         if name in arguments:
-            raise TypeError(f"{name}: the feed has decided about it; give it to Feed")
+            raise TypeError(f"{name}: the feed decides this; pass it to Feed instead")
     arguments = {"batch_size": None, "num_workers": num_workers, **arguments}
     if num_workers:
         blocks = Blocks(feed, arguments.pop("collate_fn", None) or data.default_convert)

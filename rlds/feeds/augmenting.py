@@ -37,7 +37,7 @@ def augment(image: np.ndarray, options: Mapping[str, Any], draws: np.ndarray) ->
     [151, 151, 151]
     """
     if _ORDER not in options:
-        raise ValueError(f"the options of an augmentation have no {_ORDER!r}: {list(options)}")
+        raise ValueError(f"augmentation: expected the option {_ORDER!r}, got {list(options)}")
     # By channels, so that what is computed of all of them goes through memory in order.
     values = np.moveaxis(image, -1, -3).astype(np.float32, order="C")
     values *= np.float32(1 / 255)

@@ -125,8 +125,8 @@ class JoinedStorage(Storage):
                 here, there = (_described(of.get(path)) for of in (table.fields, self.fields))
                 if here != there:
                     raise TypeError(
-                        f"dataset {number} has {here} at {path!r}, and dataset 0 has {there}: name "
-                        "the fields that are the same (fields=[...])"
+                        f"field {path!r}: dataset {number} has {here}, but dataset 0 has {there}. "
+                        "Select the fields that are equal: fields=[...]"
                     )
         columns = _columns_of_numbers(tables)
         said = [table.episodes.metadata for table in (tables if columns else tables[:1])]

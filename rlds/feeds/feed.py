@@ -107,14 +107,14 @@ class Feed:
         if not 0 <= rank < world:
             raise ValueError(f"rank must be from 0 to {world - 1}, got {rank}; world={world}")
         if batch_size % world:
-            raise ValueError(f"a batch of {batch_size} cannot be dealt to {world} ranks evenly")
+            raise ValueError(f"batch_size {batch_size} must be a multiple of world={world}")
         self.samples, self.batch_size, self.seed = samples, batch_size, seed
         self.epochs, self.remainder, self.rank, self.world = epochs, remainder, rank, world
         self.transform, self.numbers = transform, numbers
         self._transform_takes_rng = transform is not None and _takes_two(transform)
         self._parts = samples.parts if isinstance(samples, Mixture) else [samples]
         if numbers and (taken := samples.spec.keys() & {*_NUMBERS}):
-            raise ValueError(f"numbers: there is a field {min(taken)!r} already")
+            raise ValueError(f"numbers: the samples already have a field {min(taken)!r}")
         self.plans = [planned_shuffle(part, shuffle) for part in self._parts]
         self._orders = [
             _order(part, plan.shuffle, key_of("part", seed, number))
@@ -124,9 +124,10 @@ class Feed:
         if isinstance(samples, Mixture) and epochs is not None:
             self._size = samples.size(seed)
         if any(not order.size for order in self._orders):
-            raise ValueError(f"there are no samples: {samples!r}. Are the episodes long enough?")
+            raise ValueError(f"there are no samples: {samples!r}. The episodes may be too short")
         if remainder == "drop" and self._size < batch_size:
-            raise ValueError(f"{self._size} samples do not fill a batch of {batch_size}")
+            what = f"{self._size} samples do not fill a batch of {batch_size}"
+            raise ValueError(f"{what}: use a smaller batch_size, or another remainder")
 
     def __repr__(self) -> str:
         parts = [repr(self.samples), f"batches of {self.batch_size}"]
@@ -147,7 +148,7 @@ class Feed:
     def __len__(self) -> int:
         number = self.num_batches
         if number is None:
-            raise TypeError("a feed without end has no length; say how many epochs")
+            raise TypeError("an endless feed has no length; pass epochs=1 or more")
         return number
 
     @property
@@ -167,7 +168,7 @@ class Feed:
         """
         if isinstance(batch, slice):
             raise TypeError(
-                "a feed gives one batch at a time: feed.block(first, count) makes several, and "
+                "an index gives one batch. For several, use feed.block(first, count) or "
                 "feed.iterate(start) goes through them"
             )
         number, batch = self.num_batches, operator.index(batch)
@@ -202,8 +203,8 @@ class Feed:
         """
         number = self.num_batches
         if not 0 <= first < (_MAX_ROWS // self.batch_size if number is None else number):
-            there_are = "batches from 0 on" if number is None else f"{number} batches"
-            raise IndexError(f"there are {there_are}, not one {first}")
+            there_are = "their numbers begin at 0" if number is None else f"there are {number}"
+            raise IndexError(f"no batch {first}: {there_are}")
         if number is not None:
             count = min(count, number - first)
         epochs, places, sizes = self._places_of_block(first, count)
@@ -415,12 +416,12 @@ class Feed:
         if not isinstance(start, Mapping):
             if not hasattr(start, "__index__"):
                 raise TypeError(
-                    f"start is {start!r}, not a number or a state: 0 begins anew, and what "
-                    "state_dict() returned goes on"
+                    f"start: got {start!r}, expected the number of a batch, or what state_dict() "
+                    "returned"
                 )
             start = operator.index(start)
             if start < 0:
-                raise ValueError(f"there is no batch {start}")
+                raise ValueError(f"start: got {start}, expected 0 or more")
             return start
         if start.get("version") != _STATE_VERSION:
             raise ValueError(
@@ -428,12 +429,12 @@ class Feed:
             )
         here = self._identity
         meanings = {
-            "data": "the data was changed, or other fields of it are read",
-            "samples": f"the samples were others than {self._parts[0].describe()}",
-            "size": f"the number of samples was {start.get('size')}, and is {here['size']}",
+            "data": "the data or the fields that are read differ",
+            "samples": f"the samples were not {self._parts[0].describe()}",
+            "size": f"the number of samples was {start.get('size')}, now it is {here['size']}",
             "order": (
-                "the seed, the shuffle, cache_bytes, the epochs, the remainder or the weights were "
-                f"others than {self!r}"
+                "the seed, shuffle, cache_bytes, epochs, remainder or weights were not those of "
+                f"{self!r}"
             ),
         }
         different = [meaning for name, meaning in meanings.items() if start.get(name) != here[name]]
@@ -446,7 +447,8 @@ class Feed:
             self.remainder != "carry" and size != self.batch_size
         ):
             raise ValueError(
-                f"{batch} batches of {size} do not end where a batch of {self.batch_size} begins"
+                f"start: {batch} batches of {size} samples are no whole number of batches of "
+                f"{self.batch_size}"
             )
         return batch * size // self.batch_size
 

@@ -97,11 +97,13 @@ class ImageDecoder:
         threads: int | None = 0,
     ) -> None:
         if encoding not in _KINDS:
-            raise ValueError(f"no encoding {encoding!r} of images, expected one of {list(_KINDS)}")
+            raise ValueError(f"encoding: got {encoding!r}, expected one of {list(_KINDS)}")
         if jpeg not in ("accurate", "tf"):
-            raise ValueError(f"no pixels {jpeg!r} of JPEG files, expected 'accurate' or 'tf'")
+            raise ValueError(f"jpeg: got {jpeg!r}, expected 'accurate' or 'tf'")
         if len(shape) != 3 or (threads or 0) < 0:
-            raise ValueError(f"no images of shape {tuple(shape)}, decoded by {threads} threads")
+            raise ValueError(
+                f"expected a shape of 3 axes and threads >= 0, got {tuple(shape)} and {threads}"
+            )
         self._feature = Image(shape=tuple(shape), dtype=np.dtype(dtype), encoding_format=encoding)
         self._of_tf, self._threads = jpeg == "tf", threads
         if self._of_tf:

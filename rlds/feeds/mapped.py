@@ -81,7 +81,7 @@ class MappedFiles:
         self._states = [_state_of(state) for _, state in maps]
         for index, (data, state) in zip(indexes if copies is None else (), maps):
             if (len(data), state.st_mtime_ns) != (index.file_size, index.modified_ns):
-                what = f"{len(data)} bytes, where there were {index.file_size} when it was indexed"
+                what = f"{len(data)} bytes, but {index.file_size} when it was indexed"
                 raise SourceChangedError(what, file=index.path)
         self._buffers = Buffers([np.frombuffer(data, np.uint8) for data, _ in maps])
         self._next_check, self._seconds_of_file = 0.0, math.inf
@@ -425,14 +425,14 @@ class MappedStorage(Storage):
         if self._has(rlds.FINAL_OBSERVATION_KNOWN):
             last = self._joined_field(lambda index: index.last, rlds.FINAL_OBSERVATION_KNOWN)
             if (last == _NO_FLAG).any():
-                raise tfds_files.UnsupportedFileError("flags that are not stored as such")
+                raise tfds_files.UnsupportedFileError("flags that are not stored as booleans")
             known = last != 0
         num_transitions = np.maximum(num_steps - 1, 0)
         name = f"{rlds.STEPS}/{rlds.IS_TERMINAL}"
         if not known.all() and self._has(name):
             last = self._joined_field(lambda index: index.last, name)
             if (last == _NO_FLAG)[~known & (num_steps > 0)].any():
-                raise tfds_files.UnsupportedFileError("flags that are not stored as such")
+                raise tfds_files.UnsupportedFileError("flags that are not stored as booleans")
             num_transitions += ~known & (last != 0) & (num_steps > 0)
         elif not known.all():
             raise tfds_files.UnsupportedFileError(

@@ -112,12 +112,14 @@ def materialise(
     if images not in ("stored", "png", "raw"):
         raise ValueError(f"images must be 'stored', 'png' or 'raw', got {images!r}")
     if image_size is not None and images != "raw":
-        raise ValueError("image_size: only images='raw' stores other images than there are")
+        raise ValueError(f"image_size needs images='raw', got images={images!r}")
     copy = _copy_of(first, None if fields is None else [*fields], images == "png")
     if images == "raw":
         copy = _raw(copy, image_size, jpeg)
     if not stores.is_local(directory):
-        raise ValueError(f"{os.fspath(directory)}: feeds read datasets on this machine only")
+        raise ValueError(
+            f"{os.fspath(directory)}: feeds read local datasets only; pass a local folder"
+        )
     with made_at_once(directory) as place, show_progress(progress) as bars:
         place.mkdir()
         with tfds_files.DatasetWriter(
@@ -137,7 +139,7 @@ def materialise(
                         writer.add(example, split_of)
                     bars.advance(task)
         if not (place / INFO_FILE).exists():
-            raise SourceError("there is no episode to copy", file=files_of(first.source))
+            raise SourceError("the dataset has no episode to copy", file=files_of(first.source))
         for made in tfds_files.open_folder(place).values():
             tfds_files.open_indexes(made)
     return os.fspath(directory)
@@ -149,7 +151,9 @@ def _splits_of(
     """The episodes of each split, or those of the one that is requested."""
     if isinstance(source, Episodes):
         if options:
-            raise TypeError(f"episodes are open already: they take no option {min(options)!r}")
+            raise TypeError(
+                f"option {min(options)!r}: pass it to rlds.sources.open, not with opened episodes"
+            )
         return [source if split is None else Episodes(source.source, split, format=source.format)]
     if split is not None:
         return [open_episodes(source, split, **options)]
@@ -209,7 +213,7 @@ def _raw(copy: _Copy, size: tuple[int, int] | None, jpeg: Literal["accurate", "t
             continue
         height, width = size if size is not None and is_resized else stored
         if height is None or width is None:
-            raise ValueError(f"{path}: images of several sizes; say which they get: image_size")
+            raise ValueError(f"{path}: the images have several sizes; pass image_size")
         shape = height, width, channels or 3
         encoding = direct_encoding(shape, feature.dtype)
         features[path] = Tensor(

@@ -55,11 +55,15 @@ class Mixture:
         parts = list(parts.values()) if isinstance(parts, Mapping) else list(parts)
         if isinstance(weights, Mapping):
             if {*weights} != {*names}:
-                raise ValueError(f"weights of {sorted(weights)}, for the datasets {sorted(names)}")
+                raise ValueError(
+                    f"weights: got the names {sorted(weights)}, expected {sorted(names)}"
+                )
             weights = [weights[name] for name in names]
         if temperature is not None:
             if not temperature > 0 or sizes is not None:
-                raise ValueError(f"temperature={temperature}: positive, and without sizes")
+                raise ValueError(
+                    f"temperature must be positive, and without sizes; got {temperature}"
+                )
             counts = [sum(len(inner) for inner, _ in _shares(part)) for part in parts]
             sizes = [max(count, 1) ** (1 / temperature) for count in counts]
         if not parts:
@@ -69,7 +73,9 @@ class Mixture:
             if given is None:
                 continue
             if len(given) != len(parts):
-                raise ValueError(f"{len(parts)} datasets, and {len(given)} {what}")
+                raise ValueError(
+                    f"{what}: got {len(given)}, expected one for each of {len(parts)} datasets"
+                )
             if any(not 0.0 < number < math.inf for number in given):
                 raise ValueError(f"{what} must be finite and positive, got {given}")
             numbers = [one * float(other) for one, other in zip(numbers, given)]
@@ -163,7 +169,7 @@ def _shares(part: Samples | Mixture) -> list[tuple[Samples, float]]:
 
 def not_samples(found: object) -> str:
     """Returns what to say to somebody who gives something else than samples."""
-    what = "the table" if isinstance(found, Table) else "what rlds.feeds.open returns"
+    what = "the table" if isinstance(found, Table) else "the table that rlds.feeds.open returns"
     return (
         f"got a {type(found).__name__}, expected samples: call .transitions(), .windows(...), "
         f".segments(...) or .steps() of {what}"
@@ -185,9 +191,9 @@ def _warn_of_meanings(parts: Sequence[Samples]) -> None:
         if differing:
             what = ", ".join(dict.fromkeys(differing))
             warnings.warn(
-                f"{path}: the datasets that are mixed differ in its {what}. "
-                "Convert one with Feed(transform=...), take the texts in place of numbers, or open "
-                "the datasets as one table, rlds.feeds.open([...])",
+                f"{path}: the mixed datasets have different {what}. Convert one with "
+                "Feed(transform=...), use a field of texts in place of numbers, or open the "
+                "datasets as one table, rlds.feeds.open([...])",
                 stacklevel=4,
             )
 
@@ -212,7 +218,7 @@ def _differences(number: int, spec: dict, first: dict) -> str:  # type: ignore[t
         here, there = spec.get(path, "nothing"), first.get(path, "nothing")
         if here != there:
             return (
-                f"part {number} has {here} at {path!r}, and part 0 has {there}: select the same "
-                "fields of all"
+                f"field {path!r}: part {number} has {here}, but part 0 has {there}. Select the "
+                "same fields of all parts"
             )
-    return f"part {number} has its fields in another order: {list(spec)} and {list(first)}"
+    return f"part {number} has the fields in another order: {list(spec)}, expected {list(first)}"

@@ -75,7 +75,9 @@ def _plain(field: FieldStatistics, what: str) -> dict[str, Any]:
 def _cut(field: FieldStatistics, dim: int | None, what: str) -> FieldStatistics:
     size = field.mean.size
     if dim is not None and dim > size:
-        raise ValueError(f"There are statistics of {size} elements of the {what}, not of {dim}.")
+        raise ValueError(
+            f"The statistics of the {what} have {size} elements, expected {dim} or more."
+        )
 
     def cut(values: np.ndarray) -> np.ndarray:
         return values[:dim]
@@ -134,7 +136,7 @@ class OpenpiSamples(PolicySamples):
         for path in state:
             name = f"observation/{path.rpartition('/')[2]}"
             if name in columns:
-                raise ValueError(f"two fields would be {name!r}")
+                raise ValueError(f"two fields of the state would have the name {name!r}")
             columns[name] = taken[path]
         for texts in self._instructions(episodes, steps, epoch):
             columns["prompt"] = texts

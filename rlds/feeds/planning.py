@@ -61,7 +61,7 @@ def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Pl
     if samples.weights is not None:
         if wanted not in ("auto", "global"):
             raise ValueError(
-                f"samples with weights are drawn, got shuffle={wanted!r}: leave it out"
+                f"shuffle: got {wanted!r}, but weighted samples are drawn at random: leave it out"
             )
         return Plan("weighted", "the samples have weights")
     if wanted is None or isinstance(wanted, SegmentShuffle):
@@ -78,10 +78,10 @@ def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Pl
     storage = samples.table.storage
     slow = [path for path in samples.table.fields if not storage.is_random(path)]
     if wanted == "auto" and not slow and not storage.is_remote:
-        reason = "any step costs no more than itself"
+        reason = "single steps are read at no extra cost"
         if (stored := _stored_per_step(samples) * samples.table.num_steps) > _memory() * 0.75:
             reason += (
-                f" once it is in memory, for which {stored / 1e9:.1f} GB are too much here: "
+                f" only from memory, and {stored / 1e9:.1f} GB do not fit into it: "
                 "shuffle='segments' reads from the disk in order"
             )
             warnings.warn(reason, stacklevel=4)  # For whoever makes a feed.
@@ -93,7 +93,7 @@ def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Pl
     reason, segment_bytes, window = "you chose it", _SEGMENT_BYTES, _WINDOW_SAMPLES
     size = max(_stored_per_step(samples), 1)
     if storage.is_remote:
-        reason = "the data is in a store, of which parts are read before they are needed"
+        reason = "the data is in an object store, and parts of it are read ahead"
         window = min(int(_AHEAD_BYTES / size), len(samples))
         segment_bytes = min(_REMOTE_SEGMENT_BYTES, int(window * size / _LEAST_SEGMENTS))
     length = max(int(segment_bytes / size), 16)
@@ -194,7 +194,7 @@ def _shuffle_in_words(samples: Samples, plan: Plan) -> str:
     if length is None:
         return f"{window} episodes at a time"
     if length * window >= len(samples):
-        return "all samples, which are read first"
+        return "all samples, after reading them all"
     return f"{window} runs of about {length} samples at a time"
 
 
@@ -203,7 +203,7 @@ def _counts_in_words(samples: Samples) -> list[str]:
     empty = int((counts == 0).sum())
     if not empty:
         return []
-    return [f"{empty} of {len(counts)} episodes are too short: they have no samples"]
+    return [f"{empty} of {len(counts)} episodes are too short for a sample"]
 
 
 def _is_kept(samples: Samples) -> bool:
@@ -226,16 +226,16 @@ def _read_per_used(samples: Samples, plan: Plan) -> float:
 def _fields_in_words(samples: Samples, factor: float) -> list[str]:
     lines = []
     for path, field in samples.table.fields.items():
-        size = f"{bytes_in_memory(samples, path):.0f} bytes of a step"
+        size = f"{bytes_in_memory(samples, path):.0f} bytes a step"
         if field.is_text or None in field.shape:
             size = f"a {field}"
         elif field.encoding:
             size = f"an image file of about {samples.table.storage.bytes_of_step(path):.0f} bytes"
         if not samples.table.storage.is_random(path):
-            how = f"read by whole episodes, {factor:.1f} bytes for each that is used"
+            how = f"read by whole episodes, {factor:.1f} bytes for each byte used"
         elif samples.table.storage.is_image(path):
-            how = "decoded one by one, 1 byte read for each that is used"
+            how = "decoded one by one, 1 byte for each byte used"
         else:
-            how = "copied, 1 byte read for each that is used"
+            how = "copied, 1 byte for each byte used"
         lines.append(f"{path}: {size}, {how}")
     return lines

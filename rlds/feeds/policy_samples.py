@@ -231,7 +231,7 @@ def padded(vectors: np.ndarray, dim: int | None, what: str) -> np.ndarray:
     """
     size = vectors.shape[-1]
     if dim is not None and dim < size:
-        raise ValueError(f"the {what} has {size} elements, which is more than {dim}")
+        raise ValueError(f"the {what} has {size} elements, expected {dim} at most")
     if dim is None or dim == size:
         return vectors
     return np.pad(vectors, [(0, 0)] * (vectors.ndim - 1) + [(0, dim - size)])

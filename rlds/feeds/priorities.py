@@ -133,11 +133,13 @@ class PrioritizedFeed(Iterator[Batch]):
             if not 0 <= number < np.inf:
                 raise ValueError(f"{name} must be 0 or more, got {number}")
         if batch_size < 1 or not 0 <= rank < world or batch_size % world:
-            raise ValueError(f"rank {rank} of {world} gets no even part of {batch_size} samples")
+            raise ValueError(
+                f"got batch_size={batch_size}, rank={rank}, expected a multiple of world={world}"
+            )
         if not len(samples):
-            raise ValueError(f"there are no samples: {samples!r}")
+            raise ValueError(f"there are no samples: {samples!r}. The episodes may be too short")
         if taken := samples.spec.keys() & {_WEIGHT, _NUMBER}:
-            raise ValueError(f"there is a field {min(taken)!r} already")
+            raise ValueError(f"the samples already have a field {min(taken)!r}")
         self.samples, self.batch_size, self.seed = samples, operator.index(batch_size), seed
         self.alpha, self.beta, self.epsilon = alpha, beta, epsilon
         self.rank, self.world, self.batch = rank, world, 0
@@ -184,11 +186,13 @@ class PrioritizedFeed(Iterator[Batch]):
         """
         numbers, priorities = as_numbers(numbers), np.asarray(priorities, np.float64)
         if numbers.shape != priorities.shape:
-            raise ValueError(f"priorities of shape {priorities.shape} for {len(numbers)} samples")
+            raise ValueError(f"priorities: got shape {priorities.shape} for {len(numbers)} samples")
         if not (np.isfinite(priorities) & (priorities >= 0)).all():
             raise ValueError("priorities must be finite, and 0 or more")
         if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(self.samples)):
-            raise IndexError(f"there are {len(self.samples)} samples, not all of {numbers}")
+            raise IndexError(
+                f"not all of the samples {numbers} exist: there are {len(self.samples)}"
+            )
         self._tree.update(numbers, self._powers(priorities))
 
     def state_dict(self) -> dict[str, Any]:
@@ -210,7 +214,7 @@ class PrioritizedFeed(Iterator[Batch]):
         if (state.get("version"), state.get("identity")) != (_VERSION, self._identity()):
             raise ValueError(
                 "the state does not fit this feed: the data, the samples, the batch size, the seed "
-                "or alpha were others"
+                "or alpha differ"
             )
         self.batch, self.beta = int(state["batch"]), float(state["beta"])
         self._tree = SumTree(np.asarray(state["powers"]))

@@ -64,7 +64,7 @@ def lambda_returns(
         known = {path: np.asarray(leaf, np.float64) for path, leaf in given.items()}
     got = {path: leaf.shape for path, leaf in known.items()}
     if got != shapes:
-        raise ValueError(f"values of shape {got}, expected {shapes}")
+        raise ValueError(f"values: got the shape {got}, expected {shapes}")
     begins = np.cumsum(outlines.num_steps) - outlines.num_steps
     numbers = outlines.num_transitions
     firsts = np.cumsum(numbers) - numbers

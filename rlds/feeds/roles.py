@@ -59,7 +59,7 @@ class Roles:
         object.__setattr__(self, "images", images)
         object.__setattr__(self, "language", _one_or_several(self.language))
         if not self.action:
-            raise ValueError("Roles: there is no action.")
+            raise ValueError("Roles: action is empty, expected the path of a field.")
 
     @classmethod
     def of_dataset(cls, name: str | DatasetMeaning, *, standard: bool = False) -> "Roles":

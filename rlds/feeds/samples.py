@@ -132,7 +132,7 @@ class Samples(abc.ABC):
 
     def _check(self, numbers: np.ndarray) -> None:
         if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(self)):
-            raise IndexError(f"there are {len(self)} samples, not all of {numbers}")
+            raise IndexError(f"not all of the samples {numbers} exist: there are {len(self)}")
 
     @functools.cached_property
     def _counts(self) -> np.ndarray:
@@ -210,7 +210,7 @@ class Samples(abc.ABC):
             )
         number = operator.index(number)
         if not -len(self) <= number < len(self):
-            raise IndexError(f"there are {len(self)} samples, not one {number}")
+            raise IndexError(f"no sample {number}: there are {len(self)}")
         columns = self.batch_columns(np.array([number % len(self)], np.int64))
         return nest({path: column[0] for path, column in columns.items()})
 
@@ -413,8 +413,8 @@ class Transitions(Samples):
                 raise TypeError(f"field {path!r} must be numeric, got {self._known[path]}")
         if not self._has_flag and not self._discounts:
             raise KeyError(
-                f"the steps have neither {rlds.IS_TERMINAL!r} nor {rlds.DISCOUNT!r}; without them "
-                "an episode that ended looks like one that was cut"
+                f"the steps have neither {rlds.IS_TERMINAL!r} nor {rlds.DISCOUNT!r}; without "
+                "one, terminated and truncated episodes look alike"
             )
 
     def _discounts_of_rewards(self) -> dict[str, str]:
@@ -629,7 +629,7 @@ class Offsets(_StepsAround):
         self._offsets = {name: as_numbers(list(given)) for name, given in offsets.items()}
         for name, given in self._offsets.items():
             if not len(given):
-                raise ValueError(f"{name}: there are no offsets")
+                raise ValueError(f"{name}: got no offsets, expected at least one")
 
     @override
     def reach(self, path: str) -> tuple[int, int]:
@@ -773,7 +773,7 @@ class _Goals:
         if not 0.0 <= self.fraction <= 1.0:
             raise ValueError(f"fraction must be from 0 to 1, got {self.fraction}")
         if self.fraction < 1.0 and self.own is None:
-            raise ValueError("own: say which field has the goal of samples that keep their own")
+            raise ValueError("own: fraction < 1 needs the field with the goal of each episode")
 
     def __str__(self) -> str:
         said = f"seed={self.seed}, strategy={self.strategy!r}, max_distance={self.max_distance}"
@@ -801,7 +801,9 @@ class GoalSamples(_DerivedSamples):
             owns = _below(known, goals.own)
             shapes = [[(known[p].column_dtype, known[p].shape) for p in ps] for ps in (paths, owns)]
             if shapes[0] != shapes[1]:
-                raise ValueError(f"own: {goals.own!r} is no goal like {goals.fields}")
+                raise ValueError(
+                    f"own: {goals.own!r} has another dtype or shape than {goals.fields}"
+                )
         self._paths = list(zip(paths, owns))
         if reward_fn is not None and not _below(samples.spec, rlds.REWARD):
             there = fields_there_are(rlds.REWARD, samples.spec)
@@ -949,7 +951,7 @@ class WeightedSamples(_DerivedSamples):
         made *= np.repeat(_of_each("of_episodes", of_episodes, len(counts), "episodes"), counts)
         if balance is not None:
             if len(balance) != len(counts):
-                raise ValueError(f"balance: {len(balance)} values, for {len(counts)} episodes")
+                raise ValueError(f"balance: got {len(balance)} values for {len(counts)} episodes")
             _, groups = np.unique(np.asarray(balance), return_inverse=True)
             of_samples = np.repeat(groups, counts)
             totals = np.bincount(of_samples, made)
@@ -975,7 +977,7 @@ def _of_each(
         return np.ones(number)
     weights = np.asarray(given, np.float64)
     if weights.shape != (number,):
-        raise ValueError(f"{name}: an array of shape {weights.shape}, for {number} {what}")
+        raise ValueError(f"{name}: got the shape {weights.shape} for {number} {what}")
     if not (np.isfinite(weights) & (weights >= 0)).all():
         wrong = int(np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))[0])
         raise ValueError(f"{name}: got {weights[wrong]} for number {wrong}, expected 0 or more")

@@ -179,12 +179,12 @@ def _several(path: Any) -> list[Any] | None:
             return None
         found = sorted(glob.glob(name)) if stores.is_local(name) else _in_store(name)
         if not found:
-            raise FileNotFoundError(f"nothing is called {name!r}")
+            raise FileNotFoundError(f"no file or folder matches {name!r}")
         return found
     if isinstance(path, Episodes):
         return None
     if not path:
-        raise ValueError("there are no datasets to open")
+        raise ValueError("got an empty list, expected datasets")
     return list(path)
 
 
@@ -249,7 +249,7 @@ def _open(
         wanted = [path for path, _ in chosen]
         for path in wanted:
             if path not in known:
-                raise KeyError(f"field {path!r} is {found[path]}, of which no batches are made")
+                raise KeyError(f"field {path!r} is {found[path]}, which has no place in a batch")
     decoders = decoders_of(known, given.jpeg, given.threads)
     with reading.unchanged(episodes.source):
         storage = _storage(episodes, known, decoders, given, verify, progress, outlines)
@@ -284,7 +284,7 @@ def _storage(
         clips = Episodes(source.source, episodes.split, format=episodes.format)
         others = _storage(clips, stored, decoders, given, verify, progress, outlines)
         return VideoStorage(episodes, fields, others, given.threads)
-    why = "the data is no dataset of TFDS in TFRecord files"
+    why = "this is not a TFDS dataset in TFRecord files"
     if isinstance(episodes.source, FolderSource):
         try:
             return MappedStorage(
@@ -394,7 +394,7 @@ class Table:
           SourceError: The steps cannot be read; says where.
         """
         if not -self.num_episodes <= episode < self.num_episodes:
-            raise IndexError(f"there are {self.num_episodes} episodes, not one {episode}")
+            raise IndexError(f"no episode {episode}: there are {self.num_episodes}")
         places = range(int(self.outlines.num_steps[episode]))[start:stop]
         steps = np.arange(places.start, max(places.start, places.stop), dtype=np.int64)
         paths = list(self.fields) if fields is None else self.paths_at(fields)
@@ -461,9 +461,9 @@ class Table:
         """
         column = np.asarray(values)
         if column.shape[:1] != (self.num_steps,):
-            raise ValueError(f"values of shape {column.shape}, for {self.num_steps} steps")
+            raise ValueError(f"values: got the shape {column.shape} for {self.num_steps} steps")
         if any(is_in(path, other) or is_in(other, path) for other in self.storage.fields):
-            raise ValueError(f"there is a field {path!r} already")
+            raise ValueError(f"the table already has a field {path!r}")
         chosen = np.arange(self.num_episodes) if self._chosen is None else self._chosen
         storage = ExtendedStorage(self.storage, path, column, chosen)
         return self._with(storage=storage, fields={**self.fields, path: storage.fields[path]})
@@ -481,7 +481,9 @@ class Table:
         if name in self.storage.fields:
             numbers = np.flatnonzero(self.outlines.num_steps)
             if len(numbers) < self.num_episodes:
-                raise ValueError(f"{name}: there are episodes without steps: filter them out")
+                raise ValueError(
+                    f"{name}: some episodes have no steps; leave them out with filter_episodes"
+                )
             return self.take(numbers, np.zeros_like(numbers), [name])[name]
         found = self.metadata_column(name)
         if found is not None:
@@ -527,7 +529,9 @@ class Table:
         kept = np.asarray(keep)
         if kept.dtype == bool:
             if kept.shape != (self.num_episodes,):
-                raise ValueError(f"a mask of shape {kept.shape}, for {self.num_episodes} episodes")
+                raise ValueError(
+                    f"keep: got a mask of shape {kept.shape} for {self.num_episodes} episodes"
+                )
             kept = np.flatnonzero(kept)
         kept = np.arange(self.num_episodes)[as_numbers(kept)]
         chosen = kept if self._chosen is None else self._chosen[kept]

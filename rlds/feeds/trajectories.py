@@ -111,7 +111,7 @@ class _TrajectoryStorage(CachedStorage):
         self.decoders = {}
         self._episodes, self.source = table.episodes, table.episodes.source
         self.cache = EpisodeCache(cast(Any, self), table.cache_bytes)
-        self.why_cached = "a function makes them of whole episodes"
+        self.why_cached = "a function makes them from whole episodes"
         self.num_files, self.is_remote = table.storage.num_files, table.storage.is_remote
         self.outlines = self._counted() if outlines is None else outlines
         if outlines is not None:
@@ -131,7 +131,7 @@ class _TrajectoryStorage(CachedStorage):
                 made = self._made(number, {p: c[begin:end] for p, c in columns.items()})
                 lengths[number] = len(next(iter(made.values()), ()))
         if not self.fields:
-            raise ValueError(f"{self._name}: there are no steps in what it makes of all episodes")
+            raise ValueError(f"{self._name} returned no step for any episode")
         is_whole = lengths == before.num_steps
         transitions = np.where(is_whole, before.num_transitions, np.maximum(lengths - 1, 0))
         return Outlines(lengths, transitions, before.final_observation_known & is_whole)
@@ -174,7 +174,7 @@ class _TrajectoryStorage(CachedStorage):
             lengths = {len(column): path for path, column in leaves.items()}
             if len(lengths) > 1:
                 said = [f"{path} has {length} steps" for length, path in lengths.items()]
-                raise ValueError(f"columns of different lengths: {', '.join(said)}")
+                raise ValueError(f"columns differ in length: {', '.join(said)}")
             return {path: self._checked(path, column) for path, column in leaves.items()}
         except SourceError:
             raise
@@ -192,14 +192,16 @@ class _TrajectoryStorage(CachedStorage):
             if column[0].startswith(_MARK):
                 steps, names = zip(*(mark[len(_MARK) :].split(b" ", 1) for mark in column))
                 if len(set(names)) > 1:
-                    raise ValueError(f"{path}: images of several fields: {set(names)}")
+                    raise ValueError(f"{path}: one image field is made from several, {set(names)}")
                 of = names[0].decode()
                 field, column = self._base.fields[of], np.array(steps, np.int64)
         known = self.fields.setdefault(path, field)
         if of is not None and self._made_of.setdefault(path, of) != of:
-            raise ValueError(f"{path}: images of {of}, before of {self._made_of[path]}")
+            raise ValueError(
+                f"{path}: made from {of} here, but from {self._made_of[path]} in an earlier episode"
+            )
         if known != field:
-            raise ValueError(f"{path} is {field}, and was {known} in an episode before")
+            raise ValueError(f"{path} is {field} here, but {known} in an earlier episode")
         return column
 
     @override
@@ -265,7 +267,7 @@ def _plain(value: Any) -> np.ndarray:
     """A column as NumPy has it, with texts as `bytes`: also where TensorFlow made it."""
     column = np.asarray(value)
     if not column.ndim:
-        raise ValueError(f"{value!r} has no axis for the steps")
+        raise ValueError(f"{value!r} has no time axis")
     if column.dtype.kind in "SUO":
         return as_utf8(column)
     return np.ascontiguousarray(column)

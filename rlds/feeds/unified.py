@@ -76,7 +76,7 @@ def unify(
         hz = meaning.control_hz if hz is None else hz
         fields = _known(wanted, Roles.of_dataset(meaning)) if fields is None else fields
     if to_hz is not None and hz is None:
-        raise ValueError("hz: nobody says how many steps a second has")
+        raise ValueError("hz: the rate of the dataset is unknown; pass its steps per second")
     ratio = 1.0 if to_hz is None or hz is None else hz / to_hz
     storage = _UnifiedStorage(table.storage, wanted, fields, ratio, relative or {})
     return table._with(storage=storage, fields=storage.fields)
@@ -212,7 +212,9 @@ class _UnifiedRows(Rows):
             return np.zeros((size, width), field.column_dtype)
         vectors = self._vectors(path, parts)
         if vectors.shape[1] > width:
-            raise ValueError(f"{path} would have {vectors.shape[1]} elements, more than {width}")
+            raise ValueError(
+                f"{path} would have {vectors.shape[1]} elements, expected {width} at most"
+            )
         made = np.zeros((size, width), field.column_dtype)
         made[:, : vectors.shape[1]] = vectors
         return made
@@ -234,7 +236,9 @@ class _UnifiedRows(Rows):
         if mask is None or storage.ratio == 1.0:
             return vectors
         if mask.shape != vectors.shape[1:]:
-            raise ValueError(f"relative: {path} has {vectors.shape[1]} elements, not {mask.size}")
+            raise ValueError(
+                f"relative: {path} has {vectors.shape[1]} elements, but its mask has {mask.size}"
+            )
         if storage.ratio < 1.0:
             return np.where(mask, vectors * storage.ratio, vectors)
         begins, ends = storage.places(self._steps), storage.places(self._steps + 1)
@@ -258,7 +262,7 @@ class _UnifiedRows(Rows):
             images = resize(images, (shape[0], shape[1]))
         if images.shape[1:] != shape or images.dtype != field.column_dtype:
             what = f"{images.dtype} of shape {images.shape[1:]}"
-            raise ValueError(f"{path} is to be {field}, but {parts[0]} is {what}")
+            raise ValueError(f"{path}: expected {field}, but {parts[0]} is {what}")
         return images
 
 

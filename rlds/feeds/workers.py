@@ -66,7 +66,7 @@ class Numbers:
     def __len__(self) -> int:
         """How many batches there are, as the length of a loader is counted."""
         if self._end is None:
-            raise TypeError("a feed without end has no length")
+            raise TypeError("an endless feed has no length")
         return max(self._end - self._first, 0)
 
 

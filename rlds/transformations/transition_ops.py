@@ -110,8 +110,8 @@ def _check(spec: Any) -> None:
     if rlds_types.IS_TERMINAL not in spec and rlds_types.DISCOUNT not in spec:
         raise KeyError(
             f"{_CALLER}: the steps have neither {rlds_types.IS_TERMINAL!r} nor "
-            f"{rlds_types.DISCOUNT!r}, only {sorted(spec)}; without them an episode that ended "
-            "looks like one that was cut."
+            f"{rlds_types.DISCOUNT!r}, only {sorted(spec)}; without one, terminated and "
+            "truncated episodes look alike."
         )
     taken = sorted({_NEXT_OBSERVATION, _NEXT_IS_LAST, _NEXT_IS_TERMINAL} & spec.keys())
     if taken:

@@ -85,7 +85,7 @@ class Rows(Iterator[Batch]):
             first, skipped = divmod(self._given, _ROWS) if self._is_single else (self._given, 0)
             first = self.feed.start_of({**start["feed"], "batch": first})
             if self._is_single and start["feed"]["batch_size"] != size:
-                raise ValueError("the state is of a run with another number of processes")
+                raise ValueError("the state comes from a run with another number of processes")
         self._batches = self.feed.iterate(first)
         self._rows: Iterator[Batch] = iter(())
         if skipped:
@@ -138,13 +138,13 @@ class Chain:
     def repeat(self) -> Chain:
         """Begins again at the end, and never ends."""
         if self.limit is not None and self.is_flat:
-            raise NotImplementedError("take() of samples and then repeat(): take episodes instead")
+            raise NotImplementedError("repeat() after take() of samples: take episodes instead")
         return dataclasses.replace(self, is_endless=True)
 
     def unbatch(self) -> Chain:
         """Makes samples of the episodes."""
         if self.is_flat:
-            raise ValueError("unbatch: these are samples already")
+            raise ValueError("unbatch(): the elements are samples already")
         if self.limit is None:
             return dataclasses.replace(self, is_flat=True)
         assert isinstance(self.samples, Samples)
@@ -175,11 +175,11 @@ class Chain:
           **options: How tf.data does it, which changes no batch.
         """
         if drop_remainder and not self.is_endless:
-            raise NotImplementedError("batch(drop_remainder=True) of what ends")
+            raise NotImplementedError("batch(drop_remainder=True): call repeat() before")
         if set(options) - {"num_parallel_calls", "deterministic", "name"}:
-            raise TypeError(f"batch: {options}")
+            raise TypeError(f"batch: unexpected options {sorted(options)}")
         if not self.is_flat or self.batch_size is not None or self.limit is not None:
-            raise NotImplementedError("batch() of what are no samples, or of some that were taken")
+            raise NotImplementedError("batch(): expected samples, without take() or batch() before")
         return dataclasses.replace(self, batch_size=batch_size)
 
     def take(self, count: int) -> Chain:
@@ -209,7 +209,7 @@ class Chain:
         del prefetch
         if not self.is_flat:
             if start is not None:
-                raise NotImplementedError("episodes cannot be resumed: call unbatch() before")
+                raise NotImplementedError("episodes cannot be resumed: call unbatch() first")
             return self._iterate_episodes()
         options: dict[str, Any] = {}
         if not isinstance(self.samples, Mixture):

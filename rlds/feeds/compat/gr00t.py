@@ -22,6 +22,7 @@ from etils import epath
 
 from rlds.feeds.compat.lerobot import LeRobotDatasetMetadata
 from rlds.feeds.compat.loading import class_of
+from rlds.raw_files.untrusted import source_errors
 from rlds.sources.texts import as_text
 from rlds_ecosystem.names import what_there_is
 
@@ -107,7 +108,7 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         self.processor: Callable[[list[dict[str, Any]]], Any] | None = None
         self._folder = epath.Path(dataset_path) / "meta"
         if modality is None and (self._folder / "modality.json").exists():
-            modality = json.loads((self._folder / "modality.json").read_text())
+            modality = _content(self._folder / "modality.json")
         self._modality = modality or {}
         self._meta = LeRobotDatasetMetadata(dataset_path, **options)
         self._parts = {
@@ -216,7 +217,9 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         """
         inside = places.clip(0, lasts)
         if not self.allow_padding and (inside != places).any():
-            raise IndexError(f"{kind} {key}: steps before or after an episode: allow_padding")
+            raise IndexError(
+                f"{kind} {key}: steps lie outside the episode; pass allow_padding=True"
+            )
         return inside
 
     def _read(
@@ -251,7 +254,7 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
             return [tasks[number] for number in column.tolist()]
         except KeyError as error:
             raise KeyError(
-                f"{self.dataset_path}: {path}: {error} is no task: their numbers are "
+                f"{self.dataset_path}: {path}: the table of tasks has no number {error}, only "
                 f"{sorted(tasks)[:10]}. Correct the column, or the table of tasks"
             ) from None
 
@@ -262,7 +265,7 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
 
     def _processed(self, found: Mapping[tuple[str, str], Any], row: int) -> Any:
         if self.processor is None:
-            raise ValueError("there is no processor: call set_processor before")
+            raise ValueError("no processor is set: call set_processor first")
         parts: dict[str, dict[str, Any]] = {}
         for (kind, key), column in found.items():
             value = list(column[row]) if kind == _VIDEO else column[row]
@@ -292,7 +295,7 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
             found.setdefault(kind, {})[key] = plain
         for name in (f"relative_stats_{self.action_horizon}.json", "relative_stats.json"):
             if (self._folder / name).exists():
-                found["relative_action"] = json.loads((self._folder / name).read_text())
+                found["relative_action"] = _content(self._folder / name)
                 break
         return found
 
@@ -332,3 +335,8 @@ class _EpisodeLoader:
             for (kind, key), column in parts.items()
         }
         return importlib.import_module("pandas").DataFrame(columns)
+
+
+def _content(path: epath.Path) -> Any:
+    with source_errors(path):
+        return json.loads(path.read_text())

@@ -251,7 +251,7 @@ class LeRobotDatasetMetadata:
           ValueError: The dataset does not say.
         """
         if self._fps is None:
-            raise ValueError(f"{self.repo_id}: the dataset does not say its rate: pass fps=...")
+            raise ValueError(f"{self.repo_id}: the dataset states no frame rate: pass fps=...")
         return self._fps
 
     @property
@@ -542,11 +542,13 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         if episode_filter is not None:
             episodes = self.meta.filter_episodes(episode_filter, episodes)
             if not episodes:
-                raise ValueError("episode_filter keeps none of the episodes")
+                raise ValueError("episode_filter leaves no episode")
         self.episodes = None if episodes is None else list(episodes)
         absent = {*(self.episodes or ())} - {*range(self.meta.total_episodes)}
         if absent:
-            raise ValueError(f"no episodes {sorted(absent)}: there are {self.meta.total_episodes}")
+            raise ValueError(
+                f"no episodes {sorted(absent)}: the dataset has {self.meta.total_episodes}"
+            )
         self._return_uint8 = return_uint8
         self.set_image_transforms(image_transforms)
         self.delta_timestamps, self.tolerance_s = delta_timestamps, tolerance_s
@@ -615,7 +617,7 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         times, fps = self.delta_timestamps[key], self.meta.fps
         far = [time for time in times if abs(time * fps - round(time * fps)) / fps > tolerance]
         if far:
-            raise ValueError(f"delta_timestamps of {key}: {far} are no multiples of 1/{fps} s")
+            raise ValueError(f"delta_timestamps of {key}: {far} are not multiples of 1/{fps} s")
         return [round(time * fps) for time in times]
 
     def __len__(self) -> int:

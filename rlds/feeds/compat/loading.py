@@ -122,18 +122,18 @@ def oxe_kwargs(
     known = name.partition(":")[0]
     if find_meaning(known) is None:
         raise ValueError(
-            f"{known}: nothing is known of this dataset. Say what its fields mean with "
-            "rlds.robotics.register, or give dataset_kwargs={name: {...}}: standardize_fn, "
-            "image_obs_keys, language_key and what else make_dataset_from_rlds takes"
+            f"{known}: this dataset is not registered. Describe its fields with "
+            "rlds.robotics.register, or pass dataset_kwargs={name: {...}} with arguments of "
+            "make_dataset_from_rlds: standardize_fn, image_obs_keys, language_key and others"
         )
     meaning = meaning_of(known)
     if meaning.action_encoding not in encodings or not meaning.standard_action:
         raise ValueError(
-            f"{name}: its actions are {meaning.action_encoding or 'not known'}, expected "
+            f"{name}: its actions are {meaning.action_encoding or 'unknown'}, expected "
             f"{' or '.join(encodings)}"
         )
     if absent := [view for view in views if view not in (*_VIEWS, *meaning.cameras)]:
-        raise ValueError(f"{name}: no cameras {absent}; there are {list(meaning.cameras)}")
+        raise ValueError(f"{name}: no cameras {absent}; the dataset has {list(meaning.cameras)}")
     paths = {view: meaning.cameras.get(view) for view in views}
     kwargs: dict[str, Any] = {
         "name": name,
@@ -334,7 +334,9 @@ def _given_statistics(given: Any, masks: Mapping[str, Any] | None) -> Statistics
     action = statistics[ACTION]
     mask = np.array(masks[ACTION], np.bool_)
     if mask.shape != action.mean.shape:
-        raise ValueError(f"action_normalization_mask has {mask.size} elements: {action.mean.shape}")
+        raise ValueError(
+            f"action_normalization_mask: got {mask.shape}, expected {action.mean.shape}"
+        )
     action = dataclasses.replace(action, mask=mask)
     return dataclasses.replace(statistics, fields={**statistics.fields, ACTION: action})
 
@@ -377,7 +379,7 @@ def keep_labelled(samples: Any, is_needed: bool) -> Any:
         return samples
     texts = "task/language_instruction"
     if samples.roles.language is None:
-        raise ValueError(f"{samples.dataset_name}: skip_unlabeled=True, and no language_key")
+        raise ValueError(f"{samples.dataset_name}: skip_unlabeled=True needs a language_key")
     kept = samples.keep_episodes(lambda columns: any(map(len, columns[texts])))
     return samples.on(samples.table.filter_episodes(kept))
 

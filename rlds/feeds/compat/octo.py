@@ -105,12 +105,12 @@ def make_interleaved_dataset(
     del shuffle_buffer_size, traj_transform_threads, traj_read_threads
     weights = np.array(sample_weights or [1.0] * len(dataset_kwargs_list), np.float64)
     if len(weights) != len(dataset_kwargs_list):
-        raise ValueError(f"{len(dataset_kwargs_list)} datasets, and {len(weights)} sample_weights")
+        raise ValueError(f"{len(weights)} sample_weights for {len(dataset_kwargs_list)} datasets")
     traj, frame = _plain(traj_transform_kwargs), _plain(frame_transform_kwargs)
     parts, statistics = [], {}
     for given in map(_plain, dataset_kwargs_list):
         if given["name"] in statistics:
-            raise ValueError(f"{given['name']} is there twice")
+            raise ValueError(f"{given['name']} is listed twice")
         part, statistics[given["name"]] = _samples_of(given, train, traj, frame, seed)
         parts.append(part)
     if balance_weights:
@@ -165,7 +165,7 @@ def make_oxe_dataset_kwargs_and_weights(
                 normalization=action_proprio_normalization_type,
             )
         except ValueError as error:
-            warnings.warn(f"left out: {error}", stacklevel=2)
+            warnings.warn(f"dataset left out: {error}", stacklevel=2)
             continue
         for key in kwargs.pop("state_obs_keys", ()):
             kwargs["proprio_obs_key"] = key
@@ -209,11 +209,13 @@ def _load(
 ) -> tuple[loading.Loaded, str, bool]:
     """A dataset, as `make_dataset_from_rlds` is told; and how it is normalized, if it is."""
     if ignore_errors:
-        raise NotImplementedError("ignore_errors: what cannot be read is an error here")
+        raise NotImplementedError("ignore_errors is not supported: unreadable data raises an error")
     given = action_proprio_normalization_type
     kind = _KINDS.get(str(getattr(given, "value", given)))
     if kind is None:
-        raise ValueError(f"action_proprio_normalization_type {given!r} is none of {list(_KINDS)}")
+        raise ValueError(
+            f"action_proprio_normalization_type: got {given!r}, expected one of {list(_KINDS)}"
+        )
     state = () if proprio_obs_key is None else (proprio_obs_key,)
     return loading.load(**dataset, train=train, state_obs_keys=state), kind, not skip_norm
 
@@ -243,9 +245,11 @@ def _cut(
         (task_augment_strategy, ("delete_task_conditioning", "delete_and_rephrase")),
     ):
         if given is not None and given not in known:
-            raise NotImplementedError(f"{given!r}: there is {' and '.join(map(repr, known))}")
+            raise NotImplementedError(
+                f"{given!r} is not supported, only {' and '.join(map(repr, known))}"
+            )
     if post_chunk_transforms:
-        raise NotImplementedError("post_chunk_transforms: change batches instead")
+        raise NotImplementedError("post_chunk_transforms are not supported: change the batches")
     if goal_relabeling_strategy is not None:
         windows |= {"goal_seed": seed, **(goal_relabeling_kwargs or {})}
     if train and task_augment_strategy is not None:
@@ -336,7 +340,7 @@ def _transform_of(
     """What `apply_frame_transforms` does beyond resizing; None if that is nothing."""
     del image_dropout_keep_key, resize_size, depth_resize_size, num_parallel_calls
     if image_dropout_prob:
-        raise NotImplementedError("image_dropout_prob: change batches instead")
+        raise NotImplementedError("image_dropout_prob is not supported: change the batches")
     if not train or not image_augment_kwargs:
         return None
     return functools.partial(augment_batch, image_augment_kwargs)

@@ -36,6 +36,7 @@ from rlds.feeds.roles import Roles
 from rlds.feeds.samples import Batch, Columns, Samples
 from rlds.feeds.table import Table
 from rlds.feeds.trajectories import Trajectory, map_episodes
+from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import RandomAccessSource
 from rlds.sources.texts import as_text
@@ -138,7 +139,7 @@ class DroidRldsDataset(Resumable):
         del num_parallel_reads, num_parallel_calls
         weights = [float(dataset.weight) for dataset in datasets]
         if not math.isclose(sum(weights), 1.0):
-            raise ValueError(f"the weights of the datasets add up to {sum(weights)}, not to 1")
+            raise ValueError(f"the weights of the datasets add up to {sum(weights)}, expected 1")
         self.batch_size, self.shuffle = batch_size, shuffle
         is_position = action_space.name == DroidActionSpace.JOINT_POSITION.name
         action = f"action_dict/joint_{'position' if is_position else 'velocity'}"
@@ -212,7 +213,8 @@ def _samples(
     samples.names = names[part]
     if filter_dict_path is None:
         return samples
-    ranges = json.loads(epath.Path(filter_dict_path).read_text())
+    with source_errors(filter_dict_path):
+        ranges = json.loads(epath.Path(filter_dict_path).read_text())
     counts = samples.counts()
     kept = np.zeros(len(samples), np.bool_)
     for name, begin, count in zip(samples.names, np.cumsum(counts) - counts, counts):

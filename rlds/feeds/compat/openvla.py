@@ -175,7 +175,7 @@ class RLDSDataset(Resumable, _IterableDataset):  # type: ignore[misc]
             except ValueError as error:
                 if len(mixture) == 1:
                     raise
-                warnings.warn(f"left out: {error}", stacklevel=2)
+                warnings.warn(f"dataset left out: {error}", stacklevel=2)
                 continue
             mask = kwargs.get("action_normalization_mask")
             part, statistics = self._samples(kwargs, train, resize_resolution, seed, goals)
@@ -261,7 +261,7 @@ class RLDSDataset(Resumable, _IterableDataset):  # type: ignore[misc]
         return self.dataset_length
 
     def __getitem__(self, idx: int) -> Any:
-        raise NotImplementedError(f"no item {idx}: iterate over the samples")
+        raise NotImplementedError(f"items have no index (got {idx}): iterate over the dataset")
 
 
 class EpisodicRLDSDataset(RLDSDataset):
@@ -272,7 +272,7 @@ class EpisodicRLDSDataset(RLDSDataset):
     ) -> tuple[Chain, int]:
         del weights, counts
         if len(parts) != 1:
-            raise ValueError(f"episodes are those of one dataset, not of {len(parts)}")
+            raise ValueError(f"episodes: expected one dataset, got {len(parts)}")
         return chain, int(next(iter(self.dataset_statistics.values()))["num_trajectories"])
 
     def __iter__(self) -> Iterator[Any]:

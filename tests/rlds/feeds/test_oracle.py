@@ -160,7 +160,7 @@ def test_nested_rewards_are_arrays_leaf_by_leaf(tmp_path, nested, has_flag):
         of_parts = None if given is None else dict(zip("ab", given.T))
         got = rlds.feeds.lambda_returns(dicts, gamma=0.9, lambda_=0.8, values=of_parts)
         assert_equal(got, rlds.feeds.lambda_returns(arrays, gamma=0.9, lambda_=0.8, values=given))
-    with pytest.raises(ValueError, match="values of shape"):
+    with pytest.raises(ValueError, match="values: got the shape"):
         rlds.feeds.lambda_returns(dicts, values=values)
 
     options = {

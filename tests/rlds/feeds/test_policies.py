@@ -152,16 +152,16 @@ def test_errors(directory, table):
         OctoSamples(table, Roles({"primary": "observation/imag"}), "arm")
     with pytest.raises(ValueError, match="window_size must be positive, got 0"):
         OctoSamples(table, policies.OCTO, "arm", window_size=0)
-    with pytest.raises(ValueError, match="the action has 4 elements, which is more than 3"):
+    with pytest.raises(ValueError, match="the action has 4 elements, expected 3 at most"):
         OctoSamples(table, policies.OCTO, "arm", max_action_dim=3)
     with pytest.raises(ValueError, match="absolute_action_mask has 2 elements, the action has 4"):
         OpenVLASamples(table, policies.OPENVLA, "arm", absolute_action_mask=[True, False])
     of_others = policies.statistics_of(directory, policies.OPENVLA)
     with pytest.raises(ValueError, match=r"the shape of the state is \(0, 1, 3\), but .* \(5,\)"):
         OctoSamples(table, policies.OCTO, "arm", statistics=of_others)
-    with pytest.raises(ValueError, match="two fields would be 'observation/joint_position'"):
+    with pytest.raises(ValueError, match="two fields of the state would have the name"):
         OpenpiSamples(table, Roles({"joint_position": None}, "observation/joint_position"))
-    with pytest.raises(ValueError, match="there is no action"):
+    with pytest.raises(ValueError, match="action is empty"):
         Roles(action=())
 
 
@@ -220,7 +220,7 @@ def test_openpi(directory):
     assert normalize(np.array([4.0, 10.0]), unpadded["state"]).tolist() == [1.0, 2.0]
     with pytest.raises(ValueError, match=r"the quantiles \[\], not 0.01 and 0.99"):
         openpi.statistics_to_json(unpadded)
-    with pytest.raises(ValueError, match="statistics of 3 elements of the action, not of 4"):
+    with pytest.raises(ValueError, match="statistics of the action have 3 elements, expected 4"):
         openpi.statistics_from_json(other, dims={"action": 4})
 
 

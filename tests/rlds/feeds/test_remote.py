@@ -83,7 +83,7 @@ def test_batches_are_those_of_the_same_files_here_and_bytes_are_fetched_once(sto
     """Also by another feed, and in another process."""
     samples = samples_of(url)
     feed = Feed(samples, 16, seed=1, epochs=3)
-    assert "is in a store" in feed.explain()
+    assert "is in an object store" in feed.explain()
     expected = Feed(samples_of(local), 16, seed=1, epochs=3, shuffle=feed.plans[0].shuffle)
     state = expected.state_dict(5)
     for batch, wanted in zip(feed.iterate(), expected, strict=True):

@@ -22,7 +22,7 @@ def test_the_fields_that_are_stored(tmp_path):
     batch = OctoSamples(table, roles, "fractal", image_size=(8, 8)).batch([0, 5])
     assert batch["observation"]["proprio"].shape == (2, 1, 8)
     assert batch["action"].shape == (2, 1, 1, 10)
-    with pytest.raises(KeyError, match="nothing is known"):
+    with pytest.raises(KeyError, match="no dataset 'cartpole' is registered"):
         Roles.of_dataset("cartpole")
 
 

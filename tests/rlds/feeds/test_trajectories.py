@@ -82,11 +82,11 @@ def test_little_memory(directory):
 @pytest.mark.parametrize(
     ("function", "error"),
     [
-        (lambda steps: {"a": steps["action"], "b": steps["action"][1:]}, "different lengths"),
-        (lambda steps: {"a": np.float32(1)}, "no axis for the steps"),
+        (lambda steps: {"a": steps["action"], "b": steps["action"][1:]}, "differ in length"),
+        (lambda steps: {"a": np.float32(1)}, "no time axis"),
         (lambda steps: {"a": steps["nothing"]}, r"episode 0: .*KeyError\('nothing'\)"),
-        (lambda steps: {"a": steps["action"][:, : len(steps["action"])]}, "in an episode before"),
-        (lambda steps: {"a": steps["action"][:0]}, "there are no steps"),
+        (lambda steps: {"a": steps["action"][:, : len(steps["action"])]}, "in an earlier episode"),
+        (lambda steps: {"a": steps["action"][:0]}, "returned no step"),
     ],
 )
 def test_functions_that_make_no_trajectories(directory, function, error):

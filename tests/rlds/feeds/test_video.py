@@ -40,7 +40,7 @@ def test_shuffled_windows(is_stored, threads, tmp_path):
     assert len(seen) == len(samples) == 28
     statistics = table.compute_statistics()
     assert not any(TOP in name for name in statistics)
-    assert f"{TOP}: 9216 bytes of a step, decoded one by one" in feed.explain()
+    assert f"{TOP}: 9216 bytes a step, decoded one by one" in feed.explain()
 
 
 def test_transitions_have_the_next_pixels():

@@ -199,7 +199,7 @@ def test_shapes_that_only_the_data_knows() -> None:
             {"is_terminal": None, "discount": None},
             {},
             KeyError,
-            "neither 'is_terminal' nor 'discount', only .*looks like one that was cut",
+            "neither 'is_terminal' nor 'discount', only .*truncated episodes look alike",
         ),
         ({"reward": np.array(["a"] * 3)}, {}, TypeError, "'reward' must be a numeric tensor"),
         ({"next_observation": np.ones(3)}, {}, ValueError, "already have the fields"),

@@ -182,9 +182,9 @@ def test_a_mixture(directory):
     assert (names == b"arm").sum() == pytest.approx(384, abs=50)
     assert mixed.dataset_statistics.keys() == {"arm", "arm_lerobot"}
     assert mixed.sample_weights.tolist() == [0.75, 0.25]
-    with pytest.raises(ValueError, match="arm is there twice"):
+    with pytest.raises(ValueError, match="arm is listed twice"):
         make_interleaved_dataset([kwargs[0]] * 2, train=True, shuffle_buffer_size=1)
-    with pytest.raises(ValueError, match="1 datasets, and 2 sample_weights"):
+    with pytest.raises(ValueError, match="2 sample_weights for 1 datasets"):
         make_interleaved_dataset(kwargs[:1], [1, 2], train=True, shuffle_buffer_size=1)
 
 
@@ -369,7 +369,7 @@ def test_images_are_changed_at_random(directory):
 
 def test_datasets_of_open_x(tmp_path):
     raw_oxe.bridge_dataset(tmp_path / "bridge_dataset" / "1.0.0")
-    with pytest.warns(UserWarning, match="left out: cartpole: nothing is known"):
+    with pytest.warns(UserWarning, match="left out: cartpole: this dataset is not registered"):
         kwargs, weights = make_oxe_dataset_kwargs_and_weights(
             [("bridge_dataset", 2.0), ("cartpole", 1.0), ("bridge_dataset", 3.0)],
             tmp_path,
@@ -401,8 +401,8 @@ def test_datasets_of_open_x(tmp_path):
         ({"dataset": {"depth_obs_keys": {"primary": "depth"}}}, "depth images"),
         ({"dataset": {"proprio_obs_key": "joint"}}, "no field 'observation/joint'; "),
         ({"dataset": {"language_key": "text"}}, "no field 'text'; "),
-        ({"goal_relabeling_strategy": "last"}, "'last': there is 'uniform'"),
-        ({"task_augment_strategy": "rephrase"}, "there is 'delete_task_condi"),
+        ({"goal_relabeling_strategy": "last"}, "'last' is not supported, only 'uniform'"),
+        ({"task_augment_strategy": "rephrase"}, "not supported, only 'delete_task_condi"),
         ({"nothing": 3}, "nothing"),
         ({"frames": {"nothing": 3}}, "nothing"),
         ({"frames": {"image_dropout_prob": 0.5}}, "image_dropout_prob"),
