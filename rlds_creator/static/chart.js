@@ -10,6 +10,7 @@ import uPlot from "./vendor/uplot.js";
  * @property {(number | null)[]} values One for each of the steps.
  * @property {string} [color] A token, such as "--second".
  * @property {"line" | "steps" | "bars"} [shape]
+ * @property {boolean} [isDashed]
  * @property {boolean} [isRight] Whether its scale is on the right.
  *
  * @typedef {{first: number, last: number, color: string, isFaint?: boolean}} Band A range of steps.
@@ -20,6 +21,8 @@ export const COLORS = ["--fill", "--second", "--third", "--fourth", "--fifth", "
 /** Bars would be thinner than a pixel. */
 const MOST_BARS = 600;
 const CLICK_SIZE = 4;
+/** @type {ReadonlySet<number>} */
+const NONE = new Set();
 
 /**
  * The colour that a token stands for now.
@@ -107,15 +110,32 @@ export function useZoom(step, numSteps) {
  * for. The wheel zooms; with Shift, it and the mouse move what is shown. A double click shows all.
  * @param {{label: string, steps: number[], curves: Curve[], step: number, numSteps: number, zoom: Zoom,
  *   onZoom: (zoom: Zoom) => void, bands?: Band[], onSeek: (step: number) => void,
- *   onSelect?: (first: number, last: number) => void}} props
+ *   onSelect?: (first: number, last: number) => void, hidden?: ReadonlySet<number>, hasOwnScales?: boolean,
+ *   onHover?: (index: number | null) => void}} props
+ *   `hidden` are the numbers of curves. With `hasOwnScales`, each curve has the whole height. `onHover` gets the
+ *   place in the steps that the mouse is at, in this chart or in another one of the page.
  */
-export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, bands = [], onSeek, onSelect }) {
+export function Chart({
+  label,
+  steps,
+  curves,
+  step,
+  numSteps,
+  zoom,
+  onZoom,
+  bands = [],
+  onSeek,
+  onSelect,
+  hidden = NONE,
+  hasOwnScales = false,
+  onHover,
+}) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const plot = useRef(/** @type {uPlot | null} */ (null));
   const marker = useRef(/** @type {HTMLElement | null} */ (null));
   // What the chart calls has the newest properties, without being made anew.
-  const now = useRef({ step, bands, onSeek, onSelect, numSteps, zoom, onZoom });
-  now.current = { step, bands, onSeek, onSelect, numSteps, zoom, onZoom };
+  const now = useRef({ step, bands, onSeek, onSelect, numSteps, zoom, onZoom, onHover });
+  now.current = { step, bands, onSeek, onSelect, numSteps, zoom, onZoom, onHover };
 
   const placeMarker = () => {
     if (!plot.current || !marker.current) return;
@@ -139,7 +159,9 @@ export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, band
       gap: 4,
       ...more,
     });
-    const values = (/** @type {uPlot} */ _, /** @type {number[]} */ ticks) => ticks.map(short);
+    const values = (/** @type {uPlot} */ _, /** @type {number[]} */ ticks) =>
+      ticks.map((tick) => (hasOwnScales ? "" : short(tick)));
+    const right = curves.find(({ isRight }) => isRight)?.color;
     const made = new uPlot(
       {
         width: element.clientWidth || 300,
@@ -151,6 +173,11 @@ export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, band
           points: { show: false },
           drag: { x: true, y: false, setScale: false, dist: CLICK_SIZE },
           bind: { dblclick: () => null },
+          sync: {
+            key: "steps",
+            scales: ["x", null],
+            filters: { pub: (/** @type {string} */ type) => type === "mousemove" || type === "mouseleave" },
+          },
         },
         scales: {
           x: {
@@ -161,6 +188,7 @@ export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, band
             range: hasBars ? (u, min, max) => padded(u, Math.min(min ?? 0, 0), Math.max(max ?? 0, 0)) : padded,
           },
           right: { range: padded },
+          ...Object.fromEntries(curves.map((_, index) => [`own${index}`, { range: padded }])),
         },
         axes: [
           axis({
@@ -169,13 +197,26 @@ export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, band
             values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? String(tick) : "")),
           }),
           axis({ size: 52, space: 30, values }),
-          ...(hasRight ? [axis({ scale: "right", side: 1, size: 52, space: 30, values, grid: { show: false } })] : []),
+          ...(hasRight
+            ? [
+                axis({
+                  scale: "right",
+                  side: 1,
+                  size: 52,
+                  space: 30,
+                  values,
+                  grid: { show: false },
+                  stroke: () => colorOf(right ?? "--quiet"),
+                }),
+              ]
+            : []),
         ],
         series: [
           {},
-          ...curves.map(({ name, color = COLORS[0], shape = "line", isRight }) => ({
+          ...curves.map(({ name, color = COLORS[0], shape = "line", isRight, isDashed }, index) => ({
             label: name,
-            scale: isRight ? "right" : "y",
+            show: !hidden.has(index),
+            scale: hasOwnScales ? `own${index}` : isRight ? "right" : "y",
             stroke: () => colorOf(color),
             fill: shape === "bars" && steps.length <= MOST_BARS ? () => colorOf(color, 0.55) : undefined,
             width: shape === "bars" && steps.length <= MOST_BARS ? 0 : 1.5,
@@ -185,6 +226,7 @@ export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, band
                 : shape === "steps"
                   ? uPlot.paths.stepped({ align: 1 })
                   : undefined,
+            dash: isDashed ? [5, 4] : undefined,
             points: { show: false },
           })),
         ],
@@ -206,6 +248,7 @@ export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, band
             },
           ],
           draw: [placeMarker],
+          setCursor: [({ cursor }) => now.current.onHover?.(cursor.idx ?? null)],
           setSelect: [
             (u) => {
               const { left, width } = u.select;
@@ -288,8 +331,14 @@ export function Chart({ label, steps, curves, step, numSteps, zoom, onZoom, band
       made.destroy();
       plot.current = marker.current = null;
     };
-  }, [steps, curves]);
+  }, [steps, curves, hasOwnScales]);
 
+  useLayoutEffect(() => {
+    curves.forEach((_, index) => {
+      const isShown = !hidden.has(index);
+      if (plot.current?.series[index + 1]?.show !== isShown) plot.current?.setSeries(index + 1, { show: isShown });
+    });
+  }, [hidden, curves]);
   useLayoutEffect(() => {
     const [min, max] = zoom ?? [steps[0] ?? 0, steps.at(-1) ?? 1];
     plot.current?.setScale("x", { min, max });

@@ -1,11 +1,11 @@
 /** Two episodes side by side, with one slider. */
-import { COLORS, Chart, useZoom } from "../chart.js";
+import { COLORS, useZoom } from "../chart.js";
 import { Button, Failed, IconButton, Loading, PageHeader, Segments } from "../components.js";
 import { formatCount, formatNumber } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { setQuery } from "../router.js";
 import { baseOf } from "../view/episode.js";
-import { Legend, runningTotal } from "../view/curves.js";
+import { Plot, runningTotal } from "../view/curves.js";
 import { useEpisode } from "../view/opening.js";
 import { Pictures } from "../view/picture.js";
 import { PictureChooser, usePictures, usePrefetch } from "../view/pictures.js";
@@ -176,10 +176,8 @@ function Pair({ left, right, addresses, first }) {
           choices=${[{ value: "start", label: "Same start" }, { value: "end", label: "Same end" }]} />`}
       <//>
       ${hasRewards &&
-      html`<div class="chart-part plain"><header><${Legend} curves=${curves} /></header>
-        <${Chart} label="Sums of rewards of both episodes" steps=${allSteps} curves=${curves} step=${step}
-          numSteps=${numSteps} zoom=${zoom} onZoom=${onZoom} onSeek=${seek} />
-      </div>`}
+      html`<${Plot} class="chart-part plain" label="Sums of rewards of both episodes" steps=${allSteps}
+        curves=${curves} step=${step} numSteps=${numSteps} zoom=${zoom} onZoom=${onZoom} onSeek=${seek} />`}
     </div>
   </div>`;
 }

@@ -32,7 +32,7 @@ import { PictureChooser, usePictures, usePrefetch } from "../view/pictures.js";
 import { beginnings, isForPage, playKey, usePlayback } from "../view/playback.js";
 import { Shortcuts } from "../view/shortcuts.js";
 import { copyLink, useStepInAddress } from "../view/step_address.js";
-import { StepLine } from "../view/step_line.js";
+import { Instruction, StepLine } from "../view/step_line.js";
 import { useTarget } from "../view/target.js";
 import { Transport, useRate } from "../view/transport.js";
 import { Values } from "../view/values.js";
@@ -41,14 +41,18 @@ import { Values } from "../view/values.js";
 /** @import { EpisodeData } from "../view/episode.js" */
 /** @import { Key, Layer, Said } from "../view/labels.js" */
 
+/** The height of a plot with its head; and what all else takes of the window, unless a person chooses. */
+const PLOT_HEIGHT = 226;
+const OTHER_HEIGHT = 560;
+
 /** @param {{params: Record<string, string>, query: Record<string, string>}} props */
 export default function ReplayPage({ params, query }) {
   const base = params.episode
     ? `/api/episodes/${encodeURIComponent(params.episode)}/view`
     : `${address("api", "datasets", params.d, params.split, params.i)}/view`;
-  const { t: _, ...filter } = query;
+  const { t: _, step: __, ...filter } = query;
   const { data, outline, error, reload } = useEpisode(base, filter);
-  const [width, setWidth] = useStored("pane:list", 230);
+  const [width, setWidth] = useStored("pane:list", Math.round(Math.min(230, 0.18 * innerWidth)));
   return html`<div class="workplace" style=${{ "--list": `${width}px` }}>
     <${EpisodeList} params=${params} filter=${filter} outline=${outline}
       onWhere=${(/** @type {string} */ where) => setQuery({ where })} />
@@ -130,7 +134,7 @@ function Replay({
   const playback = usePlayback({
     numSteps,
     begins,
-    first: Number(query.t ?? 0),
+    first: Number(query.t ?? query.step ?? 0),
     isReady: (step) => data.isReady(step, pictures.chosen),
   });
   const { step, isPlaying, seek } = playback;
@@ -244,8 +248,10 @@ function Replay({
   const togglePlot = (/** @type {string} */ path) =>
     setPlotted(plotted.includes(path) ? plotted.filter((one) => one !== path) : [...plotted, path]);
   const charts = { step, numSteps, bands, zoom, onZoom, onSeek: seek, onSelect: select };
-  const [height, setHeight] = useStored("pane:curves", 250);
-  const [width, setWidth] = useStored("pane:side", 340);
+  const numPlots = plotted.length + (hasRewards || select ? 1 : 0);
+  const [chosenHeight, setHeight] = useStored("pane:curves", 0);
+  const height = chosenHeight || Math.min(numPlots * PLOT_HEIGHT, Math.max(PLOT_HEIGHT, innerHeight - OTHER_HEIGHT));
+  const [width, setWidth] = useStored("pane:side", Math.round(Math.min(340, 0.26 * innerWidth)));
   const [isSaving, setIsSaving] = useState(false);
   const save = async () => {
     if (isSaving || pictures.chosen.length === 0) return;
@@ -284,6 +290,7 @@ function Replay({
     </header>
     <div class="replay-main">
       <div class="viewer">
+        <${Instruction} data=${data} outline=${outline} step=${step} />
         <${PictureChooser} ...${pictures} />
         ${pictures.chosen.length > 0 && html`<${Pictures} data=${data} step=${step} paths=${pictures.chosen} />`}
         <${Transport} playback=${playback} rate=${rate} numSteps=${numSteps}
@@ -294,7 +301,7 @@ function Replay({
         <//>
         <${StepLine} data=${data} outline=${outline} step=${step} isPlaying=${isPlaying} store=${store} />
       </div>
-      <${Divider} label="Height of the curves" isFlat=${true} isAfter=${true} size=${height} least=${100} most=${700}
+      <${Divider} label="Height of the curves" isFlat=${true} isAfter=${true} size=${height} least=${150} most=${700}
         onSize=${setHeight} />
       <div class="charts">
         ${hasRewards && html`<${RewardChart} outline=${outline} ...${charts} />`}

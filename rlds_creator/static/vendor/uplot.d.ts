@@ -23,6 +23,8 @@ interface Series {
   width?: number;
   paths?: Paths;
   points?: { show: boolean };
+  show?: boolean;
+  dash?: number[];
 }
 
 interface Paths {
@@ -39,11 +41,13 @@ interface Options {
     points?: { show: boolean };
     drag?: { x: boolean; y: boolean; setScale: boolean; dist: number };
     bind?: Record<string, () => null>;
+    /** Charts with the same key show the cursor of each other. */
+    sync?: { key: string; scales: [string, null]; filters: { pub: (type: string) => boolean } };
   };
   scales?: Record<string, { time?: boolean; range?: (plot: uPlot, min: Bound, max: Bound) => [Bound, Bound] }>;
   axes?: Axis[];
   series: Series[];
-  hooks?: { drawAxes?: Hook[]; draw?: Hook[]; setSelect?: Hook[] };
+  hooks?: { drawAxes?: Hook[]; draw?: Hook[]; setSelect?: Hook[]; setCursor?: Hook[] };
 }
 
 type Hook = (plot: uPlot) => void;
@@ -62,11 +66,14 @@ declare class uPlot {
   readonly height: number;
   readonly bbox: { left: number; top: number; width: number; height: number };
   readonly select: { left: number; top: number; width: number; height: number };
+  readonly cursor: { idx?: number | null };
+  readonly series: { show?: boolean }[];
   readonly scales: Record<string, { min: number; max: number }>;
 
   /** In pixels of the page, or of the canvas. */
   valToPos(value: number, scale: string, isCanvas?: boolean): number;
   posToVal(position: number, scale: string): number;
+  setSeries(series: number, change: { show: boolean }): void;
   setScale(scale: string, limits: { min: number; max: number }): void;
   setSelect(area: { left: number; top: number; width: number; height: number }, isHook?: boolean): void;
   setSize(size: { width: number; height: number }): void;

@@ -1,7 +1,7 @@
 /** Curves over the steps: rewards and fields. */
 import { COLORS, Chart } from "../chart.js";
 import { IconButton, Loading } from "../components.js";
-import { formatCount } from "../format.js";
+import { formatCount, formatNumber } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 
 /** @import { Outline, Series } from "../answers.js" */
@@ -19,6 +19,74 @@ export function runningTotal(rewards) {
   return rewards.map((reward) => (total += reward ?? 0));
 }
 
+/** @typedef {import("../chart.js").Curve} Curve */
+
+/** Curves of which one is flat beside another one do not share a scale. */
+const MOST_UNEVEN = 20;
+
+/** Whether some curves are far smaller than others. @param {Curve[]} curves */
+export function isUneven(curves) {
+  const sizes = curves.flatMap(({ values }) => {
+    let [low, high] = [Infinity, -Infinity];
+    for (const value of values) {
+      if (value === null) continue;
+      low = Math.min(low, value);
+      high = Math.max(high, value);
+    }
+    return high > low ? [high - low] : [];
+  });
+  return Math.max(...sizes) > MOST_UNEVEN * Math.min(...sizes);
+}
+
+/**
+ * A chart with its head: the curves with their values where the mouse is, or else in the step that is shown. A
+ * click on one of them hides it.
+ * @param {{title?: string, unit?: string, steps: number[], curves: Curve[], label: string, note?: any, children?: any,
+ *   class?: string} & Shared} props
+ */
+export function Plot({ title, unit, steps, curves, note, children, class: extra = "chart-part", ...rest }) {
+  const [hidden, setHidden] = useState(/** @type {ReadonlySet<number>} */ (new Set()));
+  const [hovered, setHovered] = useState(/** @type {number | null} */ (null));
+  const hasAxes = curves.some(({ isRight }) => isRight);
+  const uneven = useMemo(() => !hasAxes && isUneven(curves), [curves]);
+  const [chosen, setChosen] = useState(/** @type {boolean | null} */ (null));
+  const hasOwnScales = chosen ?? uneven;
+  const place = hovered ?? Math.max(steps.findLastIndex((step) => step <= rest.step), 0);
+  const toggle = (/** @type {number} */ index) => {
+    const next = new Set(hidden);
+    if (!next.delete(index)) next.add(index);
+    setHidden(next);
+  };
+  return html`<section class=${extra}>
+    <header>
+      ${title && html`<h2>${title}${unit && html` <span class="value-type">${unit}</span>`}</h2>`}
+      <span class="legend" role="group" aria-label="Curves">
+        ${curves.map(
+          ({ name, color = COLORS[0], isDashed, values }, index) => html`<button key=${index} type="button"
+            aria-pressed=${String(!hidden.has(index))}
+            title=${hidden.has(index) ? "Show this curve" : "Hide this curve"}
+            onClick=${() => toggle(index)}>
+            <span class=${isDashed ? "dot is-dashed" : "dot"} style=${{ "--color": `var(${color})` }}></span>${name}
+            <span class="legend-value">${formatNumber(values[place])}</span>
+          </button>`,
+        )}
+      </span>
+      ${hovered !== null && html`<span class="hint">step ${String(steps[place])}</span>`}
+      <span class="grow"></span>
+      ${note && html`<span class="hint chart-hint">${note}</span>`}
+      ${!hasAxes &&
+      curves.length > 1 &&
+      html`<button type="button" class="picture-choice" aria-pressed=${String(hasOwnScales)}
+        title="Each curve fills the height, whatever its size" onClick=${() => setChosen(!hasOwnScales)}>
+        Own scales
+      </button>`}
+      ${children}
+    </header>
+    <${Chart} steps=${steps} curves=${curves} hidden=${hidden} hasOwnScales=${hasOwnScales} onHover=${setHovered}
+      ...${rest} />
+  </section>`;
+}
+
 /** @param {{outline: Outline} & Shared} props */
 export function RewardChart({ outline, ...rest }) {
   const steps = useMemo(() => outline.rewards.map((_, index) => index), [outline]);
@@ -29,13 +97,8 @@ export function RewardChart({ outline, ...rest }) {
     ],
     [outline],
   );
-  return html`<section class="chart-part">
-    <header>
-      <h2>Rewards</h2><${Legend} curves=${curves} />
-      <span class="hint chart-hint">Click: go there. Drag: ${rest.onSelect ? "range" : "zoom"}. Wheel: zoom.</span>
-    </header>
-    <${Chart} label="Rewards over the steps" steps=${steps} curves=${curves} ...${rest} />
-  </section>`;
+  return html`<${Plot} title="Rewards" label="Rewards over the steps" steps=${steps} curves=${curves} ...${rest}
+    note=${`Click: go there. Drag: ${rest.onSelect ? "range" : "zoom"}. Wheel: zoom.`} />`;
 }
 
 /** Where ranges are chosen when there are no rewards. @param {Shared} shared */
@@ -45,17 +108,6 @@ export function StepsChart(shared) {
   return html`<section class="chart-part"><header><h2>Steps</h2></header>
     <${Chart} label="The steps" steps=${steps} curves=${curves} ...${shared} />
   </section>`;
-}
-
-/** @param {{curves: {name: string, color?: string}[]}} props */
-export function Legend({ curves }) {
-  return html`<span class="legend">
-    ${curves.map(
-      ({ name, color = COLORS[0] }) => html`<span key=${name}>
-        <span class="dot" style=${{ "--color": `var(${color})` }}></span>${name}
-      </span>`,
-    )}
-  </span>`;
 }
 
 /** @param {{data: EpisodeData, path: string, onClose: () => void} & Shared} props */
@@ -71,24 +123,21 @@ export function FieldChart({ data, path, onClose, ...rest }) {
         name: String(series.names[index] ?? index),
         values,
         color: COLORS[index % COLORS.length],
-        shape: series.steps.length <= 400 ? "steps" : "line",
+        isDashed: index >= COLORS.length,
+        shape: /** @type {"steps" | "line"} */ (series.steps.length <= 400 ? "steps" : "line"),
       })),
     [series],
   );
-  return html`<section class="chart-part">
-    <header>
-      <h2>${path}</h2>
-      ${curves && curves.length > 1 && html`<${Legend} curves=${curves} />`}
-      ${series &&
-      series.series.length > MOST_CURVES &&
-      html`<span class="hint">the first ${MOST_CURVES} of ${formatCount(series.series.length)}</span>`}
-      <span class="grow"></span>
-      <${IconButton} icon="close" size="small" label=${`Remove the curve of ${path}`} onClick=${onClose} />
-    </header>
-    ${problem
-      ? html`<p class="hint">${problem}</p>`
-      : curves
-        ? html`<${Chart} label=${`${path} over the steps`} steps=${series?.steps} curves=${curves} ...${rest} />`
-        : html`<${Loading} />`}
-  </section>`;
+  const close = html`<${IconButton} icon="close" size="small" label=${`Remove the curve of ${path}`}
+    onClick=${onClose} />`;
+  if (!series || !curves)
+    return html`<section class="chart-part">
+      <header><h2>${path}</h2><span class="grow"></span>${close}</header>
+      ${problem ? html`<p class="hint">${problem}</p>` : html`<${Loading} />`}
+    </section>`;
+  const cut = series.series.length > MOST_CURVES && `the first ${MOST_CURVES} of ${formatCount(series.series.length)}`;
+  return html`<${Plot} title=${path} unit=${data.outline?.fields.find((field) => field.path === path)?.unit}
+    label=${`${path} over the steps`} steps=${series.steps} curves=${curves} note=${cut} ...${rest}>
+    ${close}
+  <//>`;
 }

@@ -2,6 +2,7 @@
 import { Icon } from "../components.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 import { drawPicture } from "../play/canvas.js";
+import { shortName } from "./pictures.js";
 
 /**
  * In how many columns pictures are largest.
@@ -37,17 +38,17 @@ export function Pictures({ data, step, paths }) {
   return html`<div class="pictures" ref=${box} data-count=${Math.min(paths.length, 4)}
     style=${{ "--columns": columns }}>
     ${paths.map(
-      (path) => html`<${Picture} key=${path} data=${data} step=${step} path=${path} isAlone=${paths.length === 1}
-        onAspect=${setAspect} />`,
+      (path) => html`<${Picture} key=${path} data=${data} step=${step} path=${path}
+        name=${paths.length > 1 ? shortName(path, paths) : null} onAspect=${setAspect} />`,
     )}
   </div>`;
 }
 
 /**
- * @param {{data: import("./episode.js").EpisodeData, step: number, path: string, isAlone: boolean,
+ * @param {{data: import("./episode.js").EpisodeData, step: number, path: string, name: string | null,
  *   onAspect: (aspect: number) => void}} props
  */
-function Picture({ data, step, path, isAlone, onAspect }) {
+function Picture({ data, step, path, name, onAspect }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const [problem, setProblem] = useState("");
   const [isThere, setIsThere] = useState(false);
@@ -70,10 +71,10 @@ function Picture({ data, step, path, isAlone, onAspect }) {
     };
   }, [data, step, path]);
   return html`<figure class="picture">
+    ${name && html`<figcaption title=${path}>${name}</figcaption>`}
     <canvas ref=${canvas} width="16" height="9" role="img" aria-label=${`${path}, step ${step}`}
       hidden=${!isThere}></canvas>
     ${problem && html`<p class="picture-problem" role="status"><${Icon} name="error" size=${16} /> ${problem}</p>`}
     ${!isThere && !problem && html`<p class="picture-problem"><span class="spinner" aria-hidden="true"></span></p>`}
-    ${!isAlone && html`<figcaption>${path}</figcaption>`}
   </figure>`;
 }

@@ -61,8 +61,8 @@ export function PictureChooser({ paths, chosen, toggle }) {
   </div>`;
 }
 
-/** @param {string} path @param {string[]} paths */
-function shortName(path, paths) {
+/** What a picture is called among others. @param {string} path @param {string[]} paths */
+export function shortName(path, paths) {
   const name = path.split("/").at(-1) ?? path;
   return paths.filter((one) => one.split("/").at(-1) === name).length === 1 ? name : path;
 }

@@ -19,7 +19,7 @@ export function useStepInAddress({ step, isPlaying, seek }, t) {
       const next = step === 0 && written.current === undefined ? undefined : String(step);
       if (next === written.current) return;
       written.current = next;
-      setQuery({ t: next });
+      setQuery({ t: next, step: null });
     }, 250);
     return () => clearTimeout(timer);
   }, [step, isPlaying]);

@@ -39,3 +39,13 @@ export function StepLine({ data, outline, step, isPlaying, store }) {
     )}
   </p>`;
 }
+
+/**
+ * The text of the task, in the step if its steps have it.
+ * @param {{data: EpisodeData, outline: Outline, step: number}} props
+ */
+export function Instruction({ data, outline: { instruction, instruction_path: path }, step }) {
+  const { values } = useValues(data, step);
+  const text = (path && values?.[path]) || instruction;
+  return text && html`<p class="instruction"><span class="quiet">Task</span> ${text}</p>`;
+}

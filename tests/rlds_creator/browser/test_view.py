@@ -112,6 +112,46 @@ def test_datasets_are_looked_through(viewed, visit, options):
     assert visitor.troubles == []
 
 
+def test_curves_are_read_hidden_and_scaled(viewed, visit):
+    visitor = visit(viewed, viewport={"width": 1024, "height": 768})
+    page = visitor.open("/")
+    page.click("text=reach")
+    page.click("text=Episode 1")
+    page.wait_for_selector(".picture canvas[data-step='0']")
+    page.goto(f"{page.url.split('?')[0]}?step=4")
+    page.wait_for_selector(".picture canvas[data-step='4']")
+    page.wait_for_url("**/train/1?t=4")
+    page.click("[aria-label='Curve of observation/arm']")
+    page.click("[aria-label='Curve of action']")
+    plots = page.locator(".chart .u-over")
+    expect(plots).to_have_count(3)
+    assert min(plot.bounding_box()["height"] for plot in plots.all()) >= 140
+    assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")
+    # The values are those of the step, or of the one that the mouse is at in any of the charts.
+    rewards = page.locator(".chart-part", has_text="Rewards").locator(".legend-value")
+    expect(rewards).to_have_text(["0.250", "1.25"])
+    box = plots.nth(0).bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 9 / (_STEPS - 1), box["y"] + 20)
+    expect(rewards).to_have_text(["0.250", "2.50"])
+    actions = page.locator(".chart-part", has_text="action")
+    expect(actions).to_contain_text("step 9")
+    expect(actions.locator(".legend-value")).to_have_text(["0.500", "−0.250"])
+    page.mouse.move(1, 1)
+    expect(rewards).to_have_text(["0.250", "1.25"])
+    arm = page.locator(".chart-part", has_text="observation/arm")
+    # Without its largest curve, the others have the whole height.
+    drawn = "(chart) => chart.querySelector('canvas').toDataURL()"
+    before = arm.evaluate(drawn)
+    entry = arm.locator(".legend button").nth(6)
+    entry.click()
+    expect(entry).to_have_attribute("aria-pressed", "false")
+    assert arm.evaluate(drawn) != before
+    entry.click()
+    arm.get_by_role("button", name="Own scales").click()
+    visitor.look("view-curves", is_whole=False)
+    assert visitor.troubles == []
+
+
 def test_the_workplace(viewed, visit):
     visitor = visit(viewed)
     page = visitor.open("/")
@@ -290,9 +330,9 @@ def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
         page.get_by_role("group", name="品質").wait_for()
         page.locator("h1").focus()
         page.keyboard.press("g")  # It asks once who that is.
-        page.get_by_label("Your name").fill("Ann")
+        page.get_by_role("textbox", name="Your name").fill("Ann")
         page.keyboard.press("Enter")
-        page.get_by_role("button", name="by Ann").wait_for()
+        page.get_by_role("button", name="Annotator: Ann").wait_for()
         expect(page.locator(".tag-list li")).to_have_count(1)
         page.locator("h1").focus()
         # Nobody waits for the page in between.
