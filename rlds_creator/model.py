@@ -57,6 +57,7 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
       role: What they may do.
       created: When they came.
       is_disabled: Whether they may do nothing any more; what they did stays.
+      study: The study that a participant entered for, the only one that they see; "" for all.
     """
 
     id: Identifier
@@ -64,6 +65,7 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     created: float
     is_disabled: bool = False
+    study: NewIdentifier = ""
 
 
 class Mode(enum.StrEnum):

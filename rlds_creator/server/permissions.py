@@ -44,12 +44,15 @@ def may(person: Person, what: May) -> bool:
 def check(person: Person, what: May) -> None:
     """Raises `ForbiddenError` unless a person may do something."""
     if not may(person, what):
-        raise ForbiddenError(f"As {person.role.value} you may not do this.")
+        raise ForbiddenError(f"The role {person.role.value} may not do this. Ask an owner.")
 
 
 def sees_study(person: Person, study: Study) -> bool:
     """Whether a person may know of a study."""
-    return may(person, May.SEE) or (may(person, May.PLAY) and study.state is StudyState.ENABLED)
+    if may(person, May.SEE):
+        return True
+    is_open = study.state is StudyState.ENABLED and person.study in ("", study.id)
+    return is_open and may(person, May.PLAY)
 
 
 def sees_episode(person: Person, episode: Episode) -> bool:

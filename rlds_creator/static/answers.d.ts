@@ -239,6 +239,7 @@ type Changes = [
   ["/api/environments/test", Trial],
   ["/api/episodes/delete", { deleted: number }],
   [`/api/episodes/${string}/notes`, Episode],
+  ["/api/enter", { person: Person | null }],
   ["/api/invites", { id: string; link: string }],
 ];
 

@@ -129,6 +129,7 @@ export interface Invite {
   created: number;
   expires: number;
   uses_left: number;
+  study: string;
 }
 
 /** A tag that annotators of a study use. */
@@ -148,6 +149,7 @@ export interface Person {
   role: Role;
   created: number;
   is_disabled: boolean;
+  study: string;
 }
 
 /** What a person played of a study. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import sqlalchemy as sa
 
 from rlds_creator.identifiers import hash_token, new_identifier, new_token
@@ -25,8 +26,11 @@ class People(Database):
         with self._writing() as connection:
             return self._add_person(connection, name, role)
 
-    def _add_person(self, connection: sa.Connection, name: str, role: Role) -> Person:
-        person = Person(id=new_identifier(), name=name, role=role, created=self._clock())
+    def _add_person(
+        self, connection: sa.Connection, name: str, role: Role, study: str = ""
+    ) -> Person:
+        now = self._clock()
+        person = Person(id=new_identifier(), name=name, role=role, created=now, study=study)
         connection.execute(sa.insert(tables.people).values(to_row(person)))
         return person
 
@@ -62,21 +66,25 @@ class People(Database):
             query = sa.select(table.c.id).where(owns).order_by(table.c.id).with_for_update()
             owners = set(connection.scalars(query))
             person = _person(connection, person_id, lock=True)
-            new = Person(
-                id=person.id,
-                name=person.name,
+            new = msgspec.structs.replace(
+                person,
                 role=person.role if role is None else role,
-                created=person.created,
                 is_disabled=person.is_disabled if is_disabled is None else is_disabled,
             )
             if owners == {person_id} and (new.role != Role.OWNER or new.is_disabled):
-                raise InUseError(f"{person.name} is the only owner: make somebody else one first")
+                raise InUseError(f"{person.name} is the only owner. Add another owner first.")
             changes = {"role": new.role.value, "is_disabled": new.is_disabled}
             connection.execute(sa.update(table).where(table.c.id == person_id).values(changes))
         return new
 
     def invite(
-        self, role: Role, name: str = "", uses: int = 1, expires: float | None = None, by: str = ""
+        self,
+        role: Role,
+        name: str = "",
+        uses: int = 1,
+        expires: float | None = None,
+        by: str = "",
+        study: str = "",
     ) -> tuple[str, str]:
         """Makes an invite.
 
@@ -86,6 +94,7 @@ class People(Database):
           uses: How many people it lets in.
           expires: Until when it can be used; a week from now by default.
           by: Who makes it: the identifier of a person.
+          study: The only study that they see; "" for all that are enabled.
 
         Returns:
           Its identifier, and its token. The token is not stored: nobody can look it up later.
@@ -99,6 +108,7 @@ class People(Database):
             created=now,
             expires=now + 7 * _DAY if expires is None else expires,
             uses_left=uses,
+            study=study,
         )
         table = tables.invites
         with self._writing() as connection:
@@ -124,7 +134,7 @@ class People(Database):
         table = tables.invites
         with self._writing() as connection:
             if not connection.execute(sa.delete(table).where(table.c.id == invite_id)).rowcount:
-                raise NotFoundError("there is no such invite")
+                raise NotFoundError("this invite does not exist")
 
     def accept_invite(self, token: str, name: str = "") -> tuple[Person, str]:
         """Lets a person in.
@@ -146,14 +156,14 @@ class People(Database):
             )
             row = connection.execute(sa.select(table).where(usable).with_for_update()).first()
             if row is None:
-                raise NotFoundError("this link cannot be used any more: ask for another one")
+                raise NotFoundError("this link was used or has expired. Ask for a new one.")
             this = table.c.id == row.id
             if row.uses_left > 1:
                 fewer = {"uses_left": table.c.uses_left - 1}
                 connection.execute(sa.update(table).where(this).values(fewer))
             else:
                 connection.execute(sa.delete(table).where(this))
-            person = self._add_person(connection, name or row.name, Role(row.role))
+            person = self._add_person(connection, name or row.name, Role(row.role), row.study)
             return person, self._start_login(connection, person.id)
 
     def _start_login(self, connection: sa.Connection, person_id: str) -> str:
@@ -202,5 +212,5 @@ def _person(connection: sa.Connection, person_id: str, *, lock: bool = False) ->
     query = sa.select(tables.people).where(tables.people.c.id == person_id)
     row = connection.execute(query.with_for_update() if lock else query).first()
     if row is None:
-        raise NotFoundError("there is no such person")
+        raise NotFoundError("this person does not exist")
     return from_row(Person, row)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from rlds_creator.model import EpisodeState, Identifier, Role, prepare
+from rlds_creator.model import EpisodeState, Identifier, NewIdentifier, Role, prepare
 from rlds_creator.store.errors import StoreError
 from rlds_creator.type_errors import in_words
 
@@ -48,6 +48,7 @@ class Invite(msgspec.Struct, frozen=True, kw_only=True):
       created: When.
       expires: Until when it can be used.
       uses_left: How many people it still lets in.
+      study: The only study that they see; "" for all that are enabled.
     """
 
     id: Identifier
@@ -57,6 +58,7 @@ class Invite(msgspec.Struct, frozen=True, kw_only=True):
     created: float = 0.0
     expires: float = 0.0
     uses_left: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
+    study: NewIdentifier = ""
 
 
 class EpisodeQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,7 +179,7 @@ def check_names(*names: str) -> None:
     What is stored already is read whatever its name is.
     """
     if not all(map(str.strip, names)):
-        raise StoreError("a name is blank")
+        raise StoreError("the name is empty")
 
 
 def from_row(kind: type[_Record], row: Any, **more: Any) -> _Record:

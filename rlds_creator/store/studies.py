@@ -158,7 +158,8 @@ class Studies(Database):
             query = sa.select(table.c.id, table.c.state).where(table.c.study == study_id)
             rows = connection.execute(query.order_by(table.c.started, table.c.id)).all()
             if any(row.state in LIVE for row in rows):
-                raise InUseError("somebody is playing this study")
+                raise InUseError("somebody is playing this study. Try again later.")
+            connection.execute(sa.delete(tables.invites).where(tables.invites.c.study == study_id))
             connection.execute(sa.delete(tables.studies).where(tables.studies.c.id == study_id))
             return [row.id for row in rows]
 
@@ -185,7 +186,7 @@ class Studies(Database):
             if study.quota is not None:
                 done = connection.scalar(sa.select(_num_completed).where(mine)) or 0
                 if done >= study.quota:
-                    raise QuotaError("you have completed all episodes that this study asks for")
+                    raise QuotaError("you have completed all your episodes of this study")
             if not study.environments:
                 raise NotFoundError("the study has no environments")
             if environment_id is not None or study.assignment is Assignment.CHOICE:
@@ -273,7 +274,7 @@ def _row(connection: sa.Connection, study_id: str, *, lock: bool = False) -> sa.
     query = sa.select(tables.studies).where(tables.studies.c.id == study_id)
     row = connection.execute(query.with_for_update() if lock else query).first()
     if row is None:
-        raise NotFoundError("there is no such study")
+        raise NotFoundError("this study does not exist")
     return row
 
 
@@ -290,4 +291,4 @@ def _chosen(study: Study, environment_id: str | None) -> Environment:
     for environment in study.environments:
         if environment.id == environment_id:
             return environment
-    raise NotFoundError("the study has no such environment")
+    raise NotFoundError("the study does not have this environment")

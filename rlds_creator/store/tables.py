@@ -36,9 +36,9 @@ class _Text(sa.TypeDecorator[str]):
             try:
                 encoded = value.encode()
             except UnicodeEncodeError:
-                raise StoreError("a text has half a character in it (a lone surrogate)") from None
+                raise StoreError("the text has half a character (a lone surrogate)") from None
             if b"\0" in encoded:
-                raise StoreError("a text has a NUL character in it")
+                raise StoreError("the text has a NUL character")
         return value
 
 
@@ -81,6 +81,7 @@ people = sa.Table(
     _column("role", _Text),
     _column("created", sa.Double),
     _column("is_disabled", sa.Boolean),
+    _column("study", _Text),
 )
 
 # Where a person is logged in: in one browser.
@@ -104,6 +105,7 @@ invites = sa.Table(
     _column("created", sa.Double),
     _column("expires", sa.Double),
     _column("uses_left", sa.Integer),
+    _column("study", _Text),
 )
 
 studies = sa.Table(

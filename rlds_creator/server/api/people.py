@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from rlds_creator.model import Role
+from rlds_creator.model import NewIdentifier, Role
 from rlds_creator.server.api.routes import Routes, Services
 from rlds_creator.server.bodies import answer, body
 from rlds_creator.server.errors import BadRequestError, LoginError, NotFoundError, TooManyError
@@ -40,6 +40,7 @@ class _Invitation(msgspec.Struct, forbid_unknown_fields=True):
     name: _Name = ""
     uses: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
     days: Annotated[float, msgspec.Meta(gt=0, le=3650)] = 7.0
+    study: NewIdentifier = ""
 
 
 class PeopleRoutes(Routes):
@@ -77,7 +78,7 @@ class PeopleRoutes(Routes):
     async def enter(self, request: Request) -> Response:
         """Lets somebody in who was invited."""
         if self._tries.take(request.client.host if request.client else ""):
-            raise TooManyError("That is too fast. Wait a minute, then try again.")
+            raise TooManyError("Too many attempts. Wait a minute, then try again.")
         entry = await body(request, _Entry)
         try:
             person, token = await in_thread(
@@ -86,7 +87,7 @@ class PeopleRoutes(Routes):
         except NotFoundError as error:
             raise LoginError(str(error), code="invite") from None
         except BadRequestError:  # The invite has no name either, and can be used again.
-            raise BadRequestError("Please say how you are called.", code="name") from None
+            raise BadRequestError("Please enter your name.", code="name") from None
         response = answer({"person": person})
         self._people.log_in(response, token)
         return response
@@ -118,6 +119,10 @@ class PeopleRoutes(Routes):
         """Makes a link that lets people in."""
         person = await self._people.required(request, May.PEOPLE)
         said = await body(request, _Invitation)
+        if said.study:
+            if said.role is not Role.PARTICIPANT:
+                raise BadRequestError("Only participants enter for one study.")
+            await in_thread(self._store.study, said.study)
         identifier, token = await in_thread(
             self._store.invite,
             said.role,
@@ -125,6 +130,7 @@ class PeopleRoutes(Routes):
             said.uses,
             time.time() + said.days * _DAY,
             person.id,
+            said.study,
         )
         return answer({"id": identifier, "link": f"{self._address}/enter#{token}"})
 

@@ -2,7 +2,7 @@
 import { post } from "../api.js";
 import { Button, Empty, Notice, TextField, useTitle } from "../components.js";
 import { html, useState } from "../html.js";
-import { navigate } from "../router.js";
+import { address, navigate } from "../router.js";
 import { useMe } from "../session.js";
 
 // Taken out of the address at once, so that it is not copied or seen by chance.
@@ -32,12 +32,12 @@ export default function Enter() {
     setIsBusy(true);
     setError("");
     try {
-      await post("/api/enter", { token, name: name.trim() });
+      const { person } = await post("/api/enter", { token, name: name.trim() });
       token = "";
       // Whose labels these are, in pages of `rlds view`.
       localStorage.setItem("rlds:annotator", JSON.stringify(name.trim()));
       await me.reload();
-      void navigate("/", { replace: true });
+      void navigate(person?.study ? address("studies", person.study) : "/", { replace: true });
     } catch (problem) {
       setError(problem instanceof Error ? problem.message : String(problem));
       setIsBusy(false);

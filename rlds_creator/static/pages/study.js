@@ -19,6 +19,7 @@ import {
 } from "../components.js";
 import { formatCount, formatDate, formatDuration, formatNumber, formatPercent, plural } from "../format.js";
 import { Fragment, html, useState } from "../html.js";
+import { InviteDialog } from "../invite_dialog.js";
 import { address, navigate } from "../router.js";
 import { useMe } from "../session.js";
 
@@ -49,6 +50,7 @@ export default function StudyPage({ params }) {
 function Study({ study, reload }) {
   const me = useMe();
   const [isBusy, setIsBusy] = useState(false);
+  const [isInviting, setIsInviting] = useState(false);
   const canManage = me.can("manage");
   const sees = me.can("see");
   const setState = async (/** @type {string} */ state) => {
@@ -78,6 +80,9 @@ function Study({ study, reload }) {
     ${sees || me.can("play")
       ? html`<${Button} icon="episodes" href="/episodes?study=${encodeURIComponent(study.id)}">Episodes<//>`
       : null}
+    ${me.can("people") &&
+    !me.single_user &&
+    html`<${Button} icon="link" onClick=${() => setIsInviting(true)}>Invite…<//>`}
     ${canManage &&
     html`<${Fragment}>
       <${Button} icon="edit" href=${address("studies", study.id, "edit")}>Edit<//>
@@ -134,6 +139,7 @@ function Study({ study, reload }) {
       </div>
     </div>
     ${sees && html`<${Statistics} study=${study} />`}
+    ${isInviting && html`<${InviteDialog} study=${study.id} onClose=${() => setIsInviting(false)} />`}
   `;
 }
 
