@@ -62,7 +62,7 @@ def discounts_of(
         if reward not in found:
             there = ", ".join(f"{path!r} of shape {(*s,)}" for path, s in discounts.items())
             raise ValueError(
-                f"no discount fits the field {reward!r} of shape {(*shape,)}; there are {there}. "
+                f"no discount fits the field {reward!r} of shape {(*shape,)}, only {there}. "
                 "Give both the same structure, or do not sum rewards with discounts: pass n=1, or "
                 "stored_discounts=False."
             )
@@ -110,8 +110,8 @@ array([False, False,  True]))
     num_transitions, num_steps = num_rows(action, "action"), num_rows(observation, "observation")
     if num_steps not in (num_transitions, num_transitions + 1) or not num_steps:
         raise ValueError(
-            f"{num_steps} observations and {num_transitions} actions, expected as many actions, or "
-            "one less if the final observation is there"
+            f"{num_steps} observations and {num_transitions} actions, expected as many actions as "
+            "observations, or one less with a final observation"
         )
     if discount is None:
         discount = np.ones(num_transitions, np.float32)
@@ -214,7 +214,7 @@ def _assemble(
     for fields in others:
         for name, columns in fields.items():
             if name in steps:
-                raise ValueError(f"{name}: there is another field of this name")
+                raise ValueError(f"{name}: another field has this name")
             if num_rows(columns, name) != num_steps:
                 raise ValueError(f"{name}: {num_rows(columns, name)} rows, expected {num_steps}")
             steps[name] = columns

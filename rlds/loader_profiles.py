@@ -22,7 +22,7 @@ _TAKEN = ("traj_metadata", "_len", "_traj_index", "_frame_index")
 _NOT_DECODED = {"zlib": "compressed (zlib)", "bytes": "stored as bytes"}
 _TEXT_TYPES = ("string", "object", "str")
 _WRITE_ANEW = (
-    "write the dataset anew: rlds.tfds.EpisodeWriter(new_directory, builder.info, "
+    "rewrite the dataset: rlds.tfds.EpisodeWriter(new_directory, builder.info, "
     "float64='float32', tensor_encoding='none'), with the episodes of rlds.tfds.load"
 )
 
@@ -49,7 +49,9 @@ def read_features(directory: str | os.PathLike[str]) -> Any:
     """
     path = Path(directory) / "features.json"
     if not path.exists():
-        raise FileNotFoundError(f"{os.fspath(directory)!r} has no dataset: no features.json in it.")
+        raise FileNotFoundError(
+            f"{os.fspath(directory)!r} is not a dataset: features.json is missing."
+        )
     return json.loads(path.read_text())
 
 
@@ -61,12 +63,12 @@ def check_place(directory: str | os.PathLike[str]) -> Iterator[Demand]:
     *_, above, parent, own = ("", "", *directory.parts)
     if own != version or name not in (parent, above):
         yield Demand(
-            f"the loaders look for it as tfds.builder({name!r}, data_dir=...) does, in "
-            f"data_dir/{name}/{version}; it is in {directory}: move it"
+            f"the loaders expect the dataset in data_dir/{name}/{version}, but it is in "
+            f"{directory}: move it"
         )
     if file_format != "tfrecord":
         yield Demand(
-            f"the files are of the format {file_format!r}, which tf.data cannot read: copy it with "
+            f"the files have the format {file_format!r}, which tf.data cannot read: copy it with "
             "tfds_builders.convert(FolderSource(directory), file_format='tfrecord', ...)"
         )
 
@@ -98,7 +100,7 @@ cannot; store it
         yield from _unreadable(leaf)
     for name in _TAKEN:
         if name in step:
-            yield Demand("a name that dlimp uses itself: rename the field", name)
+            yield Demand("dlimp uses this name itself: rename the field", name)
     observation = step.get(rlds_types.OBSERVATION)
     if observation is None or _children(observation) is None:
         found = "missing" if observation is None else str(leaves[rlds_types.OBSERVATION])

@@ -92,9 +92,13 @@ class FieldStatistics:
         """
         mine, theirs = self.mean.shape, other.mean.shape
         if mine != theirs:
-            raise ValueError(f"The statistics are of fields of shape {mine} and {theirs}.")
+            raise ValueError(
+                f"The statistics have fields of the shapes {mine} and {theirs}, expected one."
+            )
         if self.ddof != other.ddof:
-            raise ValueError(f"The statistics have ddof {self.ddof} and {other.ddof}.")
+            raise ValueError(
+                f"The statistics have ddof {self.ddof} and {other.ddof}, expected equal ones."
+            )
         if not np.array_equal(self.mask, other.mask):
             raise ValueError("The statistics have different normalization masks.")
         if not np.any(self.count):
@@ -171,8 +175,8 @@ class Statistics:
         """
         if self.fields.keys() != other.fields.keys():
             raise ValueError(
-                f"The statistics are of the fields {sorted(self.fields)} and of "
-                f"{sorted(other.fields)}."
+                f"The statistics have the fields {sorted(self.fields)} and "
+                f"{sorted(other.fields)}, expected the same."
             )
         fields = {}
         for name, field in self.fields.items():
@@ -212,7 +216,9 @@ class Statistics:
             rename.get(name, name): _to_plain(field) for name, field in self.fields.items()
         }
         if len(content) != len(self.fields):
-            raise ValueError(f"to_json: two of the fields {list(self.fields)} get the same name.")
+            raise ValueError(
+                f"to_json: two of the fields {list(self.fields)} would have the same name."
+            )
         content[_NUM_TRANSITIONS] = self.num_transitions
         content[_NUM_TRAJECTORIES] = self.num_trajectories
         return json.dumps({dataset_name: content} if dataset_name else content, indent=2)
@@ -228,7 +234,10 @@ class Statistics:
         Raises:
           ValueError: if there are no such statistics in it.
         """
-        content = json.loads(text)
+        try:
+            content = json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"from_json: expected JSON, got {text!r:.100}: {error}") from error
         is_filed = isinstance(content, dict) and not any(map(_is_field, content.values()))
         if is_filed and dataset_name is None and len(content) == 1:
             (content,) = content.values()
@@ -240,7 +249,7 @@ class Statistics:
                 )
             content = content[dataset_name]
         if not isinstance(content, dict) or not any(map(_is_field, content.values())):
-            raise ValueError("from_json: there is no field with 'mean' and 'std' in it.")
+            raise ValueError("from_json: no field has 'mean' and 'std'.")
         num_transitions = int(content.get(_NUM_TRANSITIONS, 0))
         fields = {
             name: _from_plain(field, num_transitions)
@@ -543,12 +552,12 @@ def warn_of_last_actions(statistics: Statistics, stacklevel: int = 2) -> None:
     number, of = statistics.num_unmarked_last_actions, statistics.num_trajectories
     if number and number >= _NOTICEABLE * of:
         warnings.warn(
-            f"{_CALLER}: in {number} of {of} episodes the last action or reward is not zero, yet "
-            "does not count, because it is a placeholder where the last step is the final "
-            "observation. If it is real, pass include_last_action=True, which counts the last step "
-            f"of all episodes as Octo and OpenVLA do, or store "
-            f"{rlds_types.FINAL_OBSERVATION_KNOWN}=False with the episodes. If it is none, pass "
-            "include_last_action=False.",
+            f"{_CALLER}: in {number} of {of} episodes the last action or reward is not zero. It "
+            "does not count: if the last step is the final observation, its action is a "
+            "placeholder. If the values are real, pass include_last_action=True, which counts the "
+            "last step of all episodes as Octo and OpenVLA do, or store "
+            f"{rlds_types.FINAL_OBSERVATION_KNOWN}=False with the episodes. If they are "
+            "placeholders, pass include_last_action=False.",
             stacklevel=stacklevel + 1,
         )
 

@@ -27,7 +27,7 @@ _BATCH_SIZE = 1024
 _BOOLEAN_FIELDS = {rlds_types.FINAL_OBSERVATION_KNOWN, metadata.INVALID}
 
 _HINT_FOR_DOUBLES = (
-    "where you join datasets, or one with itself, keep their identifiers apart: "
+    "if you join datasets, or one with itself, make the identifiers unique: "
     "dataset.map(lambda e: {**e, 'episode_id': 'a/' + e['episode_id']})"
 )
 
@@ -194,7 +194,7 @@ def validate(
         )
     if profile is not None and features is None:
         raise ValueError(
-            f"validate: the profile {profile!r} is about how a dataset is stored; pass its "
+            f"validate: the profile {profile!r} checks how a dataset is stored; pass its "
             "directory instead of the episodes, or features=builder.info.features."
         )
     if _is_tf_dataset(episodes):
@@ -363,7 +363,7 @@ class Validator:
             what = "missing" if field in self._metadata else "not in the first episode"
             yield _Finding(what, field=field)
         if name is not None and self._episode_of_id.setdefault(name, index) != index:
-            what = f"{name!r} is the identifier of episode {self._episode_of_id[name]} too"
+            what = f"{name!r} is also the identifier of episode {self._episode_of_id[name]}"
             yield _Finding(what, field=metadata.EPISODE_ID, hint=_HINT_FOR_DOUBLES)
         for field in sorted(names & _BOOLEAN_FIELDS):
             value = _as_array(episode[field])
@@ -402,13 +402,13 @@ class Validator:
             }
             _check_names(self._finite_fields, self._fields)
         for name in sorted({rlds_types.IS_FIRST, rlds_types.IS_LAST} - batch.keys()):
-            yield _Finding("missing, every step needs it", start, name)
+            yield _Finding("missing, but every step needs it", start, name)
         for name in sorted(self._fields.keys() - batch.keys() - set(rlds_types.STEP_FLAGS[:2])):
-            yield _Finding("missing, the first step of the dataset has it", start, name)
+            yield _Finding("missing, but the first step of the dataset has it", start, name)
         for name, column in batch.items():
             expected, found = self._fields.get(name), _Field.of(column)
             if expected is None:
-                what = "unexpected, the first step of the dataset does not have it"
+                what = "unexpected: the first step of the dataset does not have it"
                 yield _Finding(what, start, name)
             elif not expected.holds(found):
                 yield _Finding(f"{found}, expected {expected}", start, name)

@@ -42,19 +42,19 @@ def what_there_is(name: str, known: Iterable[str], aliases: Mapping[str, str] = 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """Returns the known names that are similar to a name or a path, the most similar first.
 
-    The last parts of paths decide, whatever they have in common before.
+    The last two parts of paths decide, whatever they have in common before.
 
     >>> nearest("observation.stat", ["steps/observation/state", "steps/observation/grid"])
     ['steps/observation/state']
     >>> nearest("instruction", ["steps/action", "steps/language_instruction"])
     ['steps/language_instruction']
     """
-    *_, asked = _parts(name)
+    *group, asked = _parts(name)
     similar: dict[tuple[str, ...], tuple[float, float, str]] = {}
     for other in known:
         *above, last = _parts(other)
         ranked = _likeness(asked, last), _ratio(name, other), other
-        if ranked[0] >= _CUTOFF:
+        if ranked[0] >= _CUTOFF and (not group or not above or _are_alike(group[-1], above[-1])):
             similar[*above, last] = max(ranked, similar.get((*above, last), ranked))
     return [other for *_, other in sorted(similar.values(), key=lambda it: it[:2], reverse=True)]
 
@@ -62,6 +62,10 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
 def _parts(name: str) -> list[str]:
     parts = re.split("[/.]", name.lower())
     return parts[1:] if parts[0] == "steps" and len(parts) > 1 else parts
+
+
+def _are_alike(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one) or _ratio(one, other) >= _CUTOFF
 
 
 def _likeness(one: str, other: str) -> float:

@@ -189,7 +189,7 @@ class Filled(Change):
         self._path = path_in(known, path, aliases)
         if self._path not in known:
             below = [name for name in known if is_in(name, self._path)]
-            raise ValueError(f"set: {self._path!r} has the fields {below}: set one of them")
+            raise ValueError(f"set: {self._path!r} is a group of fields; set one of {below}")
         self._value = as_field(value, known[self._path], self._path)
         self._chosen = chosen
         self.fields = {**fields}
@@ -285,7 +285,7 @@ class Added(Change):
 
 def _check_is_free(fields: Mapping[str, Any], path: str, what: str) -> None:
     if any(is_in(path, other) or is_in(other, path) for other in fields):
-        raise ValueError(f"{what}: there is a field {path!r} already")
+        raise ValueError(f"{what}: the dataset already has a field {path!r}")
 
 
 def flat_fields(steps: Mapping[str, Any], episode: Mapping[str, Any]) -> dict[str, Any]:
@@ -399,7 +399,7 @@ def as_field(value: Any, field: Any, path: str) -> Any:
     """
     what = f"{path}: got {value!r}, expected {field}"
     if not isinstance(field, Field) or field.encoding:
-        raise ValueError(f"{what}: only numbers, flags and texts can be set")
+        raise ValueError(f"{what}. Only numbers, flags and texts can be set")
     if field.is_text and not field.shape:
         if not isinstance(value, str | bytes):
             raise ValueError(what)

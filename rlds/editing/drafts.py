@@ -95,7 +95,9 @@ class Draft:
           ValueError: Datasets were merged, or there is no such part.
         """
         if len(self.parts) > 1:
-            raise ValueError(f"split: {split!r} of several datasets; choose episodes with keep")
+            raise ValueError(
+                f"split: {split!r} is unclear after a merge; choose with a condition (Keep)"
+            )
         (part,) = self.parts.values()
         begins: dict[str, int] = {}
         number = 0
@@ -118,7 +120,7 @@ class Draft:
           ValueError: There are both or neither, or there is no such episode.
         """
         if (where is None) == (numbers is None):
-            raise ValueError(f"{what}: expected a condition, or numbers of episodes")
+            raise ValueError(f"{what}: expected either a condition or numbers of episodes")
         if where is not None:
             return self._where(where)
         chosen = np.zeros(len(self.kept), np.bool_)
@@ -127,7 +129,7 @@ class Draft:
             raise ValueError(f"{what}: got {wanted.dtype}, expected the numbers of episodes")
         wanted = wanted.astype(np.int64)
         if wrong := wanted[(wanted < 0) | (wanted >= len(chosen))].tolist():
-            raise ValueError(f"{what}: no episode {wrong[0]}, there are {len(chosen)}")
+            raise ValueError(f"{what}: no episode {wrong[0]}: there are {len(chosen)}")
         chosen[wanted] = True
         return chosen
 
@@ -141,7 +143,7 @@ class Draft:
             first += len(part.episodes)
         is_one = sum(len(part.episodes.ranges) for part in self.parts.values()) == 1
         if re.search(r"\bindex\b", condition) and not is_one:
-            what = "index counts in each split of each dataset; number counts all episodes"
+            what = "`index` counts anew in each split of each dataset; `number` counts all episodes"
             self.notes.append(f"where: {condition!r}: {what}")
         self.asked[condition] = digest_of_rows(np.flatnonzero(chosen), len(chosen))
         return chosen
@@ -175,7 +177,7 @@ class Draft:
             values += table.arrow([column])[column].to_pylist()
             names.add(column)
         if values and isinstance(values[0], dict | list):
-            raise ValueError(f"the column {name!r} has several values for an episode")
+            raise ValueError(f"the column {name!r} has several values an episode, expected one")
         for change in self._changes:
             if isinstance(change, Filled) and names & change.columns:
                 values = change.column_values(values)
@@ -199,19 +201,19 @@ class Draft:
             if names[first] != names[row]:
                 found.setdefault((self.split[first], self.split[row]), []).append(row)
         for (one, other), rows in found.items():
-            what = f"episodes that are in two datasets, in {one} and in {other}: {len(rows)}"
+            what = f"episodes in two datasets, in {one} and in {other}: {len(rows)}"
             if self.duplicates == "drop":
                 self.kept[rows] = False
                 what += "; the later ones are left out"
             elif one != other and self.duplicates == "error":
                 first = int(np.searchsorted(np.flatnonzero(names == names[rows[0]]), rows[0]))
                 raise ValueError(
-                    f"merge: {what}, the first is episode {first} of {names[rows[0]]}: what is "
-                    "learned from the one would be tested with the other. Leave out the later "
-                    "ones (duplicates='drop', --duplicates drop), or keep them ('keep')"
+                    f"merge: {what}, the first is episode {first} of {names[rows[0]]}: a policy "
+                    "would be tested with episodes of its training. Leave out the later ones "
+                    "(duplicates='drop', --duplicates drop), or keep them ('keep')"
                 )
             elif self.duplicates == "error":
-                what += "; they stay: drop the later ones with --duplicates drop"
+                what += "; all are kept: --duplicates drop leaves out the later ones"
             self.notes.append(what)
 
     def example(self) -> SourceEpisode:
@@ -232,7 +234,7 @@ class Draft:
     ) -> None:
         """Adds the episodes of other datasets; see `rlds.editing.Merge`."""
         if self._changes or self.is_split or len(self.parts) > 1:
-            raise ValueError("merge: name all datasets in one operation, which comes first")
+            raise ValueError("merge: expected one merge with all datasets, before other operations")
         ((first, part),) = self.parts.items()
         datasets = {first: part.episodes}
         for path in paths:
@@ -264,7 +266,11 @@ class Draft:
             self.metadata, said, [*fields.values()], unified[0].fields
         )
         prefixes = _prefixes(datasets)
-        self.notes += [f"keys of {name} begin with {p!r}" for name, p in prefixes.items() if p]
+        self.notes += [
+            f"keys of the episodes of {name} get the prefix {p!r}"
+            for name, p in prefixes.items()
+            if p
+        ]
         of_each = zip(datasets.items(), unified, self._renumbered, added)
         for (name, episodes), change, numbers, more in of_each:
             changes = [*renamed[name], change, *filter(None, (numbers, more))]
@@ -297,11 +303,11 @@ class Draft:
         """
         if not self.kept.any():
             raise ValueError(
-                "no episode is left: a dataset needs one; nothing was changed. For how many a "
-                "condition holds, says `rlds list PATH --where CONDITION`"
+                "no episode is left, so nothing was changed. `rlds list PATH --where CONDITION` "
+                "shows the episodes for which a condition holds"
             )
         found = dict.fromkeys(self.split[self.kept].tolist())
-        self.notes += [f"split: no episode is in {n!r}" for n in self.names if n not in found]
+        self.notes += [f"split: {n!r} has no episode" for n in self.names if n not in found]
         for change in filter(None, self._renumbered):
             change.is_copied = copies_numbers
         names = [name for name in self.names if name in found] or list(found)
@@ -352,7 +358,7 @@ def _check_rates(datasets: Mapping[str, Episodes]) -> None:
     known = {name: rate for name, rate in rates.items() if rate is not None}
     if len(set(known.values())) > 1:
         said = ", ".join(f"{rate:g} in {name}" for name, rate in known.items())
-        raise ValueError(f"merge: the numbers of steps in a second differ: {said}")
+        raise ValueError(f"merge: the frame rates differ: {said}")
 
 
 def _joined_facts(datasets: Mapping[str, Episodes]) -> dict[str, str]:

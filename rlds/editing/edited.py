@@ -259,7 +259,7 @@ def source_of(episodes: Episodes) -> RandomAccessSource:
     """
     source = episodes.source
     if not isinstance(source, RandomAccessSource):
-        raise TypeError(f"{files_of(source)}: episodes are read in their order; convert them first")
+        raise TypeError(f"{files_of(source)}: no access by index; run `rlds convert` first")
     return source
 
 
@@ -288,7 +288,7 @@ def _trimmed(episode: SourceEpisode, begin: int, end: int, flags: Collection[str
     end = number if end < 0 else min(end, number)
     if begin >= end:
         raise ValueError(
-            f"trim: episode {episode.key!r} has {number} steps, of which {begin}:{end} are none"
+            f"trim: no step of episode {episode.key!r} is left: it has {number}, got {begin}:{end}"
         )
     steps = {path: _stacked(column[begin:end]) for path, column in leaves_at(episode.steps, None)}
     is_cut = end < number

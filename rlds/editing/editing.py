@@ -129,11 +129,9 @@ class Edit:
             found = (folder.glob(name) for name in export_class(format).statistics)
             self.stale = sorted(str(file) for files in found for file in files)
         self.notes = [*draft.notes, *self._notes_on(licenses)]
+        self.notes += [f"{file} is left out: it describes the old episodes" for file in self.stale]
         self.notes += [
-            f"{file} is left out: it is of the episodes as they were" for file in self.stale
-        ]
-        self.notes += [
-            f"{where!r} chose {rows} when the recipe was made, and {draft.asked[where]} now"
+            f"{where!r} chose {rows} when the recipe was made, but {draft.asked[where]} now"
             for where, rows in draft.expected.items()
             if draft.asked.get(where, rows) != rows
         ]
@@ -183,7 +181,7 @@ class Edit:
         lines = [f"{self.format}: {kept} of {self.of} episodes stay"]
         if len(self.num_episodes) > 1:
             lines += [f"  {name}: {number}" for name, number in self.num_episodes.items()]
-        lines.append(f"{self.copied} stay as they are stored, {kept - self.copied} change")
+        lines.append(f"{self.copied} are copied unchanged, {kept - self.copied} change")
         lines += [str(place) for place in self.placements if place.how != "exact" or place.why]
         return "\n".join([*lines, *self.notes])
 
@@ -270,9 +268,9 @@ def edit(
         settings = _Settings(allow_loss, skip_damaged, verify, progress)
         if len(made.view.splits) > 1 and not (made.keeps_splits or made.is_split or allow_loss):
             raise ValueError(
-                f"{made.format} is written without splits, and the data has "
-                f"{list(made.view.splits)}: make a dataset of each with a split, or allow that "
-                "they become one (allow_loss=True, --allow-loss on the command line)"
+                f"{made.format} cannot store splits, and the data has {list(made.view.splits)}. "
+                "Write a dataset for each (a split operation), or join them (allow_loss=True, "
+                "--allow-loss)"
             )
         if to is None:
             found = [_in_place(made, path, keep_old, settings)]
@@ -281,7 +279,7 @@ def edit(
             for target in targets:
                 if stores.as_path(target).exists():
                     raise FileExistsError(
-                        f"{target!r} exists already; remove it, or name another place"
+                        f"{target!r} exists already; remove it, or pass another path"
                     )
             found = [made.write(target, splits, settings) for target, splits in targets.items()]
     kept = sum(each.num_episodes for each in found)
@@ -295,8 +293,8 @@ def _in_place(
     target, splits = _target_of(made, path), list(made.view.splits)
     for running in (target / FOLDER).glob(f"{RUNNING}*"):
         raise StorageError(
-            f"{running} is an episode that is being recorded, or was when a process ended: `rlds "
-            f"recover --in-place {target}` adds it to the dataset, or remove it"
+            f"{running} is an unfinished recording. Wait until its recorder has ended. After a "
+            f"crash, `rlds recover --in-place {target}` adds it to the dataset, or remove it"
         )
     labels = folders_of(made.source)
 
@@ -306,7 +304,7 @@ def _in_place(
     new = replaced(target, keep_old=keep_old, identity=identity, held=labels)
     with new as draft:
         if state_of(made.episodes) != made.inputs:
-            raise StorageError(f"{target} has changed since it was opened; do it again")
+            raise StorageError(f"{target} has changed since it was opened; repeat the edit")
         # A link to a dataset of another name has no name that tells the format.
         at = target if target.name == draft.name else os.path.realpath(target)
         found = made.write(draft, splits, settings, at=at)
@@ -332,7 +330,7 @@ def _opened(path: str | os.PathLike[str] | Episodes) -> Iterator[None]:
         yield
     except SourceChangedError as error:
         name = "the dataset" if isinstance(path, Episodes) else os.fspath(path)
-        raise StorageError(f"{name} has changed since it was opened; do it again") from error
+        raise StorageError(f"{name} has changed since it was opened; repeat the edit") from error
 
 
 def _target_of(made: Edit, path: str | os.PathLike[str]) -> Path:
@@ -344,19 +342,19 @@ def _target_of(made: Edit, path: str | os.PathLike[str]) -> Path:
     source, suffixes = made.source, export_class(made.format).suffixes
     target = Path(_place_of(source, path))
     if not stores.is_local(path) or not target.exists():
-        what = f"{os.fspath(path)!r} is no file or folder here"
+        what = f"{os.fspath(path)!r} is not a local file or folder"
     elif made.is_split and not made.keeps_splits:
-        what = "a split makes several datasets"
+        what = "a split writes several datasets"
     elif made.format != made.episodes.format:
-        what = f"{target} is {made.episodes.format}, and to be {made.format}"
+        what = f"{target} is {made.episodes.format}, and the new format is {made.format}"
     elif suffixes and target.is_dir():
         files = [Path(file) for file in source.inputs()]
         if len(files) == 1:
             return files[0]
-        what = f"{target} has {len(files)} files, of which one is to be made"
+        what = f"{target} has {len(files)} files, which would become one"
     else:
         return target
-    raise ValueError(f"{what}: say where to write it (--to)")
+    raise ValueError(f"{what}: pass the path of the new dataset (to, --to)")
 
 
 def _place_of(source: Source, path: str | os.PathLike[str]) -> str | os.PathLike[str]:

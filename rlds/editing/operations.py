@@ -124,7 +124,7 @@ class Trim(Operation):
     def apply(self, draft: Draft) -> None:
         begin, end = self.begin, self.end
         if end is not None and (end == 0 or ((begin < 0) == (end < 0) and end <= begin)):
-            raise ValueError(f"trim: got {begin}:{end}, expected some steps")
+            raise ValueError(f"trim: got {begin}:{end}, which has no step")
         chosen = draft.some(self.where)
         lengths = draft.num_steps()[chosen] if min(begin, end or 0) < 0 else np.int64(0)
         first, last = (n if n >= 0 else np.maximum(lengths + n, 0) for n in (begin, end or 0))
@@ -271,7 +271,9 @@ class Split(Operation):
     @override
     def apply(self, draft: Draft) -> None:
         if bool(self.parts) == (self.by is not None):
-            raise ValueError("split: name the parts, or the column that has one for each value")
+            raise ValueError(
+                "split: expected either parts, or a column (by) whose values name them"
+            )
         if self.by is not None:
             names: list[str | None] = _as_names(draft.column(self.by))
         elif any(isinstance(part, int | float) for part in self.parts.values()):
@@ -281,7 +283,9 @@ class Split(Operation):
         draft.split = np.array([*names, None], object)[:-1]
         draft.names = list(self.parts) or sorted({name for name in names if name})
         if wrong := [name for name in draft.names if not _NAME.fullmatch(name)]:
-            raise ValueError(f"split: {wrong[0]!r} is no name: use letters, digits, _ and -")
+            raise ValueError(
+                f"split: {wrong[0]!r} cannot name a part: use letters, digits, _ and -"
+            )
 
     def _by_condition(self, draft: Draft) -> list[str | None]:
         names = [*self.parts, None]
@@ -293,8 +297,8 @@ class Split(Operation):
         left = (found < 0) & draft.kept
         if left.any() and len(rest) != 1:
             raise ValueError(
-                f"split: {left.sum()} episodes are in no part: name one for the rest, without a "
-                "condition"
+                f"split: {left.sum()} episodes are in no part: name one more part, without a "
+                "condition, for the rest (None, --split NAME)"
             )
         found[left] = rest[0] if rest else -1
         return [names[number] for number in found.tolist()]
@@ -302,13 +306,13 @@ class Split(Operation):
     def _by_fraction(self, draft: Draft) -> list[str | None]:
         given = [part for part in self.parts.values() if part is not None]
         if wrong := [part for part in given if isinstance(part, str)]:
-            raise ValueError(f"split: got {wrong[0]!r} beside fractions: do one after the other")
+            raise ValueError(f"split: got {wrong[0]!r} beside fractions; use two splits")
         rest = max(1 - sum(map(float, given)), 0)
         fractions = np.array([rest if part is None else part for part in self.parts.values()])
         if (fractions < 0).any() or not np.isclose(fractions.sum(), 1):
             raise ValueError(
-                f"split: the fractions {dict(self.parts)} do not add up to 1: name one part for "
-                "the rest, without a fraction (None, --split NAME)"
+                f"split: the fractions {dict(self.parts)} do not add up to 1: name one more part, "
+                "without a fraction, for the rest (None, --split NAME)"
             )
         rows = np.flatnonzero(draft.kept)
         values = draft.column(self.groups) if self.groups else None
@@ -427,7 +431,7 @@ def from_recipe(recipe: Any) -> list[Operation]:
     if isinstance(recipe, Mapping):
         recipe = recipe.get("operations")
     if not isinstance(recipe, list):
-        raise ValueError("a recipe is a list of operations, such as {do: delete, where: …}")
+        raise ValueError("recipe: expected a list of operations, such as {do: delete, where: …}")
     return [_operation(number, each) for number, each in enumerate(recipe)]
 
 
@@ -473,7 +477,9 @@ def _imported(name: str) -> Callable[[SourceEpisode], Any]:
     try:
         found: Callable[[SourceEpisode], Any] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"add: {name!r} is no module:function that is there: {error}") from None
+        raise ValueError(
+            f"add: cannot import {name!r}, expected module:function: {error}"
+        ) from None
     return found
 
 

@@ -72,23 +72,23 @@ def merged(datasets: Mapping[str, Mapping[str, Any]], policy: Policy) -> Stated:
             kept = []
             for name, keys, value in found:
                 put(own[name], keys, value)
-            notes.append(f"{what}; kept with the episodes, in {DATASET_METADATA}")
+            notes.append(f"{what}; kept for each episode, in the field {DATASET_METADATA}")
         elif what and rules.is_provenance(place):
             kept = []
             notes.append(f"{what}; left out")
         elif what and policy == "first":
             kept = of_first
-            notes.append(f"{what}; the first dataset's is stated of all")
+            notes.append(f"{what}; the value of the first dataset is used for all")
         elif what:
             raise ValueError(
-                f"merge: the metadata differs in {what}. Keep each with the episodes of its "
-                "dataset (metadata='episodes', --metadata episodes), or state that of the first "
-                "dataset of all (metadata='first', --metadata first)"
+                f"merge: the metadata differs in {what}. Keep the value of each dataset with its "
+                "episodes (metadata='episodes', --metadata episodes), or use that of the first "
+                "dataset for all (metadata='first', --metadata first)"
             )
         elif rules.is_counted(place):
             kept = of_first if _is_split(place, alike) else found
         elif missing := [name for name in datasets if name not in {each for each, *_ in found}]:
-            notes.append(f"{place}: not in {', '.join(missing)}; stated of all")
+            notes.append(f"{place}: missing in {', '.join(missing)}; used for all")
         for _, keys, value in reversed(kept):
             put(whole, keys, value)
     return Stated(whole, [*own.values()] if any(own.values()) else [], notes)
@@ -127,7 +127,7 @@ class _Rules:
         if self.is_counted(place):
             return ""
         if _is_split(place, alike):
-            return f"{place}: a value in one, a group in another"
+            return f"{place}: a value in one dataset, a group in another"
         for name, _, other in others:
             sides = dict(_leaves(parsed(value))), dict(_leaves(parsed(other)))
             for keys in {**sides[0], **sides[1]} if value != other else ():

@@ -44,7 +44,7 @@ class Unified(Change):
         }
         self._dropped = before.keys() - after.keys()
         self._assumed = [
-            f"{path}: {fact} is taken to be that of the other datasets, {value}"
+            f"{path}: {fact} is assumed to be {value}, as in the other datasets"
             for path, field in before.items()
             for fact, value in getattr(after.get(path), "meaning", {}).items()
             if isinstance(field, Field) and not getattr(field, fact)
@@ -104,13 +104,13 @@ def unify(
             raise ValueError(
                 f"merge: {' and '.join(without)} has no field {path!r}: map another one to it "
                 f"(fields, --map THEIRS={path}), fill it with a value (fills, --fill "
-                f"{path}=VALUE), or leave out what is not everywhere (missing='drop', "
+                f"{path}=VALUE), or leave out such fields (missing='drop', "
                 "--drop-missing)"
             )
         found = {name: fields[path] for name, fields in datasets.items() if path in fields}
         after[path] = _common(path, found, policy)
     if unknown := fills.keys() - paths.keys():
-        raise ValueError(f"merge: there is no field {min(unknown)!r} to fill")
+        raise ValueError(f"merge: no field {min(unknown)!r} to fill in any dataset")
     return [Unified(fields, after, fills) for fields in datasets.values()]
 
 
@@ -133,12 +133,14 @@ def _common(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
         for fact in MEANING:
             one, two = getattr(first, fact), getattr(field, fact)
             if one and two and one != two and (fact != "kind" or policy == "error"):
-                advice = ". Merge what is equal, or decide with --metadata" * (fact == "kind")
+                advice = ". Choose with metadata='first' (--metadata first)" * (fact == "kind")
                 raise ValueError(f"{what}: {fact} differs, {one} and {two}{advice}")
         if first.codes != field.codes:
-            raise ValueError(f"{what}: one holds codes, the other does not; decode the codes first")
+            raise ValueError(f"{what}: only one holds codes; decode it first")
         if first.shape != field.shape or first.is_text != field.is_text:
-            raise ValueError(f"{what}: these cannot be one field; leave it out, or rename it")
+            raise ValueError(
+                f"{what}: these do not fit into one field; drop it, or rename it in one dataset"
+            )
         first = dataclasses.replace(
             first,
             dtype=_common_dtype(first, field, what),
@@ -161,7 +163,7 @@ def _common_dtype(one: Field, two: Field, what: str) -> Any:
     dtype = np.result_type(one.column_dtype, two.column_dtype)
     kinds = {one.column_dtype.kind, two.column_dtype.kind}
     if dtype.kind not in kinds or (len(kinds) > 1 and not kinds <= {"i", "u"}):
-        raise ValueError(f"{what}: numbers of unlike kinds are not converted; convert one first")
+        raise ValueError(f"{what}: integers, floats and flags are not converted; convert one first")
     return dtype
 
 

@@ -202,8 +202,8 @@ class Estimate:
             raise ValueError(f"level must be between 0 and 1, such as 0.95, got {level}")
         if (value_range is None) == (method == "bernstein"):
             raise ValueError(
-                "value_range goes with method 'bernstein', which needs it: how much the numbers of "
-                "two episodes can differ at most, with the largest weight that can be"
+                "value_range and method 'bernstein' need each other: the range is the largest "
+                "possible difference between the weighted returns of two episodes"
             )
         weights = _weights(self)
         if method == "bootstrap":
@@ -265,7 +265,7 @@ class Estimate:
             told += f", {ends.censored} of them shorter than the horizon"
         if ends.left_out:
             left_out = _counted(ends.left_out, "transition")
-            told += f", without {left_out} after which nothing is known"
+            told += f", without {left_out} with unknown successors"
         return told
 
     def _worth(self, weights: WeightReport) -> str:
@@ -290,14 +290,14 @@ def _weights(estimate: Estimate) -> np.ndarray:
     counted = int(np.count_nonzero(weights))
     report = estimate.weights
     if not number:
-        reason = "there are no episodes"
+        reason = "the data has no episodes"
     elif not counted:
         reason = "the weights of all episodes are 0"
     elif counted == 1:
         only = "there is only one episode" if number == 1 else "only one episode has a weight"
-        reason = f"{only}, which cannot say how much episodes differ; collect more"
+        reason = f"{only}, so their spread is unknown; collect more"
     elif report is not None and not report.effective_sample_size > 0:
-        reason = "the policy never does what was recorded, so all weights are 0"
+        reason = "the policy never takes the recorded actions, so all weights are 0"
     elif not math.isfinite(estimate.value):
         reason = f"the estimate is {estimate.value}"
     else:
@@ -313,10 +313,10 @@ def _warnings(estimate: Estimate, weights: np.ndarray) -> list[str]:
     if counted < _FEW_EPISODES:
         few = f"there are only {counted} episodes"
     elif worth < _FEW_EPISODES:
-        few = f"the weights leave no more than {worth:.1f} episodes"
+        few = f"the effective number of episodes is {worth:.1f}"
     else:
         return []
-    return [f"{few}: intervals from so few are mostly too narrow"]
+    return [f"{few}: such intervals are mostly too narrow"]
 
 
 def _bootstrap(
@@ -332,10 +332,10 @@ def _bootstrap(
     if 2 * missing > num_samples:
         raise ValueError(
             f"there is no interval: {missing} of {num_samples} samples of the episodes have no "
-            "estimate, so too few episodes say anything about the policy; collect more"
+            "estimate, so too few episodes tell about the policy; collect more"
         )
     lower, upper = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
-    warnings = [f"{missing} of {num_samples} samples have no estimate, and were left out"]
+    warnings = [f"{missing} of {num_samples} samples have no estimate and were left out"]
     return float(lower), float(upper), warnings[: bool(missing)]
 
 

@@ -187,7 +187,7 @@ class EvaluationSet:
         """
         empty = np.flatnonzero((self.num_transitions == 0) & ~self.final_observation_known)
         if len(empty):
-            raise ValueError(f"episode {empty[0]} has no transition, and no observation")
+            raise ValueError(f"episode {empty[0]} has neither a transition nor an observation")
         return self._first_rows
 
     @property
@@ -365,7 +365,7 @@ def collect(
     if isinstance(data, str | os.PathLike | Episodes):
         data = rlds.feeds.open(data, split, **options)
     elif split is not None or options:
-        raise TypeError("collect: a split and options go with a path, or with Episodes, only")
+        raise TypeError("collect: a split and options need a path or Episodes")
     numbers = {"rewards": reward}
     if log_prob is not None:
         numbers["log_probs"] = log_prob
@@ -385,7 +385,7 @@ def collect(
     if log_prob_comes_later and log_prob is not None:
         if not known.all():
             raise ValueError(
-                f"collect: the final observation of episode {np.argmin(known)} is not known, so no "
+                f"collect: the final observation of episode {np.argmin(known)} is unknown, so no "
                 f"step after its last action has the field {log_prob!r}"
             )
         rows["log_probs"] = transitions + 1
@@ -441,7 +441,7 @@ def _table_of(data: Any) -> Table | None:
             _refuse_changes("a feed with a transform", "feed.samples")
         data = data.samples
     if isinstance(data, rlds.feeds.Mixture):
-        raise TypeError("collect: a mixture has several tables; collect each of them by itself")
+        raise TypeError("collect: a mixture has several tables; collect each one separately")
     if isinstance(data, FilteredSamples | NormalizedSamples):
         _refuse_changes(type(data).__name__, "samples.table")
     if isinstance(data, rlds.feeds.Samples):
@@ -451,8 +451,8 @@ def _table_of(data: Any) -> Table | None:
 
 def _refuse_changes(what: str, instead: str) -> NoReturn:
     raise TypeError(
-        f"collect: episodes are read whole and as they are, so nothing can be made of {what}. Pass "
-        f"{instead}; Table.filter_episodes leaves out episodes."
+        f"collect: needs whole, unchanged episodes, got {what}. Pass {instead}; "
+        "Table.filter_episodes leaves out episodes."
     )
 
 
@@ -506,8 +506,8 @@ def _without_images(
         kept = [name for name in found if name == path or not is_image(name)]
         if not kept:
             raise ValueError(
-                f"collect: there is nothing but images in {path!r}: {', '.join(found)}. Name those "
-                "that the policies look at."
+                f"collect: {path!r} has only images: {', '.join(found)}. Name those that the "
+                "policies use."
             )
         chosen += kept
     return list(dict.fromkeys(chosen))
@@ -594,7 +594,7 @@ def _ends(
     if not discounts:
         raise KeyError(
             f"collect: the steps of episode {first} have neither {rlds.IS_TERMINAL!r} nor "
-            f"{rlds.DISCOUNT!r}; without them an episode that ended looks like one that was cut"
+            f"{rlds.DISCOUNT!r}; without one, terminated and truncated episodes look alike"
         )
     rows = np.maximum(last - known, 0)
     led_on = [(column[rows] != 0).reshape(len(rows), -1).any(axis=1) for column in discounts]

@@ -111,7 +111,7 @@ def importance_sampling(
         statistic = steps.averages(normalize=weighted)
         if statistic.num_without_weight:
             told.append(
-                f"At {statistic.num_without_weight} of the steps no episode has any weight: these "
+                f"In {statistic.num_without_weight} of the steps all weights are 0: these steps "
                 "count as 0."
             )
     else:
@@ -147,28 +147,27 @@ def _censor(
     if censored == "error":
         raise ValueError(
             f"{what}, the first of them episode {first}, after {data.num_transitions[first]} "
-            "transitions: what they were worth up to there is not known. Give a shorter horizon, "
-            "or None for the value up to where the episodes end; or say with censored='drop' that "
-            "they are left out, or with censored='observed' that each step is averaged over the "
-            "episodes that are observed there."
+            "transitions, so their returns are unknown. Pass a shorter horizon, or None for the "
+            "value up to the end of each episode. Or pass censored='drop' to leave them out, or "
+            "censored='observed' to average each step over the episodes observed there."
         )
     if censored == "drop":
         kept = np.flatnonzero(~is_cut)
         if not len(kept):
-            raise ValueError(f"{what}, so that none is left. Give a shorter horizon.")
-        return kept, number, [f"{what} and left out: the others may be worth more, or less."]
+            raise ValueError(f"{what}, so none is left. Pass a shorter horizon.")
+        return kept, number, [f"{what} and left out: the others may have higher or lower returns."]
     if not per_decision:
         raise ValueError(
-            f"{what}: censored='observed' goes with per_decision=True, as the weight of a whole "
-            "episode is that of all its steps"
+            f"{what}: censored='observed' goes with per_decision=True, because the weight of "
+            "a whole episode needs all its steps"
         )
     told = [
-        f"{what}: later steps are averaged over the episodes that are observed there, which may be "
-        "worth more, or less."
+        f"{what}: later steps are averaged over the episodes observed there, which may have higher "
+        "or lower returns."
     ]
     longest = int(data.num_transitions.max())
     if longest < horizon:
-        told.append(f"No episode is observed to go on after step {longest}: later ones count as 0.")
+        told.append(f"No episode goes on after step {longest}: later steps count as 0.")
     return None, number, told
 
 

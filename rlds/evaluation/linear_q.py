@@ -82,7 +82,7 @@ def fitted_q(
     is_used = data.is_followed(time_limit)
     if not is_used.any():
         raise ValueError(
-            f"there are no transitions to fit to, of {len(is_used)}: it is not known what followed"
+            f"no transition can be fitted: the successors of all {len(is_used)} are unknown"
         )
     problem = _Problem(
         data,
@@ -227,15 +227,15 @@ class _Problem:
                 f"{self._names(np.abs(empty).max(axis=1) > 0.01)}"
             )
             if not ridge:
-                raise ValueError(f"{message}. Leave them out, or give a ridge, such as 1e-9.")
+                raise ValueError(f"{message}. Leave them out, or pass a ridge, such as 1e-9.")
             warnings.append(f"{message[0].upper()}{message[1:]}.")
         margin = 1e-9 * (1 + np.abs(seen[0]))
         is_guess = (reached[0] < seen[0] - margin) | (reached[1] > seen[1] + margin)
         is_guess &= seen[0] == seen[1]
         if is_guess.any():
             warnings.append(
-                "The policy goes where the data says nothing: these features have one value in all "
-                f"transitions, and others where it goes: {self._names(is_guess)}."
+                "The policy leaves the data: these features have one value in all transitions, and "
+                f"other values under the policy: {self._names(is_guess)}."
             )
         coefficients = np.linalg.solve(equations, right / scales / total) / scales
         start /= self.episode_weights.sum()
@@ -253,9 +253,8 @@ class _Problem:
         if low <= value <= high:
             return []
         return [
-            f"The estimate, {value:.6g}, cannot be: with rewards from {bounds[0]:.6g} to "
-            f"{bounds[1]:.6g}, as they are recorded, it is between {low:.6g} and {high:.6g}. The "
-            "features do not fit, or the data is too little."
+            f"The estimate, {value:.6g}, is impossible: the recorded rewards, {bounds[0]:.6g} to "
+            f"{bounds[1]:.6g}, allow {low:.6g} to {high:.6g}. Use other features or more data."
         ]
 
     def refits(

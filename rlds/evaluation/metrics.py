@@ -112,7 +112,7 @@ def compare(
     if len(names) < 2:
         raise ValueError(f"compare: there must be at least 2 policies, got {len(names)}")
     if any(number < 1 for number in k):
-        raise ValueError(f"compare: k must be numbers of policies from 1 on, got {list(k)}")
+        raise ValueError(f"compare: k must hold positive numbers of policies, got {list(k)}")
     for what, numbers in [("true value", values), ("estimate", found)]:
         if not np.isfinite(numbers).all():
             wrong = int(np.argmin(np.isfinite(numbers)))
@@ -154,7 +154,7 @@ def _aligned(truth: Values, estimates: Values) -> tuple[list[str], np.ndarray, n
         called = [f"policy {name!r}" for name in truth]
         return called, _numbers(truth.values()), _numbers(estimates[name] for name in truth)
     if isinstance(truth, Mapping) or isinstance(estimates, Mapping):
-        raise TypeError("compare: give both by names, in dicts, or both in the same order")
+        raise TypeError("compare: pass two dicts by name, or two sequences in the same order")
     values, found = _numbers(truth), _numbers(estimates)
     if len(values) != len(found):
         raise ValueError(f"compare: {len(values)} true values, but {len(found)} estimates")

@@ -11,6 +11,7 @@ from typing import Any, Literal, NoReturn, TypeAlias
 import numpy as np
 from typing_extensions import override
 
+from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.nests import named_leaves
 
 __all__ = [
@@ -125,8 +126,8 @@ class Policy(abc.ABC):
 
 def _no_probabilities(name: str) -> NoReturn:
     raise TypeError(
-        f"{name} has no probabilities of actions: it can be evaluated with a fitted Q-function, "
-        "not with importance sampling."
+        f"{name} has no probabilities of actions: evaluate it with a fitted Q-function, not with "
+        "importance sampling."
     )
 
 
@@ -444,7 +445,7 @@ class SamplerPolicy(Policy):
 
     @override
     def mode(self, observations: Any) -> np.ndarray:
-        raise TypeError(f"{type(self).__name__} only draws actions: the mode is not known")
+        raise TypeError(f"{type(self).__name__} only draws actions, so its mode is unknown")
 
 
 class UniformPolicy(Policy):
@@ -565,8 +566,8 @@ class _Network:
         size = (*self.hidden, *self.heads)[0][0].shape[1]
         if isinstance(observations, Mapping | tuple):
             raise TypeError(
-                f"observations are nested, but the policy takes vectors of {size} numbers: give "
-                "collect a list of fields, which it joins"
+                f"observations are nested, but the policy takes vectors of {size} numbers: pass "
+                "collect a list of fields to join"
             )
         found = np.asarray(observations)
         if found.ndim != 2 or found.shape[1] != size:
@@ -594,21 +595,23 @@ def _network(arrays: Mapping[str, Any], *, with_log_std: bool) -> _Network:
     hidden = tuple(_layer(arrays, f"fc{index}") for index in range(number))
     unknown = [name for name in arrays if name.startswith("fc") and "/" in name]
     if len(unknown) != 2 * number:
-        raise ValueError(f"layers {sorted(unknown)}, expected fc0, fc1 and so on without a gap")
+        raise ValueError(f"got the layers {sorted(unknown)}, expected fc0, fc1, … without a gap")
     heads = tuple(_layer(arrays, name) for name in _HEADS[: 1 + with_log_std])
     for index, (before, after) in enumerate(zip(hidden, (*hidden[1:], heads[0])), 1):
         takes, gets = after[0].shape[1], len(before[0])
         if takes != gets:
             name = f"fc{index}" if index < number else _HEADS[0]
-            raise ValueError(f"{name} takes {takes} numbers, but the layer before it makes {gets}")
+            raise ValueError(
+                f"{name} takes {takes} numbers, but the layer before it returns {gets}"
+            )
     if with_log_std:
         if heads[0][0].shape != heads[1][0].shape:
             shapes = f"{heads[0][0].shape} and {heads[1][0].shape}"
-            raise ValueError(f"last_fc and last_fc_log_std have the shapes {shapes}")
+            raise ValueError(f"last_fc and last_fc_log_std differ in shape: {shapes}")
         if all(np.array_equal(mean, log_std) for mean, log_std in zip(*heads)):
             raise ValueError(
-                "last_fc_log_std is a copy of last_fc, so that the deviations of the actions are "
-                "not known. With deterministic=True the policy takes its means."
+                "last_fc_log_std is a copy of last_fc, so the deviations of the actions are "
+                "unknown. Pass deterministic=True to use the means."
             )
     nonlinearity = _text(arrays, "nonlinearity", _NONLINEARITIES)
     return _Network(hidden, heads, _NONLINEARITIES[nonlinearity])
@@ -619,7 +622,7 @@ def _layer(arrays: Mapping[str, Any], name: str) -> _Layer:
     for part, rank in (("weight", 2), ("bias", 1)):
         path = f"{name}/{part}"
         if path not in arrays:
-            raise KeyError(f"there is no {path!r}; there are: {', '.join(sorted(arrays))}")
+            raise KeyError(f"no array {path!r}; {what_there_is(path, sorted(arrays))}")
         found = np.asarray(arrays[path])
         if found.dtype.kind not in "fiu" or found.ndim != rank:
             raise ValueError(
@@ -636,7 +639,7 @@ def _layer(arrays: Mapping[str, Any], name: str) -> _Layer:
 
 def _text(arrays: Mapping[str, Any], name: str, known: Mapping[str, Any]) -> str:
     if name not in arrays:
-        raise KeyError(f"there is no {name!r}; there are: {', '.join(sorted(arrays))}")
+        raise KeyError(f"no array {name!r}; {what_there_is(name, sorted(arrays))}")
     value = arrays[name]
     found = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     if found not in known:

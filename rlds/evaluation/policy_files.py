@@ -48,7 +48,7 @@ def load_policy(
     name = path.path if isinstance(path, DeepOpePolicy) else os.fspath(path)
     if (as_path(name) / SAVED_MODEL).exists():
         if options:
-            raise TypeError(f"{name!r} is a SavedModel, for which there is no {min(options)!r}")
+            raise TypeError(f"{name!r} is a SavedModel, which takes no option {min(options)!r}")
         model = open_saved_model(name, trusted=trusted)
         return SamplerPolicy(lambda observations, _: model(observations))
     arrays = read_d4rl_policy(name) if _is_data(name) else read_deep_ope(name)

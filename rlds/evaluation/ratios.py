@@ -64,8 +64,8 @@ def log_ratios(
     """
     if behaviour is None and data.log_probs is None:
         raise ValueError(
-            "the probabilities of the recorded actions are not known: name their field "
-            "(collect(..., log_prob=...)), or give the policy that acted (behaviour=...)"
+            "the probabilities of the recorded actions are unknown: name their field "
+            "(collect(..., log_prob=...)), or pass the policy that acted (behaviour=...)"
         )
     found = np.empty(len(data.rewards))
     size = _BLOCK_TRANSITIONS
@@ -80,7 +80,7 @@ def log_ratios(
         return found, 0.0
     lowest, highest = clip_log_ratio
     if not lowest <= highest:
-        raise ValueError(f"clip_log_ratio must be a lower and an upper end, got {clip_log_ratio}")
+        raise ValueError(f"clip_log_ratio must be a lower and an upper bound, got {clip_log_ratio}")
     clipped = np.clip(found, lowest, highest)
     return clipped, float(np.mean(clipped != found)) if len(found) else 0.0
 
@@ -137,12 +137,12 @@ def _explain(
     if np.isneginf(theirs):
         raise ValueError(
             f"{where} the behaviour policy never takes the recorded action (its probability is 0), "
-            "so it is not the one that acted. Give the one that did, or leave out the episode "
+            "so it is not the policy that acted. Pass that policy, or leave out the episode "
             "(data.select)"
         )
     if not np.isfinite(theirs):
         raise ValueError(f"{where} log_prob of the behaviour policy is {theirs}")
-    raise ValueError(f"{where} log_prob of the target policy is {ours}, which is no probability")
+    raise ValueError(f"{where} log_prob of the target policy is {ours}, expected a number or -inf")
 
 
 class _Block(NamedTuple):
@@ -416,8 +416,7 @@ def warnings_of(report: WeightReport, num_episodes: int, stacklevel: int = 3) ->
     size = report.effective_sample_size
     if size == 0:
         found.append(
-            "The target policy could not have acted as in any of the episodes: each has an action "
-            "that it never takes, so all weights are 0."
+            "The target policy never takes some action of each episode, so all weights are 0."
         )
     elif size < _FEW_EPISODES:
         found.append(
@@ -426,14 +425,14 @@ def warnings_of(report: WeightReport, num_episodes: int, stacklevel: int = 3) ->
         )
     if report.clipped:
         found.append(
-            f"{report.clipped:.1%} of the ratios were clipped: the value is that of a policy "
-            "somewhere between the target and the one that acted."
+            f"{report.clipped:.1%} of the ratios were clipped: the value belongs to a policy "
+            "between the target and the one that acted."
         )
     if size < _FEW_EPISODES:
         # The same words each time, so that Python shows them once for each place in the code.
         warnings.warn(
             f"The effective sample size is below {_FEW_EPISODES}, so the estimate means little: "
-            "print it to see why.",
+            "print it for details.",
             EstimateWarning,
             stacklevel=stacklevel,
         )

@@ -28,9 +28,7 @@ __all__ = ["direct_method", "doubly_robust"]
 
 # A Q-function sees so many transitions at once.
 _BLOCK_TRANSITIONS = 1 << 16
-_AS_IT_IS = (
-    "this takes the Q-function as it is; if it was fitted to data, the interval is too narrow"
-)
+_AS_IT_IS = "the interval ignores the error of the Q-function: if that was fitted, it is too narrow"
 
 
 def direct_method(

@@ -87,7 +87,9 @@ def read(path: str | os.PathLike[str], labels: Labels) -> list[Label]:
             rows = list(_regions(json.loads(content)))
         rows = [{**row} for row in rows]
     except (ValueError, TypeError, LookupError, AttributeError, csv.Error) as error:
-        raise SourceError(f"no file of labels: {error!r}", file=path) from error
+        raise SourceError(
+            f"not readable as a {kind} file of labels ({error})", file=path
+        ) from error
     return as_labels(rows, labels, where=f"{os.fspath(path)}: ", is_text=kind != ".jsonl")
 
 
@@ -134,9 +136,9 @@ def as_labels(
         number = numbers.get(digest, alike[0] if len(alike) == 1 else -1)
         is_alike = digest in numbers or steps == lengths[number] or not (digest or steps)
         if number < 0 or not is_alike:
-            why = "is not here"
+            why = "is not in this dataset"
             if number >= 0:
-                why = f"is another one here, of {lengths[number]} steps"
+                why = f"has {lengths[number]} steps in this dataset"
             missing.append(f"row {count}: episode {key or digest!r} {why}")
             continue
         label = dataclasses.replace(label, key=keys[number])
@@ -154,7 +156,7 @@ def as_labels(
     if missing:
         more = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         raise ValueError(
-            f"{where}{len(missing)} rows are of no episode here, nothing was added: "
+            f"{where}no episode of this dataset matches {len(missing)} rows, so none was added: "
             f"{'; '.join(missing[:_SHOWN])}{more}"
         )
     return new
@@ -170,7 +172,7 @@ def _label(
 ) -> Label:
     for name in ("layer", "value", "annotator"):
         if name not in said:
-            raise ValueError(f"there is no {name}")
+            raise ValueError(f"{name} is missing")
     layer, value = str(said["layer"]), said["value"]
     guess = _plain(value) if is_text and isinstance(value, str) else value
     kind = layers.setdefault(layer, str(said.get("type") or type_of(guess)))
@@ -200,9 +202,13 @@ def _step(value: Any) -> int | None:
     """The number of a step, which other programs may write as 3.0."""
     if value is None or value != value:
         return None
-    if float(value) != int(float(value)):
+    try:
+        number = int(float(value))
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or float(value) != number:
         raise ValueError(f"got {value!r}, expected the number of a step")
-    return int(float(value))
+    return number
 
 
 def _plain(text: str) -> bool | int | float | str:
@@ -276,7 +282,9 @@ def _regions(tasks: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
                 value = region["value"]
                 name = next((n for n in ("timelinelabels", *_REGIONS.values()) if n in value), "")
                 if not name:
-                    raise ValueError(f"a region of the type {region.get('type')!r}")
+                    raise ValueError(
+                        f"regions of the type {region.get('type')!r} are not supported"
+                    )
                 values = value[name] if isinstance(value[name], list) else [value[name]]
                 for span in value.get("ranges", [None]):
                     where = {"begin": span["start"] - 1, "end": span["end"]} if span else {}

@@ -45,7 +45,7 @@ def labelled(episodes: Episodes, layers: Iterable[str] | None = None) -> Episode
     """
     source = episodes.source
     if not isinstance(source, RandomAccessSource):
-        raise TypeError(f"{files_of(source)}: episodes are read in their order; convert them first")
+        raise TypeError(f"{files_of(source)}: no access by index; run `rlds convert` first")
     found = Labels(Episodes(source, "+".join(source.splits)))
     known = found.layers()
     wanted = set(known if layers is None else layers)
@@ -53,7 +53,7 @@ def labelled(episodes: Episodes, layers: Iterable[str] | None = None) -> Episode
         raise KeyError(f"no layer {name!r}; {what_there_is(name, known)}")
     rows = [row for row in found if row.layer in wanted]
     if not rows:
-        raise ValueError(f"{files_of(source)}: no labels of its episodes; add some first")
+        raise ValueError(f"{files_of(source)}: its episodes have no labels; add some first")
     return Episodes(LabelledSource(source, found, rows), episodes.split, format=episodes.format)
 
 
@@ -83,7 +83,9 @@ class LabelledSource(WrappedSource):
         found = [(place(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
         self._digests = dict(found)
         if COLUMN in source.step_fields() or COLUMN in source.episode_fields():
-            raise ValueError(f"{files_of(source)}: there is a field {COLUMN!r} already: rename it")
+            raise ValueError(
+                f"{files_of(source)}: the dataset already has a field {COLUMN!r}: rename it"
+            )
 
     def _fields(self, *, of_steps: bool) -> dict[str, Any]:
         fields = {}

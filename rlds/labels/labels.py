@@ -186,7 +186,7 @@ class Labels:
         value = float(value) if value.__class__ is int else value
         kind = self.layers().get(layer, type or label_rows.type_of(value))
         if type not in (None, kind):
-            raise ValueError(f"type: got {type!r}, and the layer {layer!r} is one of type {kind}")
+            raise ValueError(f"type: got {type!r}, but the layer {layer!r} has the type {kind}")
         named = {"episode": self.digest(episode), "key": self._row(episode)["key"]}
         where: dict[str, Any] = {"begin": begin, "end": end, "annotator": by, "tool": tool}
         row = Label(layer=layer, type=kind, value=value, **named, **where)
@@ -208,11 +208,11 @@ class Labels:
         layers = self.layers()
         for row in rows:
             if (steps := lengths.get(row.episode)) is None:
-                raise ValueError(f"episode: there is none of the digest {row.episode}")
+                raise ValueError(f"episode: no episode has the digest {row.episode}")
             if row.end is not None and row.end > steps:
-                raise ValueError(f"end: got {row.end}, and episode {row.key!r} has {steps} steps")
+                raise ValueError(f"end: got {row.end}, but episode {row.key!r} has {steps} steps")
             if (kind := layers.setdefault(row.layer, row.type)) != row.type:
-                raise ValueError(f"layer {row.layer!r} is of type {kind}, not {row.type}")
+                raise ValueError(f"layer {row.layer!r} has the type {kind}, got a {row.type}")
         check = functools.partial(reading.check, self.episodes.source)
         label_rows.append(self._folders, rows, check)
 

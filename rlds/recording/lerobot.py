@@ -33,6 +33,7 @@ from rlds.formats.lerobot.feature_statistics import Total, statistics_in
 from rlds.formats.lerobot.rlds_rows import RldsRows
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.formats.logs.source import EnvLoggerSource
+from rlds.raw_files.untrusted import source_errors
 from rlds.sources import reading
 from rlds.sources.episode_fields import COMPLETE
 from rlds.sources.episodes import Episodes
@@ -117,16 +118,16 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             self._lock = try_to_lock(self._root)
         if self._lock is None and can_lock(self._root):
             raise StorageError(
-                f"another recorder or process is writing {self._root}: wait until it has ended, or "
-                "record to a folder of its own, and join the two with `rlds edit --merge`"
+                f"another recorder or process writes {self._root}: wait until it has ended, or "
+                "record to another folder, and join the two with `rlds edit --merge`"
             )
         try:
             self._undo()
             if left := recordings_in(self._root):
                 warnings.warn(
-                    f"{self._own} has {len(left)} logs of what was being recorded when a process "
-                    f"ended, such as {left[0].name}: `rlds recover --in-place {self._root}` adds "
-                    "them to the dataset, or remove them",
+                    f"{self._own} has {len(left)} unfinished episodes of an earlier process, such "
+                    f"as {left[0].name}: `rlds recover --in-place {self._root}` adds them to the "
+                    "dataset, or remove them",
                     stacklevel=2,
                 )
             self._has_marks = True
@@ -278,7 +279,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         left = len(recordings_in(self._root))
         raise StorageError(
             f"recording to {self._root} stops here: {self.reserve.cause}; {left} logs in "
-            f"{self._own} have the last episodes. See to the cause, then `rlds recover --in-place "
+            f"{self._own} have the last episodes. Remove the cause, then `rlds recover --in-place "
             f"{self._root}` adds them"
         ) from self.reserve.cause
 
@@ -295,12 +296,14 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             shutil.rmtree(folder, ignore_errors=True)
             self._adding.result()
             self._forget_done()
-            warnings.warn("an episode without a transition is not in the dataset", stacklevel=3)
+            warnings.warn(
+                "an episode without a transition was left out of the dataset", stacklevel=3
+            )
             return
         if not (self._has_ended or self._has_marks):
             warnings.warn(
-                f"{self._root}: episode {folder.name} has no last step, and the dataset, which "
-                f"this recorder did not begin, no column {COMPLETE!r} to say so",
+                f"{self._root}: episode {folder.name} has no last step. The dataset has no column "
+                f"{COMPLETE!r} to mark it, because another program began the dataset",
                 stacklevel=3,
             )
         if threading.current_thread().name == _THREAD:  # The garbage collector closes this there.
@@ -334,13 +337,19 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         """Returns what the dataset has."""
         if not (self._root / layout.INFO).exists():
             if others := [path for path in self._root.iterdir() if path.name != FOLDER]:
-                raise StorageError(f"{self._root} is no LeRobot dataset: it has {others[0].name}")
+                what = f"is not a LeRobot dataset, it has {others[0].name}: pass an empty folder"
+                raise StorageError(f"{self._root} {what}")
             return Before()
+        with source_errors(self._root):
+            return self._read_dataset()
+
+    def _read_dataset(self) -> Before:
         info = json.loads((self._root / layout.INFO).read_text())
         if info.get("codebase_version") != "v3.0" or info.get("fps") != self._fps:
             raise StorageError(
-                f"{self._root} is of version {info.get('codebase_version')} at {info.get('fps')} "
-                f"rows a second, and episodes of v3.0 at {self._fps:g} are to be added"
+                f"{self._root} has version {info.get('codebase_version')} and "
+                f"{info.get('fps')} fps, but the new episodes have v3.0 and {self._fps:g} fps: "
+                "record to another folder"
             )
         parquet = import_extra("pyarrow.parquet")
         tasks = parquet.read_table(self._root / layout.TASKS).to_pylist()
@@ -350,7 +359,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         if sorted(texts) != [*range(len(texts))]:
             raise StorageError(
                 f"{self._root / layout.TASKS} has the numbers {sorted(texts)[:10]}, expected 0, 1, "
-                "...: `rlds.sources.export` writes the dataset with such numbers"
+                "...: `rlds.sources.export` writes the dataset anew with these numbers"
             )
         tables = sorted(self._root.glob(_EPISODES))
         self._has_marks = not tables or COMPLETE in parquet.read_schema(tables[0]).names
@@ -467,7 +476,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             for fact in ("dtype", "shape"):
                 if ours.get(fact) != theirs.get(fact):
                     raise StorageError(
-                        f"{self._root}: the {fact} of {name!r} is {theirs.get(fact)} there, and "
+                        f"{self._root}: the {fact} of {name!r} is {theirs.get(fact)}, but "
                         f"{ours.get(fact)} in the new episode: record to another folder"
                     )
 
@@ -549,7 +558,7 @@ def add_recordings(
                 said = reader.metadata().get(_ARGUMENTS, {})
             rate = fps or said.get("fps")
             if rate is None:
-                yield log, (0, 0), "it does not say how many steps a second has"
+                yield log, (0, 0), "its frame rate is unknown; pass fps"
                 continue
             arguments = rate, said.get("task", ""), said.get("robot_type") or None
             if writer is None or arguments != its_arguments:  # To open a dataset takes long.
@@ -569,7 +578,9 @@ def _journal(root: Path) -> tuple[bool, str, list[str]]:
         return False, "", []
     number, log, *names = json.loads(said)
     if Path(log).name != log or any(".." in Path(name).parts for name in names):
-        raise StorageError(f"{root / FOLDER / _JOURNAL} names files elsewhere: {log}, {names}")
+        raise StorageError(
+            f"{root / FOLDER / _JOURNAL} names files outside the dataset: {log}, {names}"
+        )
     info = _content(root / layout.INFO)
     return info is not None and json.loads(info)["total_episodes"] == number, log, names
 

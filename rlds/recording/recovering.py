@@ -299,7 +299,7 @@ class _Remains:
         except SourceError:
             finish_parquet(b"PAR1", file, schema, leaves)
         if rest:
-            self._lost.append(f"{name}: {rest} bytes at its end, which are no whole rows")
+            self._lost.append(f"{name}: {rest} bytes at its end are no complete rows")
         return ParquetRows(file)
 
     def _episodes_in(self, files: Mapping[str, ParquetRows], info: Info) -> None:
@@ -318,12 +318,12 @@ class _Remains:
                 index, length = int(of[begin]), int(end - begin)
                 key = episode_key(index)
                 if (frames[begin:end] != np.arange(length)).any() or index in found:
-                    self._lost.append(f"{key}: {name} has rows of it that are not its next ones")
+                    self._lost.append(f"{key}: {name} has rows of it out of order")
                     continue
                 said = self._said.get(index, {})
                 if said and said.get("length") != length:
                     self._faults.append(
-                        f"{key}: the table says {said.get('length')} rows, {name} has {length}"
+                        f"{key}: the table has {said.get('length')} rows, but {name} has {length}"
                     )
                     said = _placed(said, length, info)
                 numbers = [np.unique(column[begin:end]).tolist() for column in tasks]
@@ -331,9 +331,7 @@ class _Remains:
                 found[index] = _Episode(index, *place, said, numbers[0] if numbers else [])
         self.episodes = [found[index] for index in sorted(found)]
         for index in sorted(self._said.keys() - found.keys()):
-            self._lost.append(
-                f"{episode_key(index)}: the table has a row of it, but its rows are not there"
-            )
+            self._lost.append(f"{episode_key(index)}: the table lists it, but its rows are missing")
 
     def _read_tasks(self, info: Info) -> None:
         """The texts of the tasks; of those that the tables of tasks do not say, what others do."""
@@ -354,7 +352,9 @@ class _Remains:
                 texts = episode.row.get("tasks") or []
                 text = texts[0] if len(texts) == 1 else f"task {number}"
                 if len(texts) != 1:
-                    self._lost.append(f"{name}: the text of task {number}; it is {text!r} now")
+                    self._lost.append(
+                        f"{name}: the text of task {number} is lost; {text!r} replaces it"
+                    )
                 self._tasks[number] = text
 
     # --- Frames
@@ -398,7 +398,7 @@ class _Remains:
             elif video.info.num_frames - place >= episode.length:
                 episode.frames[camera] = _frames(video, place, episode.length)
             if more > 0 and not info.is_v3:
-                self._surplus.append(f"{file}: frames beyond its rows: {more}")
+                self._surplus.append(f"{file}: {more} more frames than rows")
         if info.is_v3:
             following = max(rows, default=-1) + 1
             in_order = [e for number, e in enumerate(waiting, following) if e.index == number]
@@ -412,8 +412,8 @@ class _Remains:
     def _doubt(self, file: str, number: int) -> None:
         """Notes that no frame of a file is provably that of a row."""
         self._faults.append(
-            f"{file}: {number} frames, which are not as many as the rows of its episodes: which "
-            "are whose is not known"
+            f"{file}: {number} frames do not match the rows of its episodes, so their episodes "
+            "are unknown"
         )
 
     def _find_in_order(
@@ -471,8 +471,8 @@ class _Remains:
             missing = [name for name in info.videos if name not in episode.frames]
             if missing:
                 self._lost.append(
-                    f"{episode_key(episode.index)}: {episode.length} rows, but not as many frames "
-                    f"of {', '.join(missing)}"
+                    f"{episode_key(episode.index)}: {episode.length} rows, but other numbers of "
+                    f"frames of {', '.join(missing)}"
                 )
             else:
                 whole.append(episode)
@@ -480,7 +480,7 @@ class _Remains:
         untold = [episode_key(e.index) for e in self.episodes if e.index not in self._said]
         if untold:
             others = f" to {untold[-1]}" if len(untold) > 1 else ""
-            self._faults.append(f"{table}: no row of {untold[0]}{others}")
+            self._faults.append(f"{table}: rows are missing for {untold[0]}{others}")
         self.episodes = whole
         for name, number in {
             "total_episodes": len(whole),
@@ -488,7 +488,7 @@ class _Remains:
         }.items():
             if info.raw.get(name) != number:
                 self._faults.append(
-                    f"{layout.INFO}: {name} is {info.raw.get(name)}, and {number} are whole"
+                    f"{layout.INFO}: {name} is {info.raw.get(name)}, but {number} are complete"
                 )
         if info.is_v3 and (self._root / layout.STATS).exists():
             with self._noting(layout.STATS):
@@ -498,10 +498,12 @@ class _Remains:
         """Looks at what a recorder leaves when it is killed."""
         known = {episode.index for episode in self.episodes}
         for name in leftovers(epath.Path(self._root)):
-            self._faults.append(f"{name}: left by a recorder that was killed")
+            self._faults.append(f"{name}: left over from a killed recorder")
             is_running = name.startswith(_IMAGES) and int(name[-6:]) not in known
             if is_running and (number := len([*(self._root / name).iterdir()])):
-                self._lost.append(f"{name}: {number} images, whose rows were in memory only")
+                self._lost.append(
+                    f"{name}: {number} images without rows, which were only in memory"
+                )
 
     @contextlib.contextmanager
     def _noting(self, name: str, *, is_loss: bool = False) -> Iterator[None]:
@@ -510,7 +512,7 @@ class _Remains:
             with source_errors(name):
                 yield
         except (SourceError, FileNotFoundError) as error:
-            what = error.what if isinstance(error, SourceError) else "does not exist"
+            what = error.what if isinstance(error, SourceError) else "is missing"
             (self._lost if is_loss else self._faults).append(f"{name}: {what}")
 
     # --- What is written
@@ -580,7 +582,7 @@ class _Remains:
             if [episode.index for episode in self.episodes] == [*range(self._num_said)]:
                 shutil.copytree(self._root / layout.SIDECAR, path / layout.SIDECAR)
             else:
-                self._lost.append(f"{layout.SIDECAR}: it is of other episodes")
+                self._lost.append(f"{layout.SIDECAR}: it belongs to other episodes")
 
     def _read(self, path: str, begin: int, end: int) -> Any:
         """Reads rows, with a reader that goes on where it was last."""
@@ -637,7 +639,9 @@ class _Remains:
             found[name] = values_of(column, table[name], damage)
             for number in unknown_numbers(found[name], self._tasks):
                 text = self._tasks[number] = f"task {number}"
-                self._lost.append(f"{name}: the text of task {number}; it is {text!r} now")
+                self._lost.append(
+                    f"{name}: the text of task {number} is lost; {text!r} replaces it"
+                )
         return found
 
 
@@ -659,7 +663,7 @@ def _placed(row: Mapping[str, Any], length: int, info: Info) -> Mapping[str, Any
 def _number(row: Mapping[str, Any], name: str) -> int:
     value = row.get(name)
     if type(value) is not int:
-        raise SourceError(f"{value!r:.100}, expected a number", file=name)
+        raise SourceError(f"got {value!r:.100}, expected a number", file=name)
     return value
 
 

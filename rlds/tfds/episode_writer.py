@@ -158,7 +158,7 @@ class EpisodeWriter:
         """
         if len(self._splits) > 1:
             raise ValueError(
-                f"the writer has the splits {self._splits}; say which one with add_episode_to_split"
+                f"the writer has the splits {self._splits}; choose one with add_episode_to_split"
             )
         self.add_episode_to_split(episode, self._splits[0])
 
@@ -178,8 +178,8 @@ class EpisodeWriter:
             raise ValueError("the writer is closed; make another one with overwrite=False")
         if split not in self._splits:
             raise KeyError(
-                f"the writer has no split {split!r}, it has {self._splits}; name all splits that "
-                "are written as split_name"
+                f"the writer has no split {split!r}, it has {self._splits}; name all splits in "
+                "split_name"
             )
         example = self._encode(episode, f"episode {self._num_episodes}")
         self._writer.add(example, split, f"episode {self._num_episodes}")
@@ -260,7 +260,9 @@ def _config_of(info: tfds.core.DatasetInfo) -> DatasetConfig:
     """The description of a dataset that exists."""
     features = info.features
     if not isinstance(features, tfds.features.FeaturesDict) or rlds_types.STEPS not in features:
-        raise ValueError(f"ds_config: {info.name} has no RLDS episodes, but {features}")
+        raise ValueError(
+            f"ds_config: {info.name} has no RLDS episodes, but the features {features}"
+        )
     episode = dict(features.items())
     step = dict(episode.pop(rlds_types.STEPS).feature.items())
     return DatasetConfig(

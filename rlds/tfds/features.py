@@ -89,7 +89,7 @@ class TensorStorage:
             raise ValueError(f"layout: got {self.layout!r}, expected one of {_LAYOUT_CHOICES}")
         if self.layout is not None:
             if encoding is not None:
-                raise ValueError("layout and tensor_encoding say the same thing: pass one of them")
+                raise ValueError("layout and tensor_encoding decide the same: pass one of them")
             object.__setattr__(self, "float64", self.float64 or "bytes")
 
     @property
@@ -196,9 +196,9 @@ def lossless_config(
     if rounded and storage.float64 is None:
         warnings.warn(
             f"{argument}: TFDS would round the float64 of {', '.join(rounded)} to float32. It is "
-            "stored as bytes instead, which keeps it as it is, but which loaders that do not "
-            "decode steps (dlimp, Octo, OpenVLA) cannot use. Pass float64='bytes' if that is "
-            "right, or float64='float32' for rounded numbers that all of them read.",
+            "stored as bytes instead, without loss, but dlimp, Octo and OpenVLA cannot read it. "
+            "Pass float64='bytes' to keep this, or float64='float32' to store rounded numbers "
+            "that all loaders read.",
             stacklevel=stacklevel + 1,
         )
     stored = dict(lossless(steps, argument, storage).items())

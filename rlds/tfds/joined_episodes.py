@@ -92,7 +92,7 @@ class JoinedEpisodes:
         for name, found in rows.items():
             expected = lengths if is_of_steps[name] else np.ones(len(examples))
             if not np.array_equal(found, expected):
-                raise ValueError(f"{name}: {found} rows, expected {expected}")
+                raise ValueError(f"{name}: got {found} rows, expected {expected}")
         columns = {
             name: tensor.numpy()
             for name, tensor in tfds.core.utils.flatten_nest_dict(decoded).items()
@@ -100,7 +100,9 @@ class JoinedEpisodes:
         for name, row in self._rows.items():
             found, rest = np.divmod(sizes[name].numpy(), _row_size(row))
             if np.any(rest):
-                raise ValueError(f"{name}: {sizes[name]}, expected multiples of {_row_size(row)}")
+                raise ValueError(
+                    f"{name}: got {sizes[name]} values, expected multiples of {_row_size(row)}"
+                )
             columns[name] = np.split(columns[name], np.cumsum(found)[:-1])
         return tfds.core.utils.pack_as_nest_dict(columns, decoded), lengths.astype(np.int64)
 

@@ -206,7 +206,7 @@ def _builder(path_or_builder: Any) -> tfds.core.DatasetBuilder:
         return path_or_builder
     path = stores.as_path(path_or_builder)
     if os.fspath(path).startswith("s3://"):
-        raise ValueError(f"load: {path}: TensorFlow reads no s3://; copy the dataset to a disk")
+        raise ValueError(f"load: {path}: TensorFlow cannot read s3://; copy the dataset to a disk")
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         return tfds.builder_from_directory(tfds_files.find_folder(path))
     try:

@@ -92,7 +92,7 @@ def test_metadata():
         ({"reward": np.zeros(3)}, "reward: 3 rows, expected 2"),
         ({"transition_metadata": {"done": np.zeros(3)}}, "done: 3 rows, expected 2"),
         ({"observation_metadata": {"info": np.zeros(2)}}, "info: 2 rows, expected 3"),
-        ({"observation_metadata": {"action": np.zeros(3)}}, "action: there is another field"),
+        ({"observation_metadata": {"action": np.zeros(3)}}, "action: another field has this name"),
         ({"observation": {"x": np.zeros(3), "y": np.zeros(2)}}, "observation: the columns differ"),
         ({"observation": np.zeros(0), "action": np.zeros(0)}, "0 observations"),
     ],

@@ -76,7 +76,7 @@ def test_a_valid_dataset() -> None:
             {"is_terminal": [False, True, True]},
             [(1, "is_terminal", "True, but steps follow this one")],
         ),
-        ({"is_last": None}, [(0, "is_last", "missing, every step needs it")]),
+        ({"is_last": None}, [(0, "is_last", "missing, but every step needs it")]),
         (
             {"is_last": [0, 0, 1]},
             [(0, "is_last", "int64 of shape (), expected a boolean for each step")],
@@ -130,7 +130,7 @@ def test_metadata() -> None:
             "invalid",
         ]
         assert str(report.violations[2]) == (
-            "episode 2 (a), field 'episode_id': 'a' is the identifier of episode 0 too"
+            "episode 2 (a), field 'episode_id': 'a' is also the identifier of episode 0"
         )
         assert "expected a boolean" in report.violations[0].what
     report = validate([{"steps": columns, "episode_id": "a"}, {"steps": columns, "agent": 1}])
@@ -164,12 +164,12 @@ def test_fields_that_differ_between_episodes() -> None:
     other["extra"] = np.zeros(2)
     report = validate([{"steps": one}, {"steps": other}])
     assert [str(v) for v in report.violations] == [
-        "episode 1, step 0, field 'reward': missing, the first step of the dataset has it",
+        "episode 1, step 0, field 'reward': missing, but the first step of the dataset has it",
         "episode 1, step 0, field 'observation/state': float64 of shape (2,), expected float32 of "
         "shape (2,)",
         "episode 1, step 0, field 'action': float64 of shape (4, 1), expected float32 of shape "
         "(3,)",
-        "episode 1, step 0, field 'extra': unexpected, the first step of the dataset does not have "
+        "episode 1, step 0, field 'extra': unexpected: the first step of the dataset does not have "
         "it",
     ]  # fmt: skip
     (violation,) = validate([{"steps": with_changes(one, reward=np.zeros(3))}]).violations
@@ -323,7 +323,7 @@ def tensor(encoding: str, dtype: Any = np.float64) -> Any:
         ),
         ({"x": {"y": tensor("bytes", np.complex64)}}, "x/y", "or as integers, or leave it out"),
         ({"camera": tf_features.Image(shape=(8, 8, 1), dtype=np.float32)}, "camera", "for colours"),
-        ({"_len": np.int64}, "_len", "a name that dlimp uses"),
+        ({"_len": np.int64}, "_len", "dlimp uses this name"),
         ({"observation": np.float32}, "observation", "float32 of shape ..: .* in a dict"),
         ({"observation": None}, "observation", "missing: the loaders look"),
         ({"action": None}, "action", "missing: the loaders need one vector"),
@@ -366,7 +366,7 @@ assert "tensorflow" not in sys.modules
     report = validate(path, profile="octo")
     assert {v.field for v in report.violations} == {"action", "observation/state"}
     assert not validate(path, profile="octo", max_violations=1).is_complete
-    assert "hint: write the dataset anew: rlds.tfds.EpisodeWriter(new_directory," in str(report)
+    assert "hint: rewrite the dataset: rlds.tfds.EpisodeWriter(new_directory," in str(report)
     # As the hint says, but in the wrong place; the last action is none.
     episode["steps"]["action"][-1] = np.nan
     options = {"float64": "float32", "tensor_encoding": "none", "file_format": "array_record"}
@@ -376,10 +376,10 @@ assert "tensorflow" not in sys.modules
     with pytest.raises(InvalidDatasetError) as caught:
         validate(tmp_path / "x", profile="octo").raise_if_invalid()
     place, file_format, last = map(str, caught.value.report.violations)
-    assert f"data_dir/robot/0.0.1; it is in {tmp_path / 'x'}: move it" in place
-    assert "dataset: the files are of the format 'array_record'" in file_format
+    assert f"data_dir/robot/0.0.1, but it is in {tmp_path / 'x'}: move it" in place
+    assert "dataset: the files have the format 'array_record'" in file_format
     assert last == "episode 0, step 4, field 'action': nan in 2 of 2 elements"
-    with pytest.raises(FileNotFoundError, match=r"no features\.json"):
+    with pytest.raises(FileNotFoundError, match=r"features.json is missing"):
         validate(tmp_path / "robot")
 
 

@@ -28,7 +28,7 @@ __all__ = ["read_d4rl_policy"]
 METADATA_KEY = "hdf5"
 _METADATA, _POLICY = "metadata", "policy"
 _GROUP = f"{_METADATA}/{_POLICY}"
-_NONE = "there is no policy in it; files of D4RL that one policy recorded have it from v1 on"
+_NONE = "the file has no policy; only D4RL files recorded by one policy have it, from v1 on"
 
 
 def read_d4rl_policy(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def read_d4rl_policy(path: str | os.PathLike[str]) -> dict[str, Any]:
         for name, item in hdf5.items(group):
             if is_array(item):
                 if item.shape is None:
-                    raise hdf5.error("an array without values", f"{_GROUP}/{name}")
+                    raise hdf5.error("the array has no values", f"{_GROUP}/{name}")
                 arrays[name] = item[()]
     return arrays
 

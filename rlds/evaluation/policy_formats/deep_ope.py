@@ -80,11 +80,11 @@ def read_deep_ope_index(
     with source_errors(file):
         records = json.loads(file.read_bytes())
     if not isinstance(records, list):
-        raise SourceError(f"{type(records).__name__}, expected a list of policies", file=file)
+        raise SourceError(f"got a {type(records).__name__}, expected a list of policies", file=file)
     found = []
     for row, record in enumerate(records):
         if not isinstance(record, Mapping):
-            raise SourceError(f"{type(record).__name__}, expected a dict", file=file, row=row)
+            raise SourceError(f"got a {type(record).__name__}, expected a dict", file=file, row=row)
         with source_errors(file, row=row):
             found.append(_policy(record, place))
     return found

@@ -63,8 +63,8 @@ class SavedModel:
                 for path, leaf in named_leaves(block)
             }
             raise ValueError(
-                f"{self._path}: the policy does not take such observations: {given}. TensorFlow "
-                f"says: {error}"
+                f"{self._path}: the policy does not accept these observations: {given} "
+                f"(TensorFlow: {error})"
             ) from error
         return np.asarray(found)
 
@@ -90,8 +90,8 @@ def open_saved_model(path: str | os.PathLike[str], *, trusted: bool = False) -> 
         )
     if not trusted:
         raise PermissionError(
-            f"{name!r} is a SavedModel, a program, which may read and write any file of yours. If "
-            "you trust who made it, say trusted=True."
+            f"{name!r} is a SavedModel, a program that may read and write all your files. If you "
+            "trust its author, pass trusted=True."
         )
     try:
         model = _tensorflow().saved_model.load(name)
@@ -101,7 +101,7 @@ def open_saved_model(path: str | os.PathLike[str], *, trusted: bool = False) -> 
         what = f"TensorFlow cannot load it: {type(error).__name__}: {error!s:.500}"
         raise SourceError(what, file=name) from error
     if not callable(model):
-        raise SourceError("a SavedModel that cannot be called, so that it is no policy", file=name)
+        raise SourceError("expected a policy, got a SavedModel that cannot be called", file=name)
     return SavedModel(model, name)
 
 

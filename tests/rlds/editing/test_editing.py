@@ -179,28 +179,31 @@ def test_what_operations_do(robot, tmp_path):
     [
         (Delete(where="steps > 0"), "no episode is left"),
         (Delete(where="stepz > 0"), "stepz"),
-        (Delete(), "delete: expected a condition, or numbers of episodes"),
-        (Delete(episodes=[5]), "delete: no episode 5, there are 5"),
+        (Delete(), "delete: expected either a condition or numbers of episodes"),
+        (Delete(episodes=[5]), "delete: no episode 5: there are 5"),
         (Delete(episodes=np.array([True, False])), "delete: got bool, expected the numbers"),
         (Delete(episodes=[1.5]), "delete: got float64, expected the numbers"),
-        (Trim(9, None), "episode 'episode 0' has 4 steps, of which 9:4 are none"),
-        (Trim(3, 2), "expected some steps"),
-        (Trim(-2, -2), "got -2:-2, expected some steps"),
-        (Trim(end=-5), "episode 'episode 0' has 4 steps, of which 0:0 are none"),
+        (Trim(9, None), "no step of episode 'episode 0' is left: it has 4, got 9:4"),
+        (Trim(3, 2), "got 3:2, which has no step"),
+        (Trim(-2, -2), "got -2:-2, which has no step"),
+        (Trim(end=-5), "no step of episode 'episode 0' is left: it has 4, got 0:0"),
         (Set("succes", True), "no field 'succes'; did you mean 'success'"),
         (Set("success", "yes"), "success: got 'yes', expected bool"),
-        (Set("observation", 1), "has the fields .* set one of them"),
+        (Set("observation", 1), "is a group of fields; set one of"),
         (Set("steps/reward", [1, 2]), r"reward: got \[1, 2\], expected float32"),
         (Set("steps/reward", 1e300), r"reward: got 1e\+300, expected float32 .*cannot hold it"),
-        (Rename("reward", "action"), "there is a field 'steps/action' already"),
+        (Rename("reward", "action"), "already has a field 'steps/action'"),
         (Add("steps/speed", lambda episode: np.zeros(2)), r"of shape \(2,\), expected \(4,\)"),
-        (Add("steps/speed", "no_module:f"), "'no_module:f' is no module:function"),
+        (
+            Add("steps/speed", "no_module:f"),
+            "cannot import 'no_module:f', expected module:function",
+        ),
         (Add("steps/half", halves), r"episode 'episode 1': steps/half: .*, expected int64"),
         (Merge("other"), "merge: got 'other', expected a list of datasets"),
-        (Split({"a": 0.5, "b": 0.5}), r"say where to write it \(--to\)"),
-        (Split({"a": 0.5}), r"do not add up to 1: name one part .*\(None, --split NAME\)"),
+        (Split({"a": 0.5, "b": 0.5}), r"pass the path of the new dataset"),
+        (Split({"a": 0.5}), r"do not add up to 1: name one more part, .*--split NAME"),
         (Split({"a": 0.5, "b": "success"}), "split: got 'success' beside fractions"),
-        (Split({"a/b": 0.5, "b": None}), "split: 'a/b' is no name"),
+        (Split({"a/b": 0.5, "b": None}), "split: 'a/b' cannot name a part"),
         (Split(by="reward"), "column 'reward' has several values"),
         (Split({"a": "success"}), "2 episodes are in no part"),
         (Split(by="colour"), "no column 'colour'; there are: split, index"),
@@ -220,7 +223,7 @@ def test_a_change_meanwhile_is_seen(robot):
         os.utime(next(robot.glob("*.tar")), (1, 1))
         return 0
 
-    with pytest.raises(StorageError, match="has changed since it was opened; do it again"):
+    with pytest.raises(StorageError, match="has changed since it was opened; repeat the edit"):
         rlds.edit(robot, Add("zero", touch))
     assert "zero" not in rlds.sources.open(robot, "all").spec
 
@@ -253,7 +256,7 @@ def test_steps_and_episodes_are_counted_as_is_said(tmp_path):
     for condition, number in (("index = 0", 5), ("number = 3", 7), ("number in (3, 4)", 6)):
         edit = editing.prepare_edit(tmp_path / "two", [merge, Delete(where=condition)])
         assert sum(edit.num_episodes.values()) == number
-        assert ("index counts in each split" in str(edit)) == ("index" in condition)
+        assert ("`index` counts anew in each split" in str(edit)) == ("index" in condition)
         assert sum(edit.num_episodes.values()) == number
 
 
@@ -279,10 +282,12 @@ def test_splits(robot, tmp_path):
     ]
     assert tasks == [{"place"}, {"pick"}]
     plan = str(editing.prepare_edit(robot, [fractions]))
-    assert plan.startswith("webdataset: 5 of 5 episodes stay\n  train: 2\n  test: 3\n5 stay")
+    assert plan.startswith(
+        "webdataset: 5 of 5 episodes stay\n  train: 2\n  test: 3\n5 are copied unchanged"
+    )
     rest = editing.prepare_edit(robot, [Split({"train": 0.6, "test": None, "more": 0})])
     assert rest.num_episodes == {"train": 3, "test": 2}
-    assert "split: no episode is in 'more'" in rest.notes
+    assert "split: 'more' has no episode" in rest.notes
 
 
 class Named(Robot):
@@ -362,7 +367,7 @@ def test_a_view_has_a_table_of_its_own(robot):
         assert table.arrow(["return"])["return"].to_pylist()[0] == expected
     other = rlds.sources.open(robot, "all").table()
     assert len(other.where("true")) == 5
-    with pytest.raises(StorageError, match="is of other data by now"):
+    with pytest.raises(StorageError, match="the data has changed since"):
         table.where("true")
 
 
@@ -383,7 +388,7 @@ def test_what_is_said_of_the_whole_is_in_it_or_nothing_is_made(robot, tmp_path):
     rlds.edit(robot, Describe("source", ("lab", 3)), Describe("homepage", 5), to=tmp_path / "said")
     source = rlds.sources.open(tmp_path / "said", "all").source
     assert (source.metadata()["source"], source.homepage) == (["lab", 3], "5")
-    with pytest.raises(ValueError, match="webdataset has no place for 'lineage'"):
+    with pytest.raises(ValueError, match="webdataset cannot hold 'lineage'"):
         rlds.edit(robot, Describe("lineage", "mine"), to=tmp_path / "lost")
     assert not (tmp_path / "lost").exists()
 
@@ -410,7 +415,9 @@ def test_what_others_keep_in_the_folder_stays(robot, tmp_path):
     assert labels.exists()
     # An episode that is not added yet would be lost.
     (robot / ".rlds" / "recording-1").mkdir()
-    with pytest.raises(StorageError, match=r"recording-1 is an episode .*`rlds recover"):
+    with pytest.raises(
+        StorageError, match=r"recording-1 is an unfinished recording.*`rlds recover"
+    ):
         rlds.edit(robot, Delete(episodes=[0]))
     assert len(opened(robot)) == 4
 
@@ -494,10 +501,10 @@ def test_datasets_become_one(robot, tmp_path):
     dropped = editing.prepare_edit(robot, [Merge(paths, merge.fields, missing="drop")])
     assert "success" not in dropped.view.episode_fields()
     rlds.edit(tmp_path / "other", Add("success", lambda episode: "yes"))
-    with pytest.raises(ValueError, match=r"'success' is bool .* these cannot be one field"):
+    with pytest.raises(ValueError, match=r"'success' is bool .* these do not fit into one field"):
         editing.prepare_edit(robot, [merge])
     rlds.edit(tmp_path / "other", Drop("success"), Describe("fps", 20))
-    with pytest.raises(ValueError, match=r"steps in a second differ: 10 in .*robot, 20 in"):
+    with pytest.raises(ValueError, match=r"frame rates differ: 10 in .*robot, 20 in"):
         editing.prepare_edit(robot, [merge])
 
 
@@ -517,7 +524,7 @@ def check_duplicates(robot, tmp_path):
     export(Robot(lengths=LENGTHS[:2]), "webdataset", tmp_path / "same")
     merge = Merge([tmp_path / "same"])
     plan = str(editing.prepare_edit(robot, [merge, Delete(episodes=[0])]))
-    told = "episodes that are in two datasets, in train and in train: 1; they stay: drop the later"
+    told = "episodes in two datasets, in train and in train: 1; all are kept: --duplicates drop"
     assert told in plan
     plan = str(editing.prepare_edit(robot, [Merge([tmp_path / "same"], duplicates="keep")]))
     assert "in train: 2" in plan
@@ -546,13 +553,14 @@ def test_licenses_of_what_is_merged(robot, tmp_path):
     assert "license: " not in str(plan("MIT", "of our own"))
     edit = plan("MIT", "CC BY-NC-SA 4.0")
     assert edit.lineage["conflicts"] == [
-        "other is under CC BY-NC-SA 4.0, not for commercial use, and the whole is said to be under "
+        "other is under CC BY-NC-SA 4.0, which forbids commercial use, but the result is declared "
+        "under "
         "MIT",
-        "other is under CC BY-NC-SA 4.0, which the whole has to be under, too, and not under MIT",
+        "other is under CC BY-NC-SA 4.0, which the result must keep; it is declared under MIT",
     ]
     assert "license: other is under CC BY-NC-SA 4.0, not for" in str(edit)
-    assert "allows no changed copies" in str(plan("CC-BY-ND-4.0", "MIT"))
-    assert "which allows no such limits as CC-BY-NC-4.0" in str(plan("GPL-3.0", "CC-BY-NC-4.0"))
+    assert "forbids sharing changed copies" in str(plan("CC-BY-ND-4.0", "MIT"))
+    assert "which forbids the limits that CC-BY-NC-4.0" in str(plan("GPL-3.0", "CC-BY-NC-4.0"))
 
 
 def test_environments_that_differ_are_not_merged(tmp_path):
@@ -669,7 +677,7 @@ def test_a_condition_says_if_it_chooses_others_than_before(robot, tmp_path):
     rlds.edit(robot, Keep(episodes=[0, 1]))
     said = str(editing.prepare_edit(robot, editing.from_recipe(recipe)))
     assert "'steps > 5' chose 2 of 5, sha256:" in said
-    assert " when the recipe was made, and 1 of 2, sha256:" in said
+    assert " when the recipe was made, but 1 of 2, sha256:" in said
     for condition in (
         "steps > random()",
         "make_date(2020, 1, 1) < today()",
@@ -757,7 +765,7 @@ def test_statistics_of_others_are_not_kept_once_they_are_wrong(name, file, tmp_p
     rlds.edit(tmp_path, Describe("license", "MIT"))
     assert (tmp_path / file).exists()
     plan = str(editing.prepare_edit(tmp_path, [Delete(episodes=[0])]))
-    assert f"{file} is left out: it is of the episodes as they were" in plan
+    assert f"{file} is left out: it describes the old episodes" in plan
     rlds.edit(tmp_path, Delete(episodes=[0]))
     assert not (tmp_path / file).exists()
     assert (tmp_path / "README.md").read_text() == "Mine."

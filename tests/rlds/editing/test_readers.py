@@ -215,7 +215,7 @@ def test_two_editors(tmp_path):
         return 2
 
     done = []
-    with pytest.raises(StorageError, match="has changed since it was opened; do it again"):
+    with pytest.raises(StorageError, match="has changed since it was opened; repeat the edit"):
         rlds.edit(path, Add("late", late))
     episodes = rlds.sources.open(path)
     assert "slow" in episodes.spec

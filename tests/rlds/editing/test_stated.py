@@ -56,9 +56,9 @@ def test_what_gives_rows_their_meaning_is_equal_or_is_decided(tmp_path):
         editing.prepare_edit(a, [Merge([b])])
     plan = str(editing.prepare_edit(a, [Merge([b], metadata="first")]))
     assert "control_delta: true in" in plan
-    assert "the first dataset's is stated of all" in plan
+    assert "the value of the first dataset is used for all" in plan
     assert "/date: " in plan
-    assert f"attributes/lab: not in {b}; stated of all" in plan
+    assert f"attributes/lab: missing in {b}; used for all" in plan
     rlds.edit(a, Merge([b], metadata="first"), to=made)
     assert stated(made)["env_args"] == environment(is_delta=True)
     assert stated(made)["lab"] == "x"
@@ -121,7 +121,7 @@ def test_files_that_were_opened_together_do_not_get_one_environment(tmp_path):
     (tmp_path / "all").mkdir()
     for name, is_delta in (("a", True), ("b", False)):
         demonstrations(tmp_path / f"all/{name}.hdf5", environment(is_delta=is_delta))
-    with pytest.raises(ValueError, match=r"2 unlike env_args, .* Pass env_args="):
+    with pytest.raises(ValueError, match=r"2 different env_args, .* Pass env_args="):
         rlds.sources.export(tmp_path / "all", "robomimic", tmp_path / "made.hdf5")
     given = environment(is_delta=True)
     rlds.sources.export(tmp_path / "all", "robomimic", tmp_path / "made.hdf5", env_args=given)

@@ -197,7 +197,7 @@ def nan_at(place):
         ({"action": np.ones(2, bool)}, {}, ValueError, "episode 1 differ in length: .*'action': 2"),
         ({}, {"observation": ["observation/text", "reward"]}, ValueError, "cannot be joined"),
         ({"discount": np.full(3, 2.0)}, {"stored_discounts": True}, ValueError, "between 0 and 1"),
-        ({}, {"split": "train"}, TypeError, "a split and options go with a path"),
+        ({}, {"split": "train"}, TypeError, "a split and options need a path"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(changed, options, error, message):
@@ -222,10 +222,10 @@ def test_samples_that_are_changed_are_refused(dataset):
     filtered = samples.filter(lambda batch: batch["reward"] > 0)
     mixture = rlds.feeds.Mixture([samples, samples])
     for data, message in [
-        (filtered, "of FilteredSamples. Pass samples.table"),
-        (rlds.feeds.Feed(filtered, 4), "of FilteredSamples"),
-        (rlds.feeds.Feed(samples, 4, transform=dict), "of a feed with a transform. Pass feed.sam"),
-        (rlds.feeds.Feed(mixture, 4), "collect each of them by itself"),
+        (filtered, "got FilteredSamples. Pass samples.table"),
+        (rlds.feeds.Feed(filtered, 4), "got FilteredSamples"),
+        (rlds.feeds.Feed(samples, 4, transform=dict), "got a feed with a transform. Pass feed.sam"),
+        (rlds.feeds.Feed(mixture, 4), "collect each one separately"),
     ]:
         with pytest.raises(TypeError, match=message):
             collect(data, **JOINED)
@@ -268,7 +268,7 @@ def test_images_are_there_if_they_are_named():
         assert (found == images).all()
     both = ["observation/speed", "observation/eyes/left"]
     assert collect([{"steps": steps}], observation=both).observations.shape == (3, 17)
-    with pytest.raises(ValueError, match="nothing but images in 'observation/eyes': observation/e"):
+    with pytest.raises(ValueError, match="'observation/eyes' has only images: observation/e"):
         collect([{"steps": steps}], observation="observation/eyes")
 
 

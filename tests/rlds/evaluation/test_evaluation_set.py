@@ -50,7 +50,7 @@ def test_log_probs_that_come_with_the_next_observation():
     data = collect([{"steps": steps}], log_prob="log_prob", log_prob_comes_later=True)
     assert data.log_probs.tolist() == [-0.1, -0.2, -0.3]
     unknown = {"steps": steps, "final_observation_known": False}
-    with pytest.raises(ValueError, match="final observation of episode 1 is not known"):
+    with pytest.raises(ValueError, match="final observation of episode 1 is unknown"):
         collect([{"steps": steps}, unknown], log_prob="log_prob", log_prob_comes_later=True)
     with pytest.raises(ValueError, match="episode 0, step 0, field 'log_prob' must be finite"):
         collect([{"steps": steps}], log_prob="log_prob")

@@ -264,7 +264,7 @@ def test_clipped_ratios():
     share = np.mean(abs(target - data.log_probs + 0.5) > 1.5)
     assert (found.weights.clipped, same.weights.clipped) == (pytest.approx(share), 0)
     assert f"{share:.1%} of the ratios were clipped" in str(found)
-    with pytest.raises(ValueError, match="must be a lower and an upper end"):
+    with pytest.raises(ValueError, match="must be a lower and an upper bound"):
         importance_sampling(data, target, gamma=0.9, clip_log_ratio=(1, -2))
 
 
@@ -296,7 +296,7 @@ def test_censored_episodes():
     assert found.value == pytest.approx(others.value)
     found = importance_sampling(data, target, gamma=0.5, horizon=9, censored="observed")
     assert found.value == pytest.approx(15681 / 5704)
-    assert "No episode is observed to go on after step 3" in found.warnings[-1]
+    assert "No episode goes on after step 3" in found.warnings[-1]
     # Nothing is censored at a horizon that all have reached.
     importance_sampling(data, target, gamma=0.5, horizon=2)
 
@@ -319,7 +319,7 @@ def test_an_estimate_says_when_it_means_little():
     never = np.where(data.times < 2, data.log_probs, -np.inf)
     with pytest.warns(EstimateWarning):
         found = importance_sampling(data, never, gamma=0.9)
-    assert "At 2 of the steps no episode has any weight" in found.warnings[1]
+    assert "In 2 of the steps all weights are 0" in found.warnings[1]
     shorter = importance_sampling(data, never, gamma=0.9, horizon=2)
     assert found.value == pytest.approx(shorter.value)
     assert shorter.warnings == ()
@@ -330,7 +330,7 @@ def test_an_estimate_says_when_it_means_little():
 @pytest.mark.parametrize(
     ("changed", "error", "message"),
     [
-        ({"log_probs": None}, ValueError, "log_prob=.* or give the policy that acted"),
+        ({"log_probs": None}, ValueError, "log_prob=.* or pass the policy that acted"),
         ({"target": np.zeros(3)}, ValueError, r"of shape \(160,\); got float64 of shape \(3,\)"),
         (
             {"target": np.where(np.arange(160) == 9, np.inf, 0)},

@@ -99,7 +99,7 @@ def test_episode_weights(method):
     weighed = estimate_of(Mean(terms), halved * 3.0).interval(method=method)
     assert ends_of(weighed) == pytest.approx(ends_of(alone))
     copied = estimate_of(Mean(terms), np.where(halved, 1.0, 0.01)).interval(method=method)
-    assert copied.warnings[0].startswith("the weights leave no more than 25.5 episodes:")
+    assert copied.warnings[0].startswith("the effective number of episodes is 25.5:")
 
 
 def test_samples_without_an_estimate():
@@ -110,7 +110,7 @@ def test_samples_without_an_estimate():
     assert ends_of(found) == (3.0, 3.0)  # Not 0, which samples without any weight would be.
     number = int(found.warnings[0].split()[0])
     assert number == pytest.approx(1000 * 0.9**20, abs=60)
-    assert found.warnings[0].endswith("of 1000 samples have no estimate, and were left out")
+    assert found.warnings[0].endswith("of 1000 samples have no estimate and were left out")
 
 
 def test_most_samples_without_an_estimate():
@@ -134,7 +134,7 @@ def test_most_samples_without_an_estimate():
             Mean(np.zeros(3)),
             None,
             {"weights": WeightReport(0.0, 0.0)},
-            "no interval: the policy never does what was recorded",
+            "no interval: the policy never takes the recorded actions",
         ),
     ],
 )
@@ -149,8 +149,8 @@ def test_without_an_interval(statistic, weights, others, message):
         ({"level": 95}, "level must be between 0 and 1"),
         ({"method": "normal"}, "must be 'bootstrap', 't' or 'bernstein', got 'normal'"),
         ({"method": "t"}, "per-decision WIS is computed from all episodes together"),
-        ({"method": "bernstein"}, "value_range goes with method 'bernstein'"),
-        ({"value_range": 2.0}, "value_range goes with method 'bernstein'"),
+        ({"method": "bernstein"}, "value_range and method 'bernstein' need each other"),
+        ({"value_range": 2.0}, "value_range and method 'bernstein' need each other"),
         ({"num_samples": 39}, "num_samples must be at least 40 for level 0.95"),
     ],
 )
@@ -172,7 +172,7 @@ def test_few_episodes_are_warned_of():
     (warning,) = estimate_of(ratios(29)).interval(num_samples=40).warnings
     assert warning.startswith("there are only 29 episodes")
     worth_little = estimate_of(ratios(50), weights=WeightReport(2.04, 0.7))
-    assert "warning: the weights leave no more than 2.0" in str(
+    assert "warning: the effective number of episodes is 2.0" in str(
         worth_little.interval(num_samples=40)
     )
 

@@ -180,7 +180,7 @@ def test_what_the_data_does_not_say():
     with pytest.raises(ValueError, match=r"not determine.*: state 1 with action 1\. Leave"):
         fitted_q(data, target, features=OneHot(2, 2), gamma=0.5, ridge=0)
     (warning,) = fitted_q(data, target, features=OneHot(2, 2), gamma=0.5).warnings
-    assert "and others where it goes: state 1 with action 1." in warning
+    assert "and other values under the policy: state 1 with action 1." in warning
     still = CategoricalPolicy.from_table([[0.5, 0.5], [1.0, 0.0]])
     assert not fitted_q(data, still, features=OneHot(2, 2), gamma=0.5).warnings
     # A number that never varies, and one that is the sum of others.
@@ -202,7 +202,7 @@ def test_an_estimate_that_cannot_be():
     target = problems.LinearGaussian.policy(0.0, 0.0)
     features = Sampled(lambda observations, actions: observations)
     (warning,) = fitted_q(data, target, features=features, gamma=0.9).warnings
-    assert "cannot be: with rewards from 0 to 1" in warning
+    assert "is impossible: the recorded rewards, 0 to 1," in warning
 
 
 def test_bad_input():
@@ -220,10 +220,10 @@ def test_bad_input():
     with pytest.raises(ValueError, match="gamma must be between 0 and 1"):
         fitted_q(data, target, features=OneHot(2, 2), gamma=1.5)
     lonely = EvaluationSet([1], [False], [False], np.array([0]), np.array([0]), [1.0])
-    with pytest.raises(ValueError, match="no transitions to fit to, of 1: it is not known what"):
+    with pytest.raises(ValueError, match="no transition can be fitted: the successors of all 1"):
         fitted_q(lonely, target, **options)
     empty = EvaluationSet([1, 0], [True] * 2, [False] * 2, np.array([0]), np.array([0]), [1.0])
-    with pytest.raises(ValueError, match="episode 1 has no transition, and no observation"):
+    with pytest.raises(ValueError, match="episode 1 has neither a transition nor an observation"):
         fitted_q(empty, target, **options)
     with pytest.raises(ValueError, match="episode_weights must have shape"):
         fitted_q(data, target, **options, episode_weights=[1.0])

@@ -75,7 +75,7 @@ def test_estimates_far_off_are_cut_on_request():
         ([1, 2], [1], {}, "2 true values, but 1 estimates"),
         ({"a": 1, "b": 2}, {"b": np.nan, "a": 2}, {}, "the estimate of policy 'b' is nan"),
         ([1, np.inf], [1, 2], {}, "the true value of policy 1 is inf"),
-        ([1, 2], [1, 2], {"k": [0]}, "k must be numbers of policies from 1 on"),
+        ([1, 2], [1, 2], {"k": [0]}, "k must hold positive numbers of policies"),
     ],
 )
 def test_what_cannot_be_compared(truth, estimates, options, message):

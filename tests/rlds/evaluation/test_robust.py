@@ -110,8 +110,8 @@ def test_a_fitted_q_function_is_fitted_again_to_each_sample(weighted):
         (value,) = found.statistic.values(counts[None].astype(float))
         assert value == pytest.approx(expected.value, rel=1e-6)
         assert abs(value - as_it_is.value) > 0.01
-        assert "takes the Q-function as it is" not in str(found.interval(num_samples=40))
-        assert "takes the Q-function as it is" in str(as_it_is.interval(num_samples=40))
+        assert "ignores the error of the Q-function" not in str(found.interval(num_samples=40))
+        assert "ignores the error of the Q-function" in str(as_it_is.interval(num_samples=40))
 
 
 def test_intervals_that_take_the_q_function_as_it_is():
@@ -119,15 +119,15 @@ def test_intervals_that_take_the_q_function_as_it_is():
     data = data.select(data.is_terminal)
     q = TabularQ(MDP.q(), MDP.target)
     of_starts = direct_method(data, q, gamma=MDP.gamma)
-    assert "takes the Q-function as it is" in str(of_starts.interval(num_samples=40))
+    assert "ignores the error of the Q-function" in str(of_starts.interval(num_samples=40))
     corrected = doubly_robust(data, MDP.target, q, gamma=MDP.gamma)
     # No value of it is left without a correction; so a fitted one need not be fitted again.
     fitted = fitted_q(data, MDP.target, features=OneHot(3, 2), gamma=MDP.gamma)
     plain = doubly_robust(data, MDP.target, fitted, gamma=MDP.gamma, weighted=False)
     assert plain.interval(method="t").lower < plain.value
-    assert "takes the Q-function as it is" not in str(corrected.interval(num_samples=40))
+    assert "ignores the error of the Q-function" not in str(corrected.interval(num_samples=40))
     shorter = doubly_robust(data, MDP.target, q, gamma=MDP.gamma, horizon=2)
-    assert "takes the Q-function as it is" in str(shorter.interval(num_samples=40))
+    assert "ignores the error of the Q-function" in str(shorter.interval(num_samples=40))
 
 
 def test_bad_input(four):

@@ -223,7 +223,7 @@ def test_layers_are_declared_and_stay_with_the_data(dataset, tmp_path):
     assert table.where("list_contains(label.\"quality.by\", 'bob')").tolist() == [0, 1]
     with pytest.raises(ValueError, match="labels of type choice"):
         labels.declare(Layer(name="quality", type="text"))
-    with pytest.raises(ValueError, match="is one of type choice"):
+    with pytest.raises(ValueError, match="has the type choice"):
         labels.add("phase", 0, 1.0, type="number", by="ann")
     for wrong in (
         {"name": "Phase", "type": "flag"},
@@ -241,7 +241,7 @@ def test_layers_are_declared_and_stay_with_the_data(dataset, tmp_path):
     file = dataset / ".rlds" / "labels" / "layers.json"
     for damaged in ("{", "[1]", '[{"name": "x"}]', "[" * 100_000):
         file.write_text(damaged)
-        with pytest.raises(SourceError, match="no layers of labels"):
+        with pytest.raises(SourceError, match="not a list of label layers"):
             labels.layers()
 
 
@@ -384,7 +384,7 @@ def test_edits_that_meet_new_labels_change_nothing(tmp_path, monkeypatch, format
             new.append(labels.add("slip", 1, True, by="bob"))
         return 1
 
-    with pytest.raises(StorageError, match="has changed while"):
+    with pytest.raises(StorageError, match="changed while"):
         rlds.edit(path, editing.Add("speed", add))
     assert rlds.labels.open(path).of(1) == new
     link = tmp_path / "links" / path.name
@@ -434,7 +434,7 @@ def test_a_full_disk_adds_no_label(dataset):
         "labels.add_rows(new)"
     )
     made = subprocess.run([sys.executable, "-c", add, dataset], capture_output=True, text=True)
-    assert "labels can be kept in none of" in made.stderr
+    assert "cannot write labels to any of" in made.stderr
     assert "File too large" in made.stderr
     assert labels.rows() == before
 
@@ -493,7 +493,7 @@ def test_files_of_labels(dataset, tmp_path, suffix):
     rlds.edit(dataset, *cut, to=tmp_path / "cut", to_format="zarr")
     shutil.rmtree(tmp_path / "cut" / ".rlds")
     other = rlds.labels.open(tmp_path / "cut")
-    what = r"(?=.*'4.npz' is not here).*4 rows.*'2.npz' is another one here, of 4 steps"
+    what = r"(?=.*'4.npz' is not in this dataset).*4 rows.*'2.npz' has 4 steps in this dataset"
     with pytest.raises(ValueError, match=what):
         rlds.labels.read(file, other)
     assert list(other) == []
@@ -506,22 +506,26 @@ def test_files_of_labels(dataset, tmp_path, suffix):
     ("name", "content", "what"),
     [
         ("x.txt", "", r"x.txt': expected a name with \.csv"),
-        ("x.json", "{", "x.json.*no file of labels"),
+        ("x.json", "{", "x.json.*not readable as a .* file of labels"),
         (
             "x.json",
             '[{"data": {}, "annotations": [{"result": [{"id": "a"}]}]}]',
-            "no file of labels",
+            "not readable as a .* file of labels",
         ),
-        ("x.jsonl", "[]\n", "no file of labels"),
-        ("x.parquet", "PAR1", "no file of labels"),
-        ("x.csv", "layer,key,value\nquality,0.npz,good\n", r"x\.csv: row 1: there is no annotator"),
+        ("x.jsonl", "[]\n", "not readable as a .* file of labels"),
+        ("x.parquet", "PAR1", "not readable as a .* file of labels"),
+        ("x.csv", "layer,key,value\nquality,0.npz,good\n", r"x\.csv: row 1: annotator is missing"),
         (
             "x.csv",
             "layer,key,value,annotator\nscore,0.npz,x,a\n",
             "row 1: value: got 'x', expected a n",
         ),
         ("x.csv", "layer,key,value,annotator,begin,end\nnew,0.npz,1,a,1.5,2\n", "row 1: got '1.5'"),
-        ("x.csv", "layer,key,value,annotator\nnew,0,1,a\n", "row 1: episode '0' is not here"),
+        (
+            "x.csv",
+            "layer,key,value,annotator\nnew,0,1,a\n",
+            "row 1: episode '0' is not in this dataset",
+        ),
         (
             "x.jsonl",
             json.dumps(
@@ -530,7 +534,7 @@ def test_files_of_labels(dataset, tmp_path, suffix):
                     **{"episode": "0" * 32, "begin": 1, "end": 9},
                 }
             ),
-            "'0.npz' is another one here, of 3 steps",
+            "'0.npz' has 3 steps in this dataset",
         ),
         ("x.csv", "layer,key,value,annotator,begin,end\nnew,0.npz,1,a,1,9\n", "has 3 steps"),
     ],

@@ -100,7 +100,10 @@ def test_it_is_whole_after_each_episode(tmp_path):
     check(path, [1, 3, 5], ["pick", "place", "push"])
     before = files(path)
     for arguments, message in (
-        ({"fps": 10, "video": {name: Video(fps=10) for name in VIDEO}}, "of version v3.0 at 30"),
+        (
+            {"fps": 10, "video": {name: Video(fps=10) for name in VIDEO}},
+            "has version v3.0 and 30 fps",
+        ),
         ({"video": {"top": Video()}}, "of 'observation.robot.wrist' is"),
     ):
         with pytest.raises(StorageError, match=message), recorder(path, **arguments) as env:
@@ -119,7 +122,7 @@ def test_it_is_whole_after_each_episode(tmp_path):
         recorder(path)
     (tmp_path / "other").mkdir()
     (tmp_path / "other/file").touch()
-    with pytest.raises(StorageError, match="is no LeRobot dataset"):
+    with pytest.raises(StorageError, match="is not a LeRobot dataset"):
         recorder(tmp_path / "other")
 
 
@@ -145,7 +148,7 @@ def test_one_recorder_at_a_time_and_ended_episodes_survive_a_kill(tmp_path):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", script], env=support, **pipes) as process:
         assert process.stdout.readline() == b"ended\n"
-        with pytest.raises(StorageError, match=r"another recorder .* is writing .*robot: wait"):
+        with pytest.raises(StorageError, match=r"another recorder .* writes .*robot: wait"):
             recorder(path)
         process.kill()
     assert recover(path, tmp_path / "mended").num_episodes == 3
@@ -222,7 +225,7 @@ def test_an_episode_without_an_end_is_incomplete(tmp_path):
     for file in path.glob("meta/episodes/*/*"):
         pq.write_table(pq.read_table(file).drop_columns("complete"), file)
     with (
-        pytest.warns(UserWarning, match="has no last step, and the dataset, .* no column"),
+        pytest.warns(UserWarning, match="has no last step. The dataset has no column"),
         envlogger.EnvLogger(Broken(), data_directory=path, **given) as env,
     ):
         record(env, 4)
@@ -253,7 +256,7 @@ def test_edits_in_place_wait_until_the_recorder_is_closed(tmp_path):
         with pytest.raises(StorageError, match="robot is being written"):
             rlds.edit(path, Delete(episodes=[0]))
         env.reset()
-        with pytest.raises(StorageError, match=r"recording-.* is an episode that is being"):
+        with pytest.raises(StorageError, match=r"recording-.* is an unfinished recording"):
             rlds.edit(path, Delete(episodes=[0]))
         env.discard_episode()
         assert files(path) == before
@@ -271,7 +274,7 @@ def test_logs_that_cannot_be_added_are_kept(tmp_path):
     (path / "meta/info.json").unlink()
     (path / "meta/info.json").mkdir()
     (path / "meta/info.json/file").touch()
-    lost = r"stops here: .*; 1 logs in .* have the last episodes. See to .* `rlds recover"
+    lost = r"stops here: .*; 1 logs in .* have the last episodes. Remove .* `rlds recover"
     with pytest.raises(StorageError, match=lost):
         env.flush()
     with pytest.raises(StorageError, match=lost):  # So does every later call.

@@ -303,41 +303,41 @@ def surplus_frames_2(path):
 ALL = [0, 1, 2]
 DAMAGE = {
     data_without_footers: (ALL, "file-000.parquet: no footer"),
-    table_without_footer: (ALL, "no row of episode_000000 to episode_000002"),
-    killed_after_some: (ALL, "tmpabc: left by a recorder"),
-    killed_in_tables: (ALL, "total_frames is 12, and 18 are whole"),
-    killed_between_cameras: ([0, 1], "as many frames of observation.images.top"),
+    table_without_footer: (ALL, "rows are missing for episode_000000 to episode_000002"),
+    killed_after_some: (ALL, "tmpabc: left over from a killed recorder"),
+    killed_in_tables: (ALL, "total_frames is 12, but 18 are complete"),
+    killed_between_cameras: ([0, 1], "other numbers of frames of observation.images.top"),
     killed_before_video: ([0, 1], "of observation.images.top, observation.images.depth"),
-    killed_in_rows: ([0, 1], "bytes at its end, which are no whole rows"),
-    surplus_frames: ([], "are whose is not known"),
+    killed_in_rows: ([0, 1], "bytes at its end are no complete rows"),
+    surplus_frames: ([], "so their episodes are unknown"),
     surplus_frames_that_the_table_knows: (ALL, "file-000.parquet: no footer"),
-    images_left: (ALL, "episode-000002: left by a recorder"),
-    some_images_left: ([0, 1], "as many frames of observation.images.top"),
-    encoded_left: (ALL, "s.top: left by a recorder"),
-    half_encoded_left: ([0, 1], "as many frames of observation.images.top"),
-    dropped_frame: ([], "are whose is not known"),
-    dropped_frame_that_the_table_hides: ([2], "are whose is not known"),
-    cut_video: ([2], "as many frames of observation.images.top"),
-    lost_video: ([0, 1], "file-001.mp4: does not exist"),
-    lost_rows: ([2], "the table has a row of it, but its rows are not there"),
-    lost_rows_and_no_table: ([], "not as many frames"),
-    contradicted_row: (ALL, "the table says 9 rows"),
-    shifted_rows: ([0, 1], "has rows of it that are not its next ones"),
+    images_left: (ALL, "episode-000002: left over from a killed recorder"),
+    some_images_left: ([0, 1], "other numbers of frames of observation.images.top"),
+    encoded_left: (ALL, "s.top: left over from a killed recorder"),
+    half_encoded_left: ([0, 1], "other numbers of frames of observation.images.top"),
+    dropped_frame: ([], "so their episodes are unknown"),
+    dropped_frame_that_the_table_hides: ([2], "so their episodes are unknown"),
+    cut_video: ([2], "other numbers of frames of observation.images.top"),
+    lost_video: ([0, 1], "file-001.mp4: is missing"),
+    lost_rows: ([2], "the table lists it, but its rows are missing"),
+    lost_rows_and_no_table: ([], "other numbers of frames"),
+    contradicted_row: (ALL, "the table has 9 rows"),
+    shifted_rows: ([0, 1], "has rows of it out of order"),
     empty_info: (ALL, "meta/info.json: "),
     half_info: (ALL, "meta/info.json: "),
-    no_info: (ALL, "meta/info.json: does not exist"),
-    other_counts: (ALL, "total_episodes is 7, and 3 are whole"),
-    other_lengths: (ALL, "the table says 7 rows"),
+    no_info: (ALL, "meta/info.json: is missing"),
+    other_counts: (ALL, "total_episodes is 7, but 3 are complete"),
+    other_lengths: (ALL, "the table has 7 rows"),
     tasks_without_footer: (ALL, "meta/tasks.parquet: "),
-    no_tasks: (ALL, "meta/tasks.parquet: does not exist"),
-    no_tasks_and_no_table: (ALL, "the text of task 1; it is 'task 1' now"),
+    no_tasks: (ALL, "meta/tasks.parquet: is missing"),
+    no_tasks_and_no_table: (ALL, "the text of task 1 is lost; 'task 1' replaces it"),
     half_statistics: (ALL, "meta/stats.json: "),
     half_a_line: (ALL, "meta/episodes.jsonl, line 3: "),
-    no_lines: (ALL, "no row of episode_000002"),
-    cut_video_2: ([0, 1], "as many frames of observation.images.top"),
+    no_lines: (ALL, "rows are missing for episode_000002"),
+    cut_video_2: ([0, 1], "other numbers of frames of observation.images.top"),
     data_without_footer_2: (ALL, "episode_000002.parquet: "),
     half_info_2: (ALL, "meta/info.json: "),
-    surplus_frames_2: (ALL, "frames beyond its rows: 3"),
+    surplus_frames_2: (ALL, "3 more frames than rows"),
 }
 OF_2 = {half_a_line, no_lines, cut_video_2, data_without_footer_2, half_info_2, surplus_frames_2}
 # Frames that were encoded again are not the same; and texts that nothing says.
@@ -409,7 +409,7 @@ def test_in_place_and_what_it_says(sets, tmp_path, capsys):
     before = tree(path)
     assert run(["validate", str(path)]) == 1
     shown = capsys.readouterr().out
-    assert "as many frames of observation.images.top" in shown
+    assert "other numbers of frames of observation.images.top" in shown
     assert f"hint: `rlds recover {path} -o COPY`" in shown
     assert run(["recover", str(path)]) == 1
     assert "--in-place" in capsys.readouterr().err
@@ -463,7 +463,7 @@ def test_without_footer_and_without_info_an_error_says_what_to_do(sets, tmp_path
     path = shutil.copytree(sets["v3"][0], tmp_path / "set")
     data_without_footers(path)
     empty_info(path)
-    with pytest.raises(SourceError, match="put a copy of the info"):
+    with pytest.raises(SourceError, match="Copy the info"):
         recover(path, dry_run=True)
     shutil.copy(sets["v3"][0] / "meta/info.json", path / "meta/info.json")
     assert recover(path, dry_run=True).num_episodes == 3

@@ -228,7 +228,7 @@ def test_the_direct_layout(tmp_path):
     assert sorted({*index.fields} - {*direct}) == ["steps/tags"]
     with pytest.raises(ValueError, match="layout: got 'fast', expected one of"):
         EpisodeWriter(tmp_path, config, layout="fast")
-    with pytest.raises(ValueError, match="layout and tensor_encoding say the same thing"):
+    with pytest.raises(ValueError, match="layout and tensor_encoding decide the same"):
         EpisodeWriter(tmp_path, config, layout="direct", tensor_encoding="zlib")
 
 
@@ -281,7 +281,7 @@ def test_splits(tmp_path):
             writer.add_episode_to_split(episode(begin), "val" if begin == 3 else "train")
         with pytest.raises(KeyError, match=r"no split 'test', it has \['train', 'val'\]"):
             writer.add_episode_to_split(episode(0), "test")
-        with pytest.raises(ValueError, match="say which one with add_episode_to_split"):
+        with pytest.raises(ValueError, match="choose one with add_episode_to_split"):
             writer.add_episode(episode(0))
     assert (ids(tmp_path), ids(tmp_path, "val")) == ([0, 1, 2], [3])
     write(tmp_path, [10], split_name="val")

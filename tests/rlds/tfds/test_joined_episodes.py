@@ -143,10 +143,10 @@ def test_values_that_are_missing():
     fewer.features.feature["steps/b"].int64_list.value.pop()
     more = tf.train.Example.FromString(example.SerializeToString())
     more.features.feature["steps/b"].int64_list.value.append(1)
-    with pytest.raises(ValueError, match=r"steps/b: \[2. 4.\] rows, expected \[3. 3.\]"):
+    with pytest.raises(ValueError, match=r"steps/b: got \[2. 4.\] rows, expected \[3. 3.\]"):
         joined.decode([fewer.SerializeToString(), more.SerializeToString()])
     del example.features.feature["id"]
-    with pytest.raises(ValueError, match=r"id: \[0.\] rows, expected \[1.\]"):
+    with pytest.raises(ValueError, match=r"id: got \[0.\] rows, expected \[1.\]"):
         joined.decode([example.SerializeToString()])
     example.features.feature["id"].int64_list.value.append(1)
     for name in ("exact", "numbers"):

@@ -72,14 +72,14 @@ def memo_bomb():
 HOSTILE = {
     "calls": (
         lambda: pickle.dumps({"fc0/weight": Calls(os.system, "touch PWNED")}),
-        "names posix.system, which is no plain data",
+        "names posix.system, which is not plain data",
     ),
     "evaluates": (lambda: pickle.dumps(Calls(eval, "1")), "names builtins.eval"),
     "large": (
         lambda: pickle.dumps({"fc0/weight": np.zeros((2, 2))}).replace(
             b"K\x02K\x02\x86", b"M\xff\xffM\xff\xff\x86"
         ),
-        "an array of float64 comes with other data",
+        "the data of an array of float64 does not fit",
     ),
     "memo": (lambda: pickle.dumps(memo_bomb()), "too often"),
     "cut": (lambda: pickle.dumps(raw_deep_ope.weights(SIZES))[:-200], "damaged"),
@@ -96,7 +96,7 @@ HOSTILE = {
     ),
     "lost": (
         lambda: pickle.dumps({"fc0/weight": np.zeros((2, 2))}),
-        "there is no 'output_distribution'; there are: fc0/weight",
+        "no array 'output_distribution'; there are: fc0/weight",
     ),
 }
 
@@ -162,10 +162,10 @@ def test_the_expert_of_adroit(tmp_path):
 
 def test_files_without_a_policy(tmp_path):
     path = raw_d4rl.write_family(tmp_path, "hopper_medium")
-    with pytest.raises(SourceError, match="field 'metadata/policy': there is no policy in it"):
+    with pytest.raises(SourceError, match="field 'metadata/policy': the file has no policy"):
         load_policy(path)
     path = raw_d4rl.write_family(tmp_path, "halfcheetah_medium_replay-v1")
-    with pytest.raises(SourceError, match="there is no policy in it"):
+    with pytest.raises(SourceError, match="the file has no policy"):
         load_policy(path)
 
 
@@ -180,7 +180,12 @@ def test_files_that_lie(tmp_path):
         "empty": lambda group: group.__setitem__("fc0/more", h5py.Empty("f8")),
         "group": lambda group: (group.pop("fc0/bias"), group.create_group("fc0/bias")),
     }
-    messages = ["a link to another place", "bytes are declared", "without values", "no 'fc0/bias'"]
+    messages = [
+        "a link to another file",
+        "bytes are declared",
+        "has no values",
+        "no array 'fc0/bias'",
+    ]
     for (name, change), message in zip(changes.items(), messages, strict=True):
         with h5py.File(raw_d4rl.write(tmp_path / f"{name}.hdf5", arrays), "a") as file:
             change(file["metadata/policy"])
@@ -254,7 +259,7 @@ def test_files_that_are_no_indices(tmp_path):
     path = tmp_path / "a.json"
     for content, message in (
         ("{}", "dict, expected a list of policies"),
-        ("[3]", "row 0: int, expected a dict"),
+        ("[3]", "row 0: got a int, expected a dict"),
         ("[{}]", "row 0: .*policy_path is missing"),
         ("[" * 100_000, "cannot be read"),
     ):
@@ -325,11 +330,11 @@ def test_saved_models(tmp_path):
     drawn = load_policy(tmp_path / "Drawing", trusted=True).sample(position, rng) - position
     np.testing.assert_allclose([drawn.mean(), drawn.std()], [0, 1], atol=0.05)
     for wrong in (observations["position"], {**observations, "position": position[:, :1]}):
-        with pytest.raises(ValueError, match="Plain: the policy does not take such observations"):
+        with pytest.raises(ValueError, match="Plain: the policy does not accept these"):
             load_policy(tmp_path / "Plain", trusted=True).sample(wrong, rng)
     with pytest.raises(SourceError, match="cannot be called"):
         open_saved_model(tmp_path / "Nothing", trusted=True)
-    with pytest.raises(TypeError, match="a SavedModel, for which there is no 'clamp'"):
+    with pytest.raises(TypeError, match="a SavedModel, which takes no option 'clamp'"):
         load_policy(tmp_path / "Plain", trusted=True, clamp=0.5)
     (tmp_path / "Plain/saved_model.pb").write_bytes(b"\xff\xff")
     with pytest.raises(SourceError, match="TensorFlow cannot load it"):
@@ -338,7 +343,7 @@ def test_saved_models(tmp_path):
 
 def test_saved_models_run_only_if_they_are_trusted(tmp_path):
     (tmp_path / "saved_model.pb").write_bytes(b"")
-    with pytest.raises(PermissionError, match="a program, which may read and write any file"):
+    with pytest.raises(PermissionError, match="a program that may read and write all your files"):
         load_policy(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"has no saved_model\.pb"):
         open_saved_model(tmp_path / "elsewhere", trusted=True)
