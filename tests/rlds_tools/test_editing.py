@@ -25,7 +25,9 @@ def test_a_session(demos, tmp_path, capsys):
     before = list(rlds.sources.open(demos))
     assert run("edit", demos, "--delete", "index = 1", "--plan") == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("plan; nothing was written\nd4rl: 2 of 3 episodes stay\n2 stay")
+    assert printed.startswith(
+        "plan; nothing was written\nd4rl: 2 of 3 episodes stay\n2 are copied unchanged"
+    )
     assert len(rlds.sources.open(demos)) == 3
     words = ("--delete-episodes", "1", "--trim", "1:3", "--where", "index = 2", "--keep-old")
     assert run("edit", demos, *words, "--describe", "robot=left") == 0
@@ -97,8 +99,16 @@ def test_conversions_have_a_lineage(demos, tmp_path, capsys):
         (("--delete-episodes", "a"), 2, "--delete-episodes: got 'a', expected numbers"),
         (("--where", "index = 1"), 2, "--where needs --set, --trim or --fix"),
         (("--delete", "nothing = 1"), 1, "nothing"),
-        (("--split", "a=0.5", "--split", "b=0.5"), 1, "say where to write it (--to)"),
-        (("--fix", "--as", "minari"), 1, "is d4rl, and to be minari: say where to write it (--to)"),
+        (
+            ("--split", "a=0.5", "--split", "b=0.5"),
+            1,
+            "pass the path of the new dataset (to, --to)",
+        ),
+        (
+            ("--fix", "--as", "minari"),
+            1,
+            "is d4rl, and the new format is minari: pass the path of the new dataset (to, --to)",
+        ),
     ],
 )
 def test_what_is_wrong(demos, capsys, words, code, message):

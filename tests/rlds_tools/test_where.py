@@ -36,7 +36,7 @@ def test_stats(dataset, log, capsys):
     found = printed(capsys, "stats", log, "--where", "index = 1")
     assert (found["episodes"], found["steps"]) == (1, 10)
     assert run("stats", dataset, "--where", "steps > 100") == 1
-    assert "holds for none of the 3 episodes" in capsys.readouterr().err
+    assert "none of the 3 episodes fulfils" in capsys.readouterr().err
     assert run("stats", dataset, "--where", "stepps > 5") == 1
     assert "stepps" in capsys.readouterr().err
 
@@ -104,7 +104,9 @@ def test_list(dataset, log, tmp_path, capsys):
     )
     assert run("list", tmp_path / "data", "--where", f'"{name}" is not null') == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "not found" in next(line for line in lines if "envlogger" in line)
+    assert "there is no column 'observation/position'" in next(
+        line for line in lines if "envlogger" in line
+    )
     assert sum("  matching  matching steps" in line for line in lines) == 1
     assert run("list", "--formats", "--where", "steps > 9") == 2
 
