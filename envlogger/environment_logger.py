@@ -129,7 +129,7 @@ class EnvLogger(EnvironmentWrapper):
         else:
             self._backend = make_backend(metadata=metadata, **backend_kwargs)
         if not isinstance(self._backend, BackendWriter):
-            raise TypeError(f"backend made no BackendWriter, but {self._backend!r}")
+            raise TypeError(f"backend returned {self._backend!r}, expected a BackendWriter")
 
     def _provide_specs(self, specs: dict[str, Any]) -> None:
         if not self._backend.stores_specs:

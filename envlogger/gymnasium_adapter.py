@@ -173,7 +173,7 @@ def _numbers(reward: Any) -> Any:
     try:
         rewards = np.asarray(reward)
         if rewards.dtype.kind not in "biuf":
-            raise TypeError(f"{rewards.dtype} is no type of numbers")
+            raise TypeError(f"{rewards.dtype} is not a numeric type")
     except (TypeError, ValueError) as error:
         raise UnsupportedValueError(
             f"the environment returned the reward {reward!r:.200}, expected numbers. If rewards "

@@ -199,7 +199,7 @@ class _Stream:
         if found.shape != self._shape or found.dtype != self._dtype:
             raise UnsupportedValueError(
                 f"stream {self.name!r}: got {found.dtype} of shape {found.shape}, expected "
-                f"{self._dtype} of shape {self._shape}, as the first value was"
+                f"{self._dtype} of shape {self._shape}, as in the first value"
             )
         return found
 
@@ -320,7 +320,9 @@ class StreamRecorder(Closing):
         now = time.time_ns()
         at = now if at is None else at
         if not isinstance(at, int | np.integer) or not 0 <= at < 1 << 63:
-            raise UnsupportedValueError(f"stream {stream!r}: the time {at!r}, expected nanoseconds")
+            raise UnsupportedValueError(
+                f"stream {stream!r}: got the time {at!r}, expected nanoseconds"
+            )
         found = self._streams.get(stream) or self._new(stream, value)
         value = found.check(value)
         if stream not in self._cameras:

@@ -114,7 +114,7 @@ class BackendWriter(Closing, abc.ABC):
         """
         self._check_open()
         if not self._in_episode:
-            raise UsageError("there is no episode yet whose metadata could be set")
+            raise UsageError("no episode has begun, so it has no metadata to set")
         if self._first_step_pending:
             self._pending_episode_metadata = copy.deepcopy(data)
         else:
@@ -128,7 +128,7 @@ class BackendWriter(Closing, abc.ABC):
         """
         self._check_open()
         if not self._in_episode:
-            raise UsageError("there is no episode that could be discarded")
+            raise UsageError("there is no episode to discard")
         self._in_episode = False
         if not self._first_step_pending:
             self._discard_episode()

@@ -35,7 +35,7 @@ def directory_to_write(data_directory: str | os.PathLike[str]) -> epath.Path:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as e:
-            raise StorageError(f"data_directory {path} cannot be made: {e}") from e
+            raise StorageError(f"data_directory {path} cannot be created: {e}") from e
     return _not_a_file(path)
 
 

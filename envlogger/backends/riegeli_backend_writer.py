@@ -242,18 +242,18 @@ class RiegeliBackendWriter(QueueingBackendWriter):
         """What to raise; reports everything once."""
         if self._failure_was_reported:
             return StorageError(
-                f"recording to {self._directory} has stopped after an earlier failure; what was "
-                "written before it is readable, make a new recorder to go on"
+                f"recording to {self._directory} has stopped after an earlier failure; data from "
+                "before it is readable. Make a new recorder to continue"
             )
         self._failure_was_reported = True
         kept = "all steps that were recorded are readable"
         if failed.num_lost_steps is None:
-            kept = "how many of the last steps are lost is not known"
+            kept = "an unknown number of the last steps is lost"
         elif failed.num_lost_steps:
             kept = f"the last {failed.num_lost_steps} steps are lost, those before are readable"
         return StorageError(
-            f"cannot write to {self._directory}, recording stops here: {failed.cause}; {kept}. See "
-            "to the cause and make a new recorder to go on"
+            f"cannot write to {self._directory}, recording stops here: {failed.cause}; {kept}. "
+            "Remove the cause, and make a new recorder to continue"
         )
 
 
@@ -274,8 +274,8 @@ def _store_metadata(
         )
     if _comparable(stored) != _comparable(encoded):
         warnings.warn(
-            f"{directory / layout.METADATA_FILE} is kept as it is, although the metadata given now "
-            "is different; record to another directory to store it",
+            f"{directory / layout.METADATA_FILE} keeps its metadata: the new metadata differs and "
+            "is not stored; record to another directory to store it",
             stacklevel=3,
         )
 

@@ -141,7 +141,7 @@ class VideoBackendWriter(BackendWriter):
             self._check()
             raise StorageError(
                 f"this step is not recorded: the disk has no space for {num_bytes} bytes; all "
-                "steps before it are readable. Make room"
+                "steps before it are readable. Free some space"
             )
         step = map_columns(copy.copy, step)  # Half of the time of a deep copy.
         kept = [camera.keep(frame) for camera, frame in zip(self._cameras, frames)]

@@ -203,7 +203,7 @@ def test_arguments_in_the_wrong_place_are_named(arguments, message):
 
 
 def test_a_function_must_make_a_backend():
-    with pytest.raises(TypeError, match="backend made no BackendWriter, but None"):
+    with pytest.raises(TypeError, match="backend returned None, expected a BackendWriter"):
         EnvLogger(Count(), backend=lambda metadata: None)
 
 
@@ -211,7 +211,7 @@ def test_a_directory_that_cannot_be_recorded_to_is_reported_at_once(tmp_path):
     (tmp_path / "file").write_text("")
     for path, words in [
         (tmp_path / "file", "is not a directory"),
-        (tmp_path / "file/logs", "cannot be made: .*Not a"),
+        (tmp_path / "file/logs", "cannot be created: .*Not a"),
         ("", "data_directory is empty"),
     ]:
         with pytest.raises(StorageError, match=words):
@@ -350,7 +350,7 @@ def test_discarded_episodes_are_not_recorded():
         play(env)
         play(env)
         env.discard_episode()
-        with pytest.raises(UsageError, match="there is no episode that could be discarded"):
+        with pytest.raises(UsageError, match="there is no episode to discard"):
             env.discard_episode()
         assert env.step(7).first()
         env.step(7)

@@ -168,7 +168,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
     recorder = envlogger.StreamRecorder(tmp_path / "run")
     recorder.push("joints", None, np.zeros(3))
     for value in (np.zeros(4), np.zeros(3, np.float32), 1.0, None, "text"):
-        with pytest.raises(UnsupportedValueError, match="as the first value was"):
+        with pytest.raises(UnsupportedValueError, match="as in the first value"):
             recorder.push("joints", None, value)
     for value in (None, np.zeros(3, complex), np.zeros(3, bool), object()):
         with pytest.raises(UnsupportedTypeError, match="stream 'new'"):

@@ -20,7 +20,7 @@ from envlogger.proto.storage_pb2 import Data
 
 __all__ = ["Episode", "RebuiltShard", "damage_of", "rebuild"]
 
-_RECOVER = "envlogger.recover makes episodes of them"
+_RECOVER = "envlogger.recover makes episodes from them"
 
 
 @dataclasses.dataclass

@@ -147,7 +147,7 @@ def test_metadata_of_the_first_recording_is_kept(tmp_path):
     RiegeliBackendWriter(tmp_path, metadata={"robot": "a", "nan": np.nan}).close()
     RiegeliBackendWriter(tmp_path, metadata={"nan": np.nan, "robot": "a"}).close()
     RiegeliBackendWriter(tmp_path).close()
-    with pytest.warns(UserWarning, match=r"metadata\.riegeli is kept as it is, although"):
+    with pytest.warns(UserWarning, match=r"metadata\.riegeli keeps its metadata"):
         RiegeliBackendWriter(tmp_path, metadata={"robot": "b"}).close()
     with envlogger.Reader(tmp_path) as reader:
         assert reader.metadata()["robot"] == "a"
@@ -322,7 +322,7 @@ def test_a_discarded_episode_is_never_seen(tmp_path, flushed):
         if flushed:
             writer.flush()
         writer.discard_episode()
-        with pytest.raises(UsageError, match="there is no episode that could be discarded"):
+        with pytest.raises(UsageError, match="there is no episode to discard"):
             writer.discard_episode()
         with pytest.raises(UsageError, match="must be recorded with is_new_episode=True"):
             record(writer, 12, is_new_episode=False)

@@ -341,7 +341,7 @@ def test_metadata_of_the_dataset(tmp_path):
     assert stored == {"agent": "random", "gains": [1, 2], "robot": {"arm": 0.5}}
     with TFDSBackendWriter(tmp_path, CONFIG, metadata=metadata, store_ds_metadata=True) as writer:
         record_episode(writer, 10)
-    with pytest.warns(UserWarning, match="is kept as it is"):
+    with pytest.warns(UserWarning, match="keeps its metadata"):
         TFDSBackendWriter(tmp_path, CONFIG, metadata={}, store_ds_metadata=True).close()
     assert tfds.builder_from_directory(tmp_path).info.metadata["agent"] == "random"
     assert len(counts(tmp_path)) == 2
@@ -486,7 +486,7 @@ def test_a_full_disk(tmp_path):
     )
     assert result.returncode == 0, result.stderr
     refused = int(result.stdout.split()[0])
-    assert f"episode {refused // 10 - 1} is not stored, those before are: " in result.stdout
+    assert f"episode {refused // 10 - 1} is not stored, but all before it are: " in result.stdout
     # The call that begins an episode stores the one before it.
     assert [episode[0] for episode in counts(tmp_path)] == [*range(0, refused - 10, 10), 200]
     assert not list(tmp_path.glob(".*"))
