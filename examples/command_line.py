@@ -31,7 +31,7 @@ def parse(description: str, name: str, **numbers: tuple[int, str]) -> argparse.N
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of everything random")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random choices")
     for argument, (default, what) in numbers.items():
         parser.add_argument(f"--{argument}", type=positive, default=default, help=what)
     output = Path("out") / f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
@@ -40,7 +40,7 @@ def parse(description: str, name: str, **numbers: tuple[int, str]) -> argparse.N
     try:
         arguments.output.mkdir(parents=True)
     except FileExistsError:
-        parser.error(f"{arguments.output} exists already; name a new directory")
+        parser.error(f"{arguments.output} exists. Give a new directory.")
     return arguments
 
 
@@ -48,5 +48,5 @@ def conclude(claims: Mapping[str, bool], picture: Path) -> None:
     """Prints which claims hold, and where the picture is; an error exit if a claim does not."""
     for claim, holds in claims.items():
         console.print(f"{claim}: {'yes' if holds else 'NO'}")
-    console.print(f"The picture: {picture}", soft_wrap=True)
+    console.print(f"Figure: {picture}", soft_wrap=True)
     sys.exit(not all(claims.values()))

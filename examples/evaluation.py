@@ -111,7 +111,7 @@ def show(name: str, truth: float, found: dict[str, Estimate]) -> None:
     """Prints the estimates beside the truth."""
     weights = found["IS"].weights
     table = Table(title=f"Target {name}: the true value is {truth:.2f}", title_justify="left")
-    for column in ("estimator", "estimate", "95 % interval", "has the truth"):
+    for column in ("estimator", "estimate", "95 % interval", "has the true value"):
         table.add_column(column)
     for estimator, estimate in found.items():
         interval = estimate.interval()
@@ -145,10 +145,10 @@ def draw(results: dict[str, tuple[float, dict[str, Estimate]]], path: Path) -> N
 def main() -> None:
     """Records, estimates, prints and draws."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--episodes", type=int, default=300, help="how many are recorded")
-    parser.add_argument("--seed", type=int, default=0, help="of the recording")
+    parser.add_argument("--episodes", type=int, default=300, help="number of episodes to record")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the recording")
     parser.add_argument(
-        "--output", type=Path, default=Path("evaluation.svg"), help="where the figure goes"
+        "--output", type=Path, default=Path("evaluation.svg"), help="file of the figure"
     )
     arguments = parser.parse_args()
     if arguments.episodes < 2:
@@ -165,7 +165,7 @@ def main() -> None:
         show(name, truth, found)
         results[name] = (truth, found)
     draw(results, arguments.output)
-    console.print(f"The figure: {arguments.output}")
+    console.print(f"Figure: {arguments.output}")
 
 
 if __name__ == "__main__":

@@ -147,7 +147,7 @@ def doubts(estimates: list[float]) -> list[str]:
     # What the average has taken over so often, it sees as many rewards ahead.
     missing = GAMMA ** (FOLLOW * EVERY * len(estimates))
     if missing > 0.01:
-        found.append(f"{missing:.0%} of what later steps are worth has not come in")
+        found.append(f"{missing:.0%} of the value of later steps is missing")
     last = np.array(estimates[-max(len(estimates) // 4, 3) :])
     number = np.arange(len(last))
     if len(last) > 2:
@@ -208,7 +208,7 @@ def main() -> None:
     console.print(table)
     picture = arguments.output / "estimates.png"
     draw(estimates, (estimate.value, interval), true, picture)
-    console.print(f"The picture: {picture}", soft_wrap=True)
+    console.print(f"Figure: {picture}", soft_wrap=True)
     has_converged = not doubts(estimates)
     if not has_converged:
         console.print("The network has not converged: its last estimate is not a result.")

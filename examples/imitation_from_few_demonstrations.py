@@ -99,8 +99,8 @@ def main() -> None:
     arguments = parse(
         __doc__,
         "imitation",
-        runs=(12, "clones for each number"),
-        updates=(1500, "batches that a clone learns of"),
+        runs=(12, "clones for each number of demonstrations"),
+        updates=(1500, "training batches of each clone"),
     )
     rng = np.random.default_rng(arguments.seed)
     env = pendulum.make()
@@ -126,7 +126,7 @@ def main() -> None:
     most, fewest = returns[max(returns)].mean(), returns[min(returns)].mean()
     claims = {
         f"{max(returns)} demonstrations give more than -400": most > -400,
-        f"that is 300 more than {min(returns)} gives": most > fewest + 300,
+        f"that is 300 more than with {min(returns)}": most > fewest + 300,
     }
     conclude(claims, picture)
 

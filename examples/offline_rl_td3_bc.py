@@ -207,13 +207,13 @@ def draw(
     left.plot(list(curve), list(curve.values()), "o-", color="#34608d", label="TD3+BC")
     for (name, value), style in zip(lines.items(), itertools.cycle(["--", ":", "-."])):
         left.axhline(value, color="0.4", linestyle=style, label=name)
-    left.set(title="What is learned", xlabel="updates", ylabel="return of an episode")
+    left.set(title="Learning", xlabel="updates", ylabel="return of an episode")
     left.legend()
     values = [*truth.values(), *(estimate.value for estimate in estimates.values())]
     right.plot([min(values), max(values)], [min(values), max(values)], color="0.8")
     for name, estimate in estimates.items():
         right.plot(truth[name], estimate.value, "o", label=name)
-    right.set(title="What the data says of the policies", xlabel="discounted return, played")
+    right.set(title="Off-policy estimates", xlabel="discounted return, played")
     right.set(ylabel="discounted return, estimated")
     right.legend()
     figure.savefig(path, dpi=120)
@@ -223,7 +223,7 @@ def draw(
 def main() -> None:
     """Records, learns, evaluates, and prints what came out."""
     assert __doc__
-    arguments = parse(__doc__, "offline-rl", updates=(5000, "batches to learn from"))
+    arguments = parse(__doc__, "offline-rl", updates=(5000, "training batches"))
     rng = np.random.default_rng(arguments.seed)
     env = pendulum.make()
     at_random = pendulum.at_random(rng)
@@ -274,8 +274,8 @@ def main() -> None:
     title = f"Discounted return, {GAMMA} a step"
     show(title, ["estimated from the data", "95 % interval", "played"], rows)
     console.print(
-        "The intervals say how far the estimates would move with other episodes. They do not know "
-        "how wrong the Q-functions are where there is no data."
+        "The intervals cover the choice of episodes. They do not cover the errors of the "
+        "Q-functions where there is no data."
     )
 
     picture = arguments.output / "policies.png"
@@ -290,8 +290,8 @@ def main() -> None:
     learned_return, cloned_return = returns["TD3+BC"], returns["behaviour cloning"]
     claims = {
         "TD3+BC gives more than -600": learned_return > -600,
-        "that is 200 more than cloning gives": learned_return > cloned_return + 200,
-        "the data alone says so too": estimates["TD3+BC"].value
+        "that is 200 more than cloning": learned_return > cloned_return + 200,
+        "the off-policy estimates agree": estimates["TD3+BC"].value
         > estimates["behaviour cloning"].value,
     }
     conclude(claims, picture)

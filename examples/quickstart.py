@@ -278,12 +278,12 @@ def main() -> None:
     )
     parser.add_argument("--episodes", type=int, default=30, help="episodes to record")
     parser.add_argument("--epochs", type=int, default=20, help="passes of the fit over the data")
-    parser.add_argument("--seed", type=int, default=1, help="seed of everything random")
+    parser.add_argument("--seed", type=int, default=1, help="seed of all random choices")
     parser.add_argument(
         "--output",
         type=Path,
         default=Path("out") / f"quickstart-{datetime.datetime.now():%Y%m%d-%H%M%S}",
-        help="new directory for the log, the dataset and the picture",
+        help="new directory for the log, the dataset and the figure",
     )
     arguments = parser.parse_args()
     if arguments.episodes < 1:
@@ -292,7 +292,7 @@ def main() -> None:
     try:
         logs.mkdir(parents=True)
     except FileExistsError:
-        parser.error(f"{logs} exists already; name a new directory")
+        parser.error(f"{logs} exists. Give a new directory.")
     keras.utils.set_random_seed(arguments.seed)
 
     console.rule("1. Record with EnvLogger", align="left")
@@ -378,7 +378,7 @@ def main() -> None:
     console.rule("6. Report", align="left")
     report = arguments.output / "report.html"
     rlds_tools.report(dataset_directory, progress=False).save(report)
-    console.print(f"The picture: {picture}", soft_wrap=True)
+    console.print(f"Figure: {picture}", soft_wrap=True)
     console.print(f"The report, for your browser: {report}", soft_wrap=True)
     command = os.path.relpath(Path(sys.executable).with_name("rlds"))
     console.print(f"Next: {command} inspect {dataset_directory} --episode 0", soft_wrap=True)

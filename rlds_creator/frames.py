@@ -99,10 +99,10 @@ class Frame:
             number, step, applied, reward, total, time = numbers
             codec = {number: name for name, number in CODECS.items()}[codec]
         except (struct.error, KeyError):
-            raise ValueError("this is no message of a frame") from None
+            raise ValueError("not a frame message") from None
         end = _HEADER.size + size
         if version != _VERSION or len(message) < end:
-            raise ValueError("this is no message of a frame")
+            raise ValueError("not a frame message")
         return cls(
             number=number,
             step=step,

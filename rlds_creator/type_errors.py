@@ -26,8 +26,8 @@ _CHANGES = (
         lambda found: f"{_BOUNDS[found[1]]} {found[2]} characters or elements",
     ),
     (r"([<>]=?) ([-\d.]+)$", lambda found: f"{_BOUNDS[found[1]]} {float(found[2]):,.12g}"),
-    (r"matching regex .*", lambda _: "made of letters, digits, - and _"),
-    (r"^Invalid enum value (.*)", lambda found: f"{found[1]} is none of the choices"),
+    (r"matching regex .*", lambda _: "of letters, digits, - and _"),
+    (r"^Invalid enum value (.*)", lambda found: f"{found[1]} is not one of the choices"),
     (r"^E", lambda _: "e"),
 )
 
@@ -45,7 +45,7 @@ def in_words(error: Exception) -> str:
     what, place = found[1], found[2] or ""
     if of_object := _OF_OBJECT.fullmatch(what):
         place = ".".join(filter(None, [place, of_object[2]]))
-        what = "is missing" if of_object[1].startswith("missing") else "there is no such field"
+        what = "is missing" if of_object[1].startswith("missing") else "unknown field"
     for pattern, words in _CHANGES:
         what = re.sub(pattern, words, what)
     return f"{place}: {what}." if place else f"The request: {what}."

@@ -13,6 +13,7 @@ from importlib import metadata
 from typing import Any
 
 from rlds_creator.environments.playable import Control, Family, Inputs, Playable
+from rlds_ecosystem.names import what_there_is
 
 __all__ = [
     "ENTRY_POINTS",
@@ -62,7 +63,7 @@ def family(name: str) -> Family:
     """
     found = families().get(name)
     if found is None:
-        raise ValueError(f"there is no family {name!r}, only {', '.join(families())}")
+        raise ValueError(f"no family {name!r}; {what_there_is(name, families())}")
     module, _, attribute = found.partition(":")
     made: Family = getattr(importlib.import_module(module), attribute)()
     return made
@@ -92,10 +93,10 @@ def make(name: str, options: Mapping[str, Any], keys: Mapping[str, Any] | None =
     given = dict(options)
     id = given.pop("id", None)
     if id not in made.identifiers():
-        raise ValueError(f"{name} has no environment {id!r:.100} here")
+        raise ValueError(f"{name} has no environment {id!r:.100} on this server")
     for option, value in given.items():
         if option not in known:
-            raise ValueError(f"{name} has no option {option!r:.100}, only {', '.join(known)}")
+            raise ValueError(f"{name}: no option {option!r:.100}; {what_there_is(option, known)}")
         text = value if isinstance(value, str) else json.dumps(value)
         given[option] = known[option].parse(text)
     return made.make(id=id, keys=keys or {}, **given)

@@ -81,7 +81,7 @@ class DmControlFamily(Family):
         """
         check_size(width, height)
         if time_limit is not None and not time_limit > 0:
-            raise ValueError(f"time_limit is {time_limit}, expected seconds")
+            raise ValueError(f"time_limit is {time_limit}, expected more than 0 seconds")
         domain, _, task = id.partition("/")
         environment = self._suite().load(
             domain, task, task_kwargs={} if time_limit is None else {"time_limit": time_limit}

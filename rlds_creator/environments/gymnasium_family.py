@@ -257,7 +257,7 @@ def make_gymnasium(
 
     for name, value in arguments.items():
         if name in ("render_mode", "id", "max_episode_steps"):
-            raise ValueError(f"the argument {name!r} is not for choosing")
+            raise ValueError(f"the argument {name!r} cannot be set")
         is_word = isinstance(value, str) and re.fullmatch(r"[\w .:+-]{0,64}", value)
         if not (is_word or isinstance(value, bool | int | float) or value is None):
             raise ValueError(

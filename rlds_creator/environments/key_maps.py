@@ -311,7 +311,7 @@ class Axes(KeyMap):
 
     def _direction(self, name: str, given: Any) -> np.ndarray:
         if len(_combination(name)) > 1:
-            raise ValueError(f"{name!r}: what moves numbers is one key each, as they add up")
+            raise ValueError(f"{name!r}: only single keys move numbers, as they add up")
         size = len(self._names)
         numbers = np.zeros(size)
         if isinstance(given, Mapping):
@@ -347,7 +347,7 @@ class Axes(KeyMap):
         words = []
         for place in np.flatnonzero(direction):
             number = self._names[place]
-            down, up = self._words.get(number, (f"{number} down", f"{number} up"))
+            down, up = self._words.get(number, (f"{number} \N{MINUS SIGN}", f"{number} +"))
             if direction[place] < 0:
                 down, up = up, down
             words.append(f"{down} / {up}" if _AXIS.fullmatch(name) else up)
@@ -437,7 +437,7 @@ def key_map(
         no numbers to move.
     """
     if has_pointer and not _is_numbers(spec):
-        raise ValueError("has_pointer: the action is no array of numbers, which a mouse could move")
+        raise ValueError("has_pointer: the pointer needs an action that is an array of numbers")
     overrides = overrides or {}
     pool = _Pool({name for keys in overrides for name in _combination(keys)})
     if _is_choice(spec):
@@ -514,7 +514,7 @@ def _parts_of(spec: Any, names: Any) -> dict[str, Any]:
     if isinstance(spec, list | tuple):
         return {str(place): part for place, part in enumerate(spec)}
     if not isinstance(spec, specs.BoundedArray) or spec.dtype.kind not in "biu":
-        raise ValueError(f"there are no keys for actions like {spec}")
+        raise ValueError(f"keys cannot play actions like {spec}")
     low, high = (bound.astype(spec.dtype) for bound in _bounds(spec))
     return {
         name: specs.BoundedArray((), spec.dtype, *limits)
@@ -615,7 +615,7 @@ def _combination(keys: str) -> frozenset[str]:
     for name in names:
         if not _INPUT.fullmatch(name):
             raise ValueError(
-                f"{keys!r:.100} is no input, such as KeyA, ArrowLeft, Space, Button0, Axis1 or "
+                f"{keys!r:.100} is not an input such as KeyA, ArrowLeft, Space, Button0, Axis1 or "
                 "ArrowUp+Space"
             )
     return frozenset(names)

@@ -50,7 +50,7 @@ def check_size(width: int, height: int) -> None:
     """
     for side in (width, height):
         if not _LEAST_SIDE <= side <= _MOST_SIDE:
-            raise ValueError(f"a side of {side} pixels: expected {_LEAST_SIDE} to {_MOST_SIDE}")
+            raise ValueError(f"got {side} pixels, expected {_LEAST_SIDE} to {_MOST_SIDE} a side")
 
 
 def actuator_names(model: Any, shape: tuple[int, ...]) -> list[str]:

@@ -149,14 +149,14 @@ class ProcgenFamily(Family):
         """
         if not (0 <= start_level < 2**31 and 0 <= num_levels < 2**31 - start_level):
             raise ValueError(
-                f"levels {start_level} to {start_level + num_levels}: not in 0 to 2**31"
+                f"levels {start_level} to {start_level + num_levels}: expected from 0 to 2**31"
             )
         package = self._package()
         games = _GAMES.get(distribution_mode, package.env.ENV_NAMES)
         if distribution_mode == "exploration":
             games = tuple(package.env.EXPLORATION_LEVEL_SEEDS)
         if id not in games:
-            raise ValueError(f"there is no {distribution_mode} {id}, only {', '.join(games)}")
+            raise ValueError(f"no {distribution_mode} {id}; there are: {', '.join(games)}")
         options = {
             "env_name": id,
             "distribution_mode": distribution_mode,

@@ -20,6 +20,7 @@ from rlds_creator.environments.mujoco_pictures import (
 )
 from rlds_creator.environments.playable import Family
 from rlds_creator.environments.simulation import Simulated
+from rlds_ecosystem.names import what_there_is
 
 __all__ = ["RobosuiteFamily", "RobosuitePlayable"]
 
@@ -168,12 +169,10 @@ class RobosuiteFamily(Family):
         check_size(width, height)
         package = self._package()
         if robot not in package.ALL_ROBOTS:
-            raise ValueError(
-                f"there is no robot {robot!r:.100}, only {', '.join(package.ALL_ROBOTS)}"
-            )
+            raise ValueError(f"no robot {robot!r:.100}; {what_there_is(robot, package.ALL_ROBOTS)}")
         if not (1 <= control_freq <= 500 and 1 <= horizon <= _MOST_STEPS and 0 < strength <= 1):
             raise ValueError(
-                "control_freq is 1 to 500, horizon from 1 on, strength above 0 up to 1"
+                "expected control_freq from 1 to 500, horizon from 1, strength above 0 and up to 1"
             )
         robots = [robot, robot] if id.startswith("TwoArm") and robot != "Baxter" else robot
         with contextlib.redirect_stdout(sys.stderr):

@@ -90,16 +90,16 @@ def _write_minari(log: Path, folder: Path, name: str, progress: Callable[[float]
 FORMATS: Mapping[str, Format] = {
     format.name: format
     for format in (
-        Format("log", "Log of EnvLogger", 'envlogger.Reader("{path}")'),
+        Format("log", "EnvLogger log", 'envlogger.Reader("{path}")'),
         Format(
             "tfds",
-            "Dataset of TFDS",
+            "TFDS dataset",
             'tfds.builder_from_directory("{path}").as_dataset()',
             write=_write_tfds,
         ),
         Format(
             "minari",
-            "Dataset of Minari",
+            "Minari dataset",
             'rlds.sources.open("{path}")',
             requires="rlds-ecosystem[hdf5]",
             modules=("h5py",),

@@ -140,7 +140,7 @@ class Creator:
         )
         yield f"{studies} {'study' if studies == 1 else 'studies'}, {count(episodes, 'episode')}"
         if self.recovered:
-            yield f"{count(len(self.recovered), 'episode')} cut short at the last end, recovered"
+            yield f"{count(len(self.recovered), 'episode')} recovered after a crash"
 
     def invite_owner(self) -> str:
         """Returns a link with which one person becomes an owner, for a week."""

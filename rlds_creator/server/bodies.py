@@ -30,11 +30,11 @@ async def body(request: Request, kind: type[T]) -> T:
     """
     # What browsers send to other servers without asking them first is not of this type.
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise errors.BadRequestError("The request has to be application/json.")
+        raise errors.BadRequestError("The content type of the request must be application/json.")
     try:
         return msgspec.json.decode(await request.body(), type=kind)
     except UnicodeDecodeError:
-        raise errors.BadRequestError("The request is no UTF-8.") from None
+        raise errors.BadRequestError("The request is not valid UTF-8.") from None
     except RecursionError:
         raise errors.BadRequestError("The request is nested too deeply.") from None
 

@@ -38,7 +38,7 @@ class DataDirectory:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
         if self.path.exists() and not self.path.is_dir():
-            raise NotADirectoryError(f"{self.path} is no directory; name one, or a new one")
+            raise NotADirectoryError(f"{self.path} is a file. Give a directory, or a new path.")
         self.episodes = self.path / "episodes"
         self.exports = self.path / "exports"
         for directory in (self.path, self.episodes, self.exports):
@@ -59,7 +59,7 @@ class DataDirectory:
         """
         with open(self.path / "lock", "ab") as file:
             if not whole_files.lock(file.fileno(), wait=False):
-                raise RuntimeError(f"{self.path} is in use: another `rlds create` is running there")
+                raise RuntimeError(f"{self.path} is in use by another `rlds create`.")
             yield
 
     @contextlib.contextmanager
@@ -72,7 +72,7 @@ class DataDirectory:
         with open(self.path / "workers.lock", "ab") as file:
             while not whole_files.lock(file.fileno(), wait=False):
                 if time.monotonic() > deadline:
-                    logger.warning("processes that a server left here have not ended")
+                    logger.warning("processes of an earlier server are still running")
                     break
                 time.sleep(0.05)
             yield file.fileno()
@@ -110,7 +110,7 @@ class DataDirectory:
         salt = path.read_bytes()
         if len(salt) < 32:
             raise RuntimeError(
-                f"{path} is cut short. It makes the names that people have in the data: bring back "
-                "a copy, or remove it, and they get other names"
+                f"{path} is truncated. The pseudonyms in the data depend on it. Restore it from a "
+                "backup, or delete it; people then get new pseudonyms."
             )
         return salt

@@ -133,7 +133,7 @@ def as_server_error(error: Exception) -> ServerError:
         return BadRequestError(in_words(error))
     number = secrets.token_hex(4)
     logger.error("error %s", number, exc_info=error)
-    return ServerError(f"Something went wrong here; the log of the server has it as {number}.")
+    return ServerError(f"Internal error. The log of the server has the details, under {number}.")
 
 
 def answer(error: ServerError) -> Response:

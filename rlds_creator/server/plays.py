@@ -309,7 +309,8 @@ class Play:
         reason = {"stopped": self._why or "closed", "ended": "expired"}.get(why, "failed")
         self._why = reason
         if self._error is None and why in ("crashed", "hung"):
-            text = "The environment stopped." if why == "crashed" else "The environment hangs."
+            is_dead = why == "crashed"
+            text = "The environment stopped." if is_dead else "The environment does not respond."
             self._say_error(why, text)
         if self._episode is not None and self._episode.state in _LIVE:
             is_failed = why in ("crashed", "hung")
@@ -363,7 +364,7 @@ class Play:
         except Exception as error:
             if not isinstance(error, ServerError):
                 logger.exception("play %s cannot go on", self.id)
-            self._end("failed", "The next episode cannot begin.")
+            self._end("failed", "The next episode could not start.")
         finally:
             self._is_choosing = False
             if self._why:  # Also if it was said while there was no worker to stop.
@@ -444,7 +445,7 @@ class Plays:
     def check_room(self, person: Person) -> None:
         """Raises `TooManyError` or `UnavailableError` if a person cannot begin a play now."""
         if self._starts.take(person.id):
-            raise TooManyError("That is too fast. Wait a few seconds, then try again.")
+            raise TooManyError("Too many starts. Wait a few seconds, then try again.")
         others = [p for p in self._plays.values() if not p.is_over and p.person.id != person.id]
         if len(others) >= self.limits.players:
             raise UnavailableError(
@@ -502,7 +503,7 @@ class Plays:
             async with asyncio.timeout(self.limits.until_hello):
                 said = messages.decode(await websocket.receive_text())
             if not isinstance(said, messages.Hello) or said.protocol != messages.PROTOCOL:
-                raise BadRequestError("the first message is a hello", code="message")
+                raise BadRequestError("expected hello as the first message", code="message")
         except WebSocketDisconnect:
             return
         except (TimeoutError, KeyError, BadRequestError):

@@ -23,7 +23,7 @@ _VERDICT = ShownLayer(
     type="choice",
     choices=tuple(JUDGED),
     whole=True,
-    doc="What the episode is worth: the last verdict decides, and that of its player is the first.",
+    doc="Quality of the episode. The player gives the first verdict, and the last one counts.",
 )
 _SUCCESS = ShownLayer(name="success", type="choice", choices=("yes", "no"), whole=True)
 
@@ -79,7 +79,7 @@ class RecordedLabels(EpisodeLabels):
         elif (said.layer, said.first) == ("verdict", None) and said.value in tuple(JUDGED):
             self._store.judge_episode(id, EpisodeState(said.value), by=by)
         else:
-            raise BadRequestError("Of recordings there are tags, a verdict, and a success.")
+            raise BadRequestError("Recordings have only tags, a verdict and a success.")
         self._recordings.annotate(id)
         return next(one for one in self._verdict() if one.layer == said.layer)
 
@@ -87,7 +87,7 @@ class RecordedLabels(EpisodeLabels):
     def retract(self, label: str) -> None:
         by = self._person.id
         if label.startswith("verdict:"):
-            raise BadRequestError("A verdict is changed, and not taken back.")
+            raise BadRequestError("A verdict cannot be removed. Change it instead.")
         if label.startswith("success:"):
             changed = self._store.judge_episode(self._episode.id, success=None, by=by).id
         else:

@@ -38,14 +38,14 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
         )[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise OSError(f"--host {host} is no address of this machine: {error.strerror}") from None
+        raise OSError(f"--host {host}: not an address of this machine: {error.strerror}") from None
     with listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
         except OSError as error:
             raise OSError(
-                f"cannot listen on {host}, port {port}: {error.strerror}; --port 0 takes any port"
+                f"cannot listen on {host}, port {port}: {error.strerror}. Try --port 0."
             ) from None
         yield listener
 

@@ -123,7 +123,7 @@ class Application:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._hosts.has(hosts[0]):
             raise errors.BadRequestError(
-                "This server is not known by that name; `--allowed-host` adds one.", code="host"
+                "Unknown host name. Start the server with `--allowed-host NAME`.", code="host"
             )
         if scope["type"] == "http" and scope["method"] in _CHANGES_NOTHING:
             return
@@ -132,7 +132,7 @@ class Application:
         site = headers.get("sec-fetch-site", "same-origin")
         is_ours = all(_same_host(origin, hosts[0]) for origin in origins)
         if len(origins) > 1 or not is_ours or site not in ("same-origin", "none"):
-            raise errors.ForbiddenError("This was sent by a page of another server.", code="origin")
+            raise errors.ForbiddenError("Pages of other servers are refused.", code="origin")
 
 
 def _same_host(origin: str, host: str) -> bool:
@@ -160,10 +160,10 @@ class _Body:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError:
-            raise errors.BadRequestError("The request did not come to its end.") from None
+            raise errors.BadRequestError("The request is incomplete.") from None
         self._size += len(message.get("body", b""))
         if self._size > _MAX_BODY:
-            raise errors.TooLargeError(f"A request has at most {_MAX_BODY} bytes.")
+            raise errors.TooLargeError(f"The request is larger than {_MAX_BODY} bytes.")
         if not message.get("more_body"):
             self._deadline = float("inf")  # What follows is that the client goes, at any time.
         return message

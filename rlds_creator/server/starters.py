@@ -59,7 +59,7 @@ _STARTERS: tuple[tuple[tuple[str, ...], Study], ...] = (
                 ),
             ),
             labels=(
-                Label(name="key", key="KeyK", description="The key is picked up."),
+                Label(name="key", key="KeyK", description="The player picks up the key."),
                 Label(name="door", key="KeyD", description="The door opens."),
             ),
         ),
@@ -71,5 +71,5 @@ def starters() -> Iterator[Study]:
     """Returns the studies whose packages are installed; nothing is imported."""
     for modules, study in _STARTERS:
         if all(importlib.util.find_spec(module) is not None for module in modules):
-            description = "Made at the first start, to try. Change it, or delete it."
+            description = "A sample study. Change it, or delete it."
             yield msgspec.structs.replace(study, description=description, state=StudyState.ENABLED)

@@ -68,7 +68,7 @@ def view_app(
         entry = await body(request, _Entry)
         if not hmac.compare_digest(entry.token.encode(), token.encode()):
             raise errors.LoginError(
-                "This link is not valid; it ends with the program that made it."
+                "This link has expired. Open the link that `rlds view` printed last."
             )
         response = answer({"person": None})
         response.set_cookie(cookie, pass_, httponly=True, samesite="lax")
@@ -84,7 +84,7 @@ def view_app(
             path = scope.get("path", "")
             is_open = not path.startswith("/api/") or path in (_ME, _ENTER)
             if not is_open and not may_view(Headers(scope=scope)):
-                raise errors.LoginError("Please enter with the link that `rlds view` has printed.")
+                raise errors.LoginError("Please open the link that `rlds view` printed.")
             await self._app(scope, receive, send)
 
     routes = [

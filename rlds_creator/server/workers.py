@@ -74,8 +74,8 @@ class Interpreters:
         """
         if name not in self._paths:
             raise BadRequestError(
-                f"This server has no interpreter called {name!r:.80}; "
-                "it gets one by `--interpreter NAME=PYTHON`."
+                f"This server has no interpreter {name!r:.80}. "
+                "Start it with `--interpreter NAME=PYTHON`."
             )
         return self._paths[name]
 
@@ -121,8 +121,8 @@ def _describe(path: str, name: str) -> dict[str, Any]:
             said = printed.read()[-_MAX_OUTPUT:].decode("utf-8", "replace")
             logger.warning("the interpreter %s: %s\n%s", called, error, said)
             raise UnavailableError(
-                f"The interpreter {called} does not say what it has; is `rlds-ecosystem` installed "
-                "there?"
+                f"The interpreter {called} cannot list its environments. Is `rlds-ecosystem` "
+                "installed there?"
             ) from None
 
 
@@ -179,7 +179,7 @@ class Worker:
         except OSError as error:
             ours.close()
             logger.error("a worker cannot be started: %s", error)
-            raise UnavailableError("The process of the environment cannot be started.") from None
+            raise UnavailableError("The process of the environment could not be started.") from None
         finally:
             theirs.close()
         self._reader, self._writer = await asyncio.open_connection(sock=ours)

@@ -103,7 +103,9 @@ def _engine(where: str | os.PathLike[str]) -> sa.Engine:
         try:
             url = sa.make_url(text)
         except (sa.exc.ArgumentError, ValueError):
-            raise StoreError("the URL of the database cannot be understood") from None
+            raise StoreError(
+                "--database: expected a URL: postgresql://USER:PASSWORD@HOST/NAME"
+            ) from None
     else:
         url = sa.URL.create("sqlite", database=text)
     options: dict[str, Any] = {
@@ -121,7 +123,7 @@ def _engine(where: str | os.PathLike[str]) -> sa.Engine:
             url = url.set(drivername="postgresql+psycopg")
             options["pool_pre_ping"] = True  # The server may have been started anew.
         case other:
-            raise StoreError(f"there are stores in sqlite and postgresql, not in {other}")
+            raise StoreError(f"--database: expected sqlite or postgresql, got {other}")
     engine = sa.create_engine(url, **options)
     if engine.dialect.name == "sqlite":
         sa.event.listen(engine, "connect", _set_up_sqlite)
@@ -195,8 +197,8 @@ def _migrate(engine: sa.Engine) -> None:
             return
         if current not in {None, *(script.revision for script in scripts.walk_revisions())}:
             raise StoreError(
-                f"the database has the tables of a newer release (version {current}), this one "
-                f"knows them up to version {newest}: install a newer release"
+                f"the database is of a newer release: its version is {current}, this release reads "
+                f"up to {newest}. Install a newer release."
             )
         if current is None:
             tables.metadata.create_all(connection, checkfirst=False)

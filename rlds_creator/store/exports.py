@@ -37,7 +37,7 @@ class Exports(Database):
             try:
                 connection.execute(sa.insert(tables.exports).values(to_row(new)))
             except sa.exc.IntegrityError:
-                raise NotFoundError("there is no such person") from None
+                raise NotFoundError("this person does not exist") from None
         return new
 
     def export(self, export_id: str) -> Export:
@@ -89,12 +89,12 @@ class Exports(Database):
         table = tables.exports
         with self._writing() as connection:
             if not connection.execute(sa.delete(table).where(table.c.id == export_id)).rowcount:
-                raise NotFoundError("there is no such download")
+                raise NotFoundError("this download does not exist")
 
 
 def _export(connection: sa.Connection, export_id: str, *, lock: bool = False) -> Export:
     query = sa.select(tables.exports).where(tables.exports.c.id == export_id)
     row = connection.execute(query.with_for_update() if lock else query).first()
     if row is None:
-        raise NotFoundError("there is no such download")
+        raise NotFoundError("this download does not exist")
     return from_row(Export, row)

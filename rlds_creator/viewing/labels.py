@@ -108,7 +108,7 @@ class EpisodeLabels(abc.ABC):
 
     def declare(self, layer: ShownLayer) -> None:
         """Declares a layer."""
-        raise ValueError("layers are those of the study here")
+        raise ValueError("recordings have the tags of their study. Edit the study to add tags.")
 
 
 class DatasetLabels(EpisodeLabels):
@@ -127,7 +127,7 @@ class DatasetLabels(EpisodeLabels):
         self._labels, self._episode, self._by = labels, episode, by
         self.may_label = may_label and labels.can_be_written()
         if may_label and not self.may_label:
-            self.why_not = "Labels can be kept neither beside the data nor in the cache."
+            self.why_not = "The folders of the data and of the cache are read-only."
 
     @override
     def layers(self) -> list[ShownLayer]:
@@ -179,7 +179,7 @@ class DatasetLabels(EpisodeLabels):
     def _mine(self, label: str, rows: list[Label]) -> Label:
         found = [r for r in rows if (r.id, r.annotator) == (label, self._by) and not r.retracts]
         if not found:
-            raise LookupError("There is no such label of yours.")
+            raise LookupError("You have no such label.")
         return found[0]
 
     @override

@@ -236,7 +236,7 @@ def _opened(data: bytes, side: int | None) -> Any:
     except ValueError:
         raise
     except Exception as error:  # Whatever Pillow raises for a damaged file.
-        raise ValueError(f"no picture that can be read: {error}") from error
+        raise ValueError(f"the picture cannot be decoded: {error}") from error
     if opened.mode in ("I;16", "I", "F"):
         pixels = np.asarray(opened)
         return Image.fromarray(_as_bytes(pixels, scale_of([pixels])))

@@ -81,9 +81,9 @@ class InputQueue:
             self._down.pop(name, None)
             return False
         if name not in self._touched and len(self._touched) >= _MAX_HELD:
-            raise InputError(f"more than {_MAX_HELD} inputs are held at a time")
+            raise InputError(f"more than {_MAX_HELD} inputs are held at once")
         if len(self._pressed) >= _MAX_EVENTS:
-            raise InputError(f"there are more than {_MAX_EVENTS} presses for a step")
+            raise InputError(f"more than {_MAX_EVENTS} events in one step")
         self._down[name] = self._touched[name] = value
         if _POSITION.fullmatch(name) or before * value > 0:
             return False
@@ -133,12 +133,12 @@ def _checked(event: Mapping[str, Any]) -> tuple[float, str, float, str]:
         t, name, value, key = event["t"], event["name"], event["value"], event.get("key") or ""
         t, value = float(t), float(value)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        raise InputError("an event has a time t, a name and a value") from None
+        raise InputError("event: expected a time t, a name and a value") from None
     if not (math.isfinite(t) and math.isfinite(value)):
-        raise InputError("the time and the value of an event are finite")
+        raise InputError("event: the time and the value must be finite")
     for text in (name, key):
         if not isinstance(text, str) or len(text) > _MAX_NAME_LENGTH or "\0" in text:
-            raise InputError(f"a name has at most {_MAX_NAME_LENGTH} characters")
+            raise InputError(f"name: expected at most {_MAX_NAME_LENGTH} characters")
     if not name:
-        raise InputError("an event has a name")
+        raise InputError("event: the name is missing")
     return t, name, value, key

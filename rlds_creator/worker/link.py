@@ -87,7 +87,7 @@ def decode_header(header: bytes) -> tuple[bytes, int]:
     """
     size, kind = _HEADER.unpack(header)
     if kind not in (_JSON, _PICTURE) or size > MAX_PAYLOAD_SIZE:
-        raise LinkError(f"this is no message: kind {kind!r}, {size} bytes")
+        raise LinkError(f"unknown message: kind {kind!r}, {size} bytes")
     return kind, size
 
 
@@ -102,9 +102,9 @@ def decode_payload(kind: bytes, payload: bytes) -> Message:
     try:
         message = json.loads(payload, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as e:
-        raise LinkError(f"a message is no JSON: {e}") from e
+        raise LinkError(f"the message is not JSON: {e}") from e
     if not isinstance(message, dict) or not isinstance(message.get("op"), str):
-        raise LinkError('a message is no object with an "op"')
+        raise LinkError('the message is not an object with an "op"')
     return message
 
 

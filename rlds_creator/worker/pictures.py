@@ -52,16 +52,20 @@ def as_rgb(drawn: Any) -> np.ndarray:
       PictureError: It is something else.
     """
     if not isinstance(drawn, np.ndarray):
-        raise PictureError(f"a picture is an array, not {type(drawn).__name__}")
+        raise PictureError(f"picture: expected an array, got {type(drawn).__name__}")
     shape = drawn.shape
     if drawn.ndim == 2:
         drawn = drawn[:, :, np.newaxis]
     elif drawn.ndim == 3 and shape[2] not in (1, 3, 4) and shape[0] in (1, 3, 4):
         drawn = drawn.transpose(1, 2, 0)
     if drawn.ndim != 3 or drawn.shape[2] not in (1, 3, 4) or not drawn.size:
-        raise PictureError(f"no picture has the shape {shape}")
+        raise PictureError(
+            f"picture: expected height, width and 1, 3 or 4 channels, got shape {shape}"
+        )
     if max(drawn.shape) > _MAX_SIDE:
-        raise PictureError(f"a picture has at most {_MAX_SIDE} pixels at a side, not {shape}")
+        raise PictureError(
+            f"picture: expected at most {_MAX_SIDE} pixels a side, got shape {shape}"
+        )
     drawn = _as_uint8(drawn[:, :, :3])
     if drawn.shape[2] == 1:
         drawn = np.broadcast_to(drawn, (*drawn.shape[:2], 3))
@@ -73,10 +77,10 @@ def _as_uint8(drawn: np.ndarray) -> np.ndarray:
     if drawn.dtype == np.uint8:
         return drawn
     if drawn.dtype.kind not in "biuf":
-        raise PictureError(f"a picture has numbers, not {drawn.dtype}")
+        raise PictureError(f"picture: expected numbers, got {drawn.dtype}")
     low, high = drawn.min(), drawn.max()
     if not (low >= 0 and high <= 255):  # Also where one of them is NaN.
-        raise PictureError(f"a picture has numbers from 0 to 255, not {low} to {high}")
+        raise PictureError(f"picture: expected values from 0 to 255, got {low} to {high}")
     if drawn.dtype.kind == "b" or (drawn.dtype.kind == "f" and high <= 1):
         drawn = drawn * 255.0
     rounded: np.ndarray = np.rint(drawn).astype(np.uint8)

@@ -261,14 +261,14 @@ class Player:
                 case "ping":
                     self._link.send({"op": "pong"})
                 case op:
-                    raise _RefusedError(f"there is no {op!r:.40}")
+                    raise _RefusedError(f"unknown message {op!r:.40}")
         except (_RefusedError, WrongStateError, InputError) as e:
             self._link.send({"op": "error", "message": str(e), "fatal": False, "details": ""})
 
     def _take_input(self, message: Mapping[str, Any]) -> None:
         events, number = message.get("events"), message.get("seq")
         if not isinstance(events, list) or not isinstance(number, int):
-            raise InputError("an input has a number and a list of events")
+            raise InputError("input: expected a number and a list of events")
         self._applied_input = number
         has_stepped = False
         wrong = None
@@ -320,21 +320,21 @@ class Player:
             case "success":
                 self._check_steps()
                 if value is not None and not isinstance(value, bool):
-                    raise _RefusedError("success is true, false, or null")
+                    raise _RefusedError("success: expected true, false or null")
                 self._episode.success = value
                 self._send_state()
             case "confirm":
                 self._play.check_confirm()
                 if value not in ("completed", "cancelled", "rejected"):
-                    raise _RefusedError("an episode is completed, cancelled, or rejected")
+                    raise _RefusedError("state: expected completed, cancelled or rejected")
                 self._settle(value)
                 self._begin_episode(self._episode.number + 1)
             case do:
-                raise _RefusedError(f"there is no control {do!r:.40}")
+                raise _RefusedError(f"unknown control {do!r:.40}")
 
     def _check_steps(self) -> None:
         if not self._episode.num_steps:
-            raise _RefusedError("no step of this episode was played yet")
+            raise _RefusedError("this episode has no step yet. Play first.")
 
     def _paused(self, now: float) -> None:
         self._paused_at = now
@@ -363,14 +363,14 @@ class Player:
         camera, controller = message.get("camera"), message.get("controller")
         if fps is not None:
             if not (isinstance(fps, int | float) and 0 < fps <= _MAX_FPS):
-                raise _RefusedError(f"there are at most {_MAX_FPS:.0f} steps a second")
+                raise _RefusedError(f"fps: expected at most {_MAX_FPS:.0f} steps a second")
             self._fps = float(fps)
             if self._due < math.inf:
                 self._due = min(self._due, self._clock() + 1 / self._fps)
         if quality is not None and quality not in self._qualities():
-            raise _RefusedError(f"the quality is one of {', '.join(self._qualities())}")
+            raise _RefusedError(f"quality: expected one of {', '.join(self._qualities())}")
         if camera is not None and camera not in range(len(self._playable.cameras)):
-            raise _RefusedError("there is no such camera")
+            raise _RefusedError("unknown camera")
         if isinstance(controller, str):
             self._controller = controller[:200]
         if quality is not None or camera is not None:
@@ -633,7 +633,7 @@ def _recording() -> Iterator[None]:
     try:
         yield
     except EnvLoggerError as e:
-        message = "the episode cannot be recorded any further"
+        message = "the recording failed; the steps until then are kept"
         cause: BaseException | None = e
         while cause is not None:
             if isinstance(cause, OSError) and cause.errno in _FULL:

@@ -78,7 +78,7 @@ class Play:
     def start(self, now: float) -> None:
         """The environment was made, or reset: an episode can begin."""
         if self.state not in (State.NEW, State.ENDED):
-            raise WrongStateError("the episode goes on; end it before you begin another one")
+            raise WrongStateError("the episode is running. End it before you start another one.")
         self._go(State.READY, "start", now)
         self.played_seconds = 0.0
 
@@ -87,7 +87,7 @@ class Play:
         if self.state is State.RUNNING:
             return False
         if self.state not in (State.READY, State.PAUSED):
-            raise WrongStateError("the episode is over: say what it is worth, or play again")
+            raise WrongStateError("the episode has ended. Keep it or discard it.")
         self._go(State.RUNNING, "user", now)
         return True
 
@@ -101,18 +101,18 @@ class Play:
     def end(self, now: float, why: str) -> None:
         """The episode is over."""
         if self.state not in (State.RUNNING, State.PAUSED):
-            raise WrongStateError("there is no running episode that could end")
+            raise WrongStateError("no episode is running")
         self._go(State.ENDED, why, now)
 
     def check_confirm(self) -> None:
         """Raises `WrongStateError` unless the player is to say what the episode is worth."""
         if self.state is not State.ENDED:
-            raise WrongStateError("the episode goes on; end it before you say what it is worth")
+            raise WrongStateError("the episode is running. End it before you keep or discard it.")
 
     def check_retry(self) -> None:
         """Raises `WrongStateError` unless there is an episode to discard."""
         if self.state not in (State.RUNNING, State.PAUSED, State.ENDED):
-            raise WrongStateError("there is no episode yet that could be discarded")
+            raise WrongStateError("no episode to discard")
 
     def touch(self, now: float, *, is_held: bool) -> None:
         """The player did something.

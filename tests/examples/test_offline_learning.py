@@ -174,7 +174,7 @@ def test_what_is_expected(name, claims, tmp_path):
     assert len(list((tmp_path / "output").glob("*.png"))) == 1
     again = run(name, "--output", tmp_path / "output")
     assert again.returncode == 2
-    assert "exists already; name a new directory" in again.stderr
+    assert "exists. Give a new directory." in again.stderr
     wrong = run(name, "--updates", 0)
     assert wrong.returncode == 2
     assert "argument --updates: must be at least 1, got 0" in wrong.stderr

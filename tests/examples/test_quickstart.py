@@ -44,7 +44,7 @@ def test_the_whole_path(tmp_path, run):
     report = output / "report.html"
     assert "<title>inverted_double_pendulum" in report.read_text()
     *_, shown, told, following = ended.stdout.splitlines()
-    assert shown == f"The picture: {picture}"
+    assert shown == f"Figure: {picture}"
     assert told == f"The report, for your browser: {report}"
     assert following.startswith("Next: ")
 
@@ -54,7 +54,7 @@ def test_wrong_arguments(tmp_path):
     (tmp_path / "logs").mkdir()
     for arguments, message in [
         (["--episodes", 0], "--episodes must be at least 1"),
-        (["--output", tmp_path], "exists already; name a new directory"),
+        (["--output", tmp_path], "exists. Give a new directory."),
     ]:
         ended = run(*arguments)
         assert ended.returncode == 2

@@ -305,7 +305,7 @@ def test_what_is_wrong_is_said(tmp_path):
         ({"environment": "dm_control:cartpole"}, "has no task"),
         ({"episodes": 0}, "episodes must be positive"),
         ({"info": True}, "returns no info"),
-        ({"size": (4, 4)}, "for frames"),
+        ({"size": (4, 4)}, "camera and size need"),
     ]:
         with pytest.raises(ValueError, match=message):
             rlds_tools.record(**{"environment": "catch", "output": tmp_path / "no", **arguments})

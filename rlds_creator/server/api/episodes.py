@@ -81,7 +81,7 @@ class EpisodeRoutes(Routes):
         person = await self._people.required(request)
         episode = await in_thread(self._store.episode, request.path_params["id"])
         if not sees_episode(person, episode):
-            raise NotFoundError("There is no such episode.")
+            raise NotFoundError("This episode does not exist. It may have been deleted.")
         return person, episode
 
     async def _tagged(self, request: Request) -> tuple[Person, Episode]:
@@ -97,7 +97,7 @@ class EpisodeRoutes(Routes):
         """Deletes an episode."""
         person, episode = await self._seen(request)
         if May.DELETE not in of_episode(person, episode):
-            raise ForbiddenError("You may delete only what you have played.")
+            raise ForbiddenError("You may delete only your own episodes.")
         return answer({"deleted": len(await in_thread(self._recordings.delete, [episode.id]))})
 
     async def delete_some(self, request: Request) -> Response:
@@ -108,7 +108,7 @@ class EpisodeRoutes(Routes):
             mine = EpisodeQuery(person=person.id)
             own = set(await in_thread(self._store.episode_ids, mine))
             if not may(person, May.PLAY) or not own.issuperset(said.ids):
-                raise ForbiddenError("You may delete only what you have played.")
+                raise ForbiddenError("You may delete only your own episodes.")
         return answer({"deleted": len(await in_thread(self._recordings.delete, said.ids))})
 
     async def set_notes(self, request: Request) -> Response:
@@ -130,7 +130,7 @@ class EpisodeRoutes(Routes):
     async def _view(self, request: Request) -> EpisodeView:
         _, episode = await self._seen(request)
         if episode.state is EpisodeState.PLAYING:
-            raise ConflictError("This episode is being played.", code="playing")
+            raise ConflictError("This episode is still being played. End it first.", code="playing")
         return await reading(self._recordings.view, episode.id)
 
     async def _beside(self, request: Request) -> dict[str, Any]:
@@ -168,5 +168,5 @@ def seen_by(person: Person, asked: EpisodeQuery) -> EpisodeQuery:
     if may(person, May.SEE):
         return asked
     if asked.person not in (None, person.id) or not may(person, May.PLAY):
-        raise ForbiddenError("You may see only what you have played.")
+        raise ForbiddenError("You may see only your own episodes.")
     return msgspec.structs.replace(asked, person=person.id)

@@ -27,7 +27,7 @@ def test_what_is_wrong_with_the_command_line_is_said(tmp_path, capsys) -> None:
     assert not (tmp_path / "new").exists()
     (tmp_path / "file").touch()
     assert commands.run(["create", str(tmp_path / "file"), "--port", "0"]) == 1
-    assert f"{tmp_path / 'file'} is no directory" in capsys.readouterr().err
+    assert f"{tmp_path / 'file'} is a file" in capsys.readouterr().err
 
 
 def test_windows_is_told_what_is_needed(tmp_path, capsys, monkeypatch) -> None:

@@ -83,16 +83,14 @@ def test_one_episode_is_exported_whatever_its_state_is(export, recordings):
 def test_what_is_wrong_is_said_in_a_line(export, recordings, tmp_path):
     code, _, err = export("-o out --state rejected")
     assert code == 1
-    assert err == (
-        "error: no episode to export; left out: 4 completed, 1 cancelled, 1 playing\n"
-    )
+    assert err == ("error: no episode to export; left out: 4 completed, 1 cancelled, 1 playing\n")
     assert export("-o out", of=tmp_path)[2].endswith("holds no recorded episodes.\n")
     assert export("-o out", of=tmp_path / "none")[2].endswith("is not a folder.\n")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    assert export("-o full")[2] == "error: full exists and is not overwritten\n"
+    assert "full exists and is not overwritten" in export("-o full")[2]
     assert export("-o out --format pickle")[0] == 2
     code, _, err = export("-o out", of=recordings / "episodes" / "e")
     assert code == 1
-    assert err.startswith("error: the log of episode e is damaged, or cannot be read; `rlds rec")
+    assert err.startswith("error: the log of episode e is damaged or unreadable. Repair it")
     assert "metadata.riegeli" in err

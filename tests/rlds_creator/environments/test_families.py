@@ -136,15 +136,25 @@ def test_an_own_table_of_keys_is_used():
 @pytest.mark.parametrize(
     ("name", "options", "keys", "message"),
     [
-        ("gymnasium", {"id": "os:CartPole-v1"}, {}, "has no environment 'os:CartPole-v1' here"),
+        (
+            "gymnasium",
+            {"id": "os:CartPole-v1"},
+            {},
+            "has no environment 'os:CartPole-v1' on this server",
+        ),
         ("gymnasium", {"id": ["CartPole-v1"]}, {}, "has no environment"),
-        ("gymnasium", {"id": "CartPole-v1", "seed": 1}, {}, "has no option 'seed', only arguments"),
+        (
+            "gymnasium",
+            {"id": "CartPole-v1", "seed": 1},
+            {},
+            "no option 'seed'; there are: arguments",
+        ),
         ("gymnasium", {"id": "CartPole-v1", "arguments": {"x": 1}}, {}, "unexpected keyword"),
         (
             "gymnasium",
             {"id": "CartPole-v1", "arguments": {"render_mode": "human"}},
             {},
-            "not for choosing",
+            "cannot be set",
         ),
         (
             "gymnasium",
@@ -155,7 +165,7 @@ def test_an_own_table_of_keys_is_used():
         ("gymnasium", {"id": "CartPole-v1"}, {"KeyA": 7}, "cannot do 7"),
         ("atari", {"id": "ALE/Pong-v5", "frameskip": 0}, {}, "frameskip is 0"),
         ("minigrid", {"id": "MiniGrid-DoorKey-5x5-v0", "tile_size": 9999}, {}, "tile_size"),
-        ("nothing", {"id": "x"}, {}, "there is no family 'nothing', only gymnasium"),
+        ("nothing", {"id": "x"}, {}, "no family 'nothing'; there are: gymnasium"),
     ],
 )
 def test_what_is_wrong_is_said(name, options, keys, message):

@@ -171,7 +171,7 @@ def test_a_mouse_moves_one_number_to_the_left_and_right_and_no_choices():
     (pointed,) = (control for control in maps.controls if "Pointer0" in control.inputs)
     assert pointed.does == "number 1 by left and right"
     for space in (spaces.Discrete(3), spaces.Dict({"a": spaces.Discrete(2)})):
-        with pytest.raises(ValueError, match=r"has_pointer: .* no array of numbers"):
+        with pytest.raises(ValueError, match=r"has_pointer: .* an array of numbers"):
             map_of(space, has_pointer=True)
 
 
@@ -182,8 +182,8 @@ def test_parts_have_keys_of_their_own():
     maps = map_of(space)
     words = {control.does: list(control.inputs) for control in maps.controls}
     assert words["jump"] == ["Digit1"]
-    assert words["move 1 down"] == ["ArrowLeft", "Axis0"][:1]
-    action = maps.action(press(words["jump"][0], words["move 1 up"][0]))
+    assert words["move 1 \N{MINUS SIGN}"] == ["ArrowLeft", "Axis0"][:1]
+    action = maps.action(press(words["jump"][0], words["move 1 +"][0]))
     assert (action["jump"], action["move"].tolist()) == (1, [1, 0])
     assert (action["look"][0], action["look"][1].tolist()) == (0, [0, 0])
     assert maps.describe(action).startswith("jump, ")
@@ -205,7 +205,7 @@ def test_parts_can_have_names_and_a_table():
     does = {control.does: list(control.inputs) for control in maps.controls}
     assert does["fire"] == ["Space", "Button0"]
     assert does["jump"] == ["KeyJ"]
-    assert does["turn down / turn up"] == ["Axis0"]
+    assert does["turn \N{MINUS SIGN} / turn +"] == ["Axis0"]
     assert not any(name.startswith("Digit") for name in named(maps))
     action = maps.action(Inputs({"Space": 1.0, "Axis0": -0.5, "KeyJ": 1.0}))
     assert action["buttons"].tolist() == [1, 1, 0]
@@ -248,13 +248,13 @@ def test_an_override_of_none_takes_a_key_away():
 @pytest.mark.parametrize(
     ("space", "overrides", "message"),
     [
-        (spaces.Discrete(3), {"arrowleft": 1}, "'arrowleft' is no input"),
+        (spaces.Discrete(3), {"arrowleft": 1}, "'arrowleft' is not an input"),
         (spaces.Discrete(3), {"KeyA": 3}, "'KeyA' cannot do 3, only 0 to 2"),
         (spaces.Discrete(3), {"KeyA": "fire"}, "cannot do 'fire', only 0 to 2"),
         (TINY, {"KeyA": [1]}, r"'KeyA' cannot do \[1\], only 2 numbers"),
         (TINY, {"KeyA": [1e300, 0]}, "only 2 numbers"),
         (TINY, {"KeyA": {"z": 1}}, "'KeyA' cannot move 'z', only 0, 1, number 1, number 2"),
-        (TINY, {"KeyA+KeyB": [1, 0]}, "one key each"),
+        (TINY, {"KeyA+KeyB": [1, 0]}, "only single keys"),
         (spaces.Dict({"a": TINY}), {"KeyA": {"b": 3}}, "where the parts are a"),
     ],
 )
@@ -264,7 +264,7 @@ def test_wrong_overrides_are_refused(space, overrides, message):
 
 
 def test_what_has_no_keys_is_refused():
-    with pytest.raises(ValueError, match="there are no keys for actions like StringArray"):
+    with pytest.raises(ValueError, match="keys cannot play actions like StringArray"):
         map_of(spaces.Text(3))
     for strength in (0, 2, [1, 1, 1], float("nan")):
         with pytest.raises(ValueError, match="strength"):
@@ -273,4 +273,4 @@ def test_what_has_no_keys_is_refused():
 
 def test_names_of_numbers_are_those_of_the_spec():
     spec = specs.BoundedArray((2,), np.float64, -1, 1, name="hip\tknee")
-    assert key_map(spec).controls[0].does == "hip down"
+    assert key_map(spec).controls[0].does == "hip \N{MINUS SIGN}"

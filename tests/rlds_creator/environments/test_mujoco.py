@@ -87,7 +87,7 @@ def test_robots_are_played_and_drawn(name, id, cameras):
 @is_drawn
 def test_numbers_have_the_names_of_the_actuators():
     playable = environments.make("dm_control", {"id": "reacher/easy", **SIZE})
-    assert playable.controls[0].does == "shoulder down"
+    assert playable.controls[0].does == "shoulder \N{MINUS SIGN}"
     playable.close()
 
 

@@ -153,7 +153,7 @@ def test_who_manages_a_study_that_chooses_tries_any_of_its_environments(people) 
         assert (status, answer["environment"]["id"]) == (200, environment["id"])
         status, answer = people.ask("participant", "POST", "/api/plays", wish)
         assert status == 400
-        assert "chosen by the study" in answer["error"]["message"]
+        assert "chooses the environment" in answer["error"]["message"]
 
 
 @pytest.mark.slow

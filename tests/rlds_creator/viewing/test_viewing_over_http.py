@@ -404,7 +404,7 @@ def test_episodes_of_any_data_are_labelled(tmp_path):
             ({"name": ""}, "name: expected text that is not empty."),
             ({"type": "words"}, "type: 'words' is not one of the choices."),
             ({"whole": 1}, "whole: expected true or false, got a whole number."),
-            ({"other": 1}, "other: there is no such field."),
+            ({"other": 1}, "other: unknown field."),
         ):
             found = ask("PUT", body={**layer, **wrong}, to=base.removesuffix("labels") + "layers")
             assert (found[0], found[1]["error"]["message"]) == (400, what)
@@ -432,7 +432,7 @@ def test_nobody_labels_what_is_read_only_or_has_no_place_for_labels(tmp_path, mo
     monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
     said = json.dumps({"layer": "quality", "type": "choice", "value": "good"})
     kind = {"content-type": "application/json"}
-    for may_label, why in ((False, "You may not"), (True, "neither beside the data nor")):
+    for may_label, why in ((False, "You may not"), (True, "data and of the cache are read-only")):
         with serving(view_app(Shelf([tmp_path / "tiny"], may_label=may_label))) as client:
             base = labels_of(client)
             assert client.json(f"{base}?by=ann")[1]["may_label"] is False
