@@ -15,6 +15,7 @@ from rlds_creator.exporting.merging import Selection, tag_field
 from rlds_creator.exporting.recordings import ExportError
 from rlds_creator.exporting.targets import FORMATS, Format
 from rlds_ecosystem import version
+from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.whole_files import made_at_once
 from rlds_tools.converting import dataset_name
 from rlds_tools.results import count
@@ -133,7 +134,7 @@ def export(
 
 def _format(name: str) -> Format:
     if name not in FORMATS:
-        raise ExportError(f"there is no format {name!r:.100}; there are: {', '.join(FORMATS)}")
+        raise ExportError(f"no format {name!r:.100}; {what_there_is(name, FORMATS)}")
     chosen = FORMATS[name]
     if not chosen.installed:
         raise ImportError(f"{chosen.title}: not installed; `pip install '{chosen.requires}'`")

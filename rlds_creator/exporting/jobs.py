@@ -128,7 +128,7 @@ class Job:
                             raise ExportError(message["error"], details=message["details"])
                         else:
                             return Exported(**message["done"])
-                raise ExportError("the export stopped before its end; its process was killed")
+                raise ExportError("the export failed: its process was killed")
             except BaseException:
                 shutil.rmtree(self._output, ignore_errors=True)
                 raise

@@ -59,7 +59,7 @@ class Selection:
         end_at: Sequence[str] = (),
     ) -> None:
         if not directories:
-            raise ExportError("there are no episodes to export")
+            raise ExportError("no episodes to export")
         self.keep_internal = keep_internal
         self.episodes = [RecordedEpisode.open(directory) for directory in directories]
         _check_specs(self.episodes)
@@ -195,7 +195,7 @@ def _check_specs(episodes: Sequence[RecordedEpisode]) -> None:
     )
     raise ExportError(
         f"the episodes are of {len(kinds)} environments, whose {' and '.join(names)} differ: "
-        f"{described}. Export those of each environment by themselves",
+        f"{described}. Export each environment separately.",
         details="\n".join(f"{kind.name}: {kind.specs}" for kind in kinds[:5]),
     )
 

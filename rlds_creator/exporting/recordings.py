@@ -237,7 +237,7 @@ def find_recordings(path: str | os.PathLike[str]) -> list[str]:
     """
     directory = epath.Path(path)
     if not directory.is_dir():
-        raise FileNotFoundError(f"{os.fspath(path)!r} is not a directory.")
+        raise FileNotFoundError(f"{os.fspath(path)!r} is not a folder.")
     if is_recording(directory):
         return [os.fspath(directory)]
     if (directory / "episodes").is_dir():
@@ -261,8 +261,8 @@ def _errors_of(directory: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except (EnvLoggerError, riegeli.RiegeliError, OSError) as error:
         raise ExportError(
-            f"the log of episode {_name_of(directory)} is damaged, or cannot be read; "
-            "`rlds recover` brings back what it can",
+            f"the log of episode {_name_of(directory)} is damaged or unreadable. "
+            "Repair it with `rlds recover`.",
             details=str(error),
         ) from error
 

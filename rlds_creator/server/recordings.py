@@ -112,7 +112,7 @@ class Recordings:
             if view is None:
                 directory = self._data.episode(episode_id)
                 if not directory.is_dir():
-                    raise LookupError("The recording of this episode is not there any more.")
+                    raise LookupError("The recording of this episode is missing.")
                 reader = envlogger.Reader(directory)
                 if len(reader.episodes) != 1:
                     raise LookupError("The recording of this episode has no steps.")
@@ -211,14 +211,14 @@ class Recordings:
             begun = any(directory.glob("[!.]*"))  # Drafts of files begin with a dot.
             found = recover_episode(directory) if begun else None
         except Exception as error:  # Whatever it is, the others are served.
-            logger.warning("%s cannot be read, and is left out: %s", directory, error)
+            logger.warning("skipping %s, which cannot be read: %s", directory, error)
             return None
         if found is None:  # What wrote it was killed before its first step.
             shutil.rmtree(directory, ignore_errors=True)
             return None
         study, person = agents.get(str(found.metadata.get("agent_id")), ("", ""))
         if not study:
-            logger.warning("%s is of no study or person here, and is left out", directory)
+            logger.warning("skipping %s: its study or person is unknown", directory)
             return None
         said = _said(directory)
         return Episode(
@@ -246,7 +246,7 @@ class Recordings:
                 self._store.add_tag(episode.id, tag.label, tag.first, tag.last, by=tag.author)
             self._store.add_verdicts(episode.id, said.verdicts)
         except StoreError as error:
-            logger.warning("not all tags of %s could be brought back: %s", episode.id, error)
+            logger.warning("could not restore all tags of %s: %s", episode.id, error)
         self.annotate(episode.id)
         return self._store.episode(episode.id)
 

@@ -45,7 +45,7 @@ class Episodes(Database):
         values = to_row(episode)
         del values["labels"]
         if not is_identifier(episode.id):
-            raise StoreError("the identifier of the episode is not one")
+            raise StoreError("the identifier of the episode is invalid")
         table = tables.episodes
         said = {name: value for name, value in values.items() if name not in _KEPT}
         with self._writing() as connection:
@@ -55,7 +55,7 @@ class Episodes(Database):
                 try:
                     connection.execute(sa.insert(table).values(new))
                 except sa.exc.IntegrityError:
-                    raise NotFoundError("the study or the person is not there any more") from None
+                    raise NotFoundError("the study or the person was deleted") from None
             return _episode(connection, episode.id)
 
     def episode(self, episode_id: str) -> Episode:
@@ -151,9 +151,9 @@ class Episodes(Database):
         with self._writing() as connection:
             current = _episode(connection, episode_id, lock=True)
             if current.state in LIVE:
-                raise InUseError("the player has yet to say what this episode is worth")
+                raise InUseError("the player has not kept or discarded this episode yet")
             if state not in (None, current.state, *JUDGED):
-                raise StoreError(f"an episode is one of {', '.join(JUDGED)}")
+                raise StoreError(f"verdict: expected one of {', '.join(JUDGED)}")
             new = msgspec.structs.replace(
                 current,
                 state=current.state if state is None else state,
@@ -263,7 +263,7 @@ class Episodes(Database):
             if first is not None and last is not None:
                 num_steps = episode.num_steps
                 if not 0 <= first <= last < num_steps:
-                    raise StoreError(f"steps {first} to {last} are not all among its {num_steps}")
+                    raise StoreError(f"steps {first} to {last}: the episode has {num_steps} steps")
             new = AnnotatedRange(
                 id=new_identifier(),
                 episode=episode_id,
@@ -313,7 +313,7 @@ class Episodes(Database):
             connection.execute(sa.update(table).where(this, if_).values(marks))
             row = connection.execute(sa.select(table).where(this)).first()
             if row is None:
-                raise NotFoundError("there is no such tag")
+                raise NotFoundError("this tag does not exist")
             return from_row(AnnotatedRange, row)
 
 
@@ -379,7 +379,7 @@ def _episode(connection: sa.Connection, episode_id: str, *, lock: bool = False) 
     query = sa.select(tables.episodes).where(tables.episodes.c.id == episode_id)
     row = connection.execute(query.with_for_update() if lock else query).first()
     if row is None:
-        raise NotFoundError("there is no such episode")
+        raise NotFoundError("this episode does not exist")
     return _with_labels(connection, [row])[0]
 
 

@@ -92,7 +92,7 @@ class ExportRoutes(Routes):
         person = await self._people.required(request, May.EXPORT)
         export = await in_thread(self._store.export, request.path_params["id"])
         if export.person != person.id:
-            raise NotFoundError("There is no such download.")
+            raise NotFoundError("This download does not exist. It may have been deleted.")
         return export
 
     def _as_it_is(self, export: Export) -> Export:
@@ -108,7 +108,7 @@ class ExportRoutes(Routes):
         wish = await body(request, ExportRequest)
         ids = await in_thread(self._chosen, person, wish)
         if len(await in_thread(self._store.exports, person.id)) >= _MOST_OF_A_PERSON:
-            raise TooManyError("Delete some of your downloads first.")
+            raise TooManyError("You have too many downloads. Delete some of them first.")
         export = await in_thread(self._store.add_export, person.id, msgspec.to_builtins(wish))
         directories = [self._data.episode(one) for one in ids]
         job = Job(wish, directories, self._data.export(export.id))
@@ -119,9 +119,9 @@ class ExportRoutes(Routes):
     def _chosen(self, person: Person, wish: ExportRequest) -> list[str]:
         """The episodes of a request, in their order."""
         if wish.format not in FORMATS:
-            raise BadRequestError(f"There is no format {wish.format!r:.80}.")
+            raise BadRequestError(f"Unknown format {wish.format!r:.80}.")
         if (wish.episodes is None) == (wish.filter is None):
-            raise BadRequestError("An export has either episodes or a filter.")
+            raise BadRequestError("An export needs either `episodes` or `filter`.")
         asked = convert(wish.filter or {}, EpisodeQuery, strict=False)
         known = self._store.episode_ids(seen_by(person, asked))
         playing = {episode.id for episode in self._store.playing()}
@@ -130,11 +130,11 @@ class ExportRoutes(Routes):
         else:
             ids = list(dict.fromkeys(wish.episodes))
             if not set(known).issuperset(ids):
-                raise NotFoundError("One of these episodes is not there any more.")
+                raise NotFoundError("One of these episodes was deleted. Load the list again.")
             if not playing.isdisjoint(ids):
-                raise ConflictError("One of these episodes is not finished.", code="playing")
+                raise ConflictError("One of these episodes is still being played.", code="playing")
         if not ids:
-            raise BadRequestError("There are no such episodes.")
+            raise BadRequestError("No episode matches the filter.")
         return ids
 
     async def _watch(self, identifier: str, job: Job) -> None:
@@ -163,7 +163,10 @@ class ExportRoutes(Routes):
             changes = {"state": ExportState.CANCELLED}
         except Exception:
             logger.exception("export %s", identifier)
-            changes = {"state": ExportState.FAILED, "error": "The export could not be made."}
+            changes = {
+                "state": ExportState.FAILED,
+                "error": "The export failed, see the log of the server.",
+            }
         finally:
             for task in tasks:
                 await task
@@ -194,14 +197,14 @@ class ExportRoutes(Routes):
     def _file_of(self, identifier: str) -> Path:
         found = sorted(self._data.export(identifier).glob("*.zip"))
         if len(found) != 1:
-            raise NotFoundError("The file of this download is not there any more.")
+            raise NotFoundError("The file of this download was deleted. Prepare it again.")
         return found[0]
 
     async def file(self, request: Request) -> Response:
         """The file; part of it, if the browser goes on with a download."""
         export = await self._own(request)
         if export.state is not ExportState.DONE:
-            raise ConflictError("This download is not ready.", code="not_ready")
+            raise ConflictError("This download is not ready yet.", code="not_ready")
         path = await in_thread(self._file_of, export.id)
         return FileResponse(path, media_type="application/zip", filename=path.name)
 

@@ -47,7 +47,7 @@ class PlayRoutes(Routes):
         wish = await body(request, _Wish)
         study = await seen_study(self._store, person, wish.study)
         if study.state is not StudyState.ENABLED and not may(person, May.MANAGE):
-            raise ForbiddenError("This study cannot be played at the moment.", code="not_enabled")
+            raise ForbiddenError("This study is not enabled. Ask its owner.", code="not_enabled")
         async with self._plays.turn(person):
             play = self._plays.of(person)
             if play is None or not _is_wished(play, study, wish.environment):
@@ -59,7 +59,7 @@ class PlayRoutes(Routes):
         wished = wished or None
         is_assigned = study.assignment is not Assignment.CHOICE and len(study.environments) > 1
         if wished and is_assigned and not may(person, May.MANAGE):
-            raise BadRequestError("Which environment you play is chosen by the study.")
+            raise BadRequestError("This study chooses the environment for you.")
 
         async def choose() -> Turn:
             environment = await in_thread(
@@ -90,7 +90,7 @@ class PlayRoutes(Routes):
         person = await self._people.required(request, May.PLAY)
         play = self._plays.find(request.path_params["id"], person)
         if play is None:
-            raise NotFoundError("There is no such play.")
+            raise NotFoundError("This game does not exist, or has ended.")
         await play.end()
         return answer({})
 

@@ -69,7 +69,7 @@ class StudyRoutes(Routes):
         person = await self._people.required(request, May.MANAGE)
         environment = (await body(request, _Trial)).environment
         if self._trials.take(person.id):
-            raise TooManyError("That is too fast. Wait a few seconds, then try again.")
+            raise TooManyError("Too many tests. Wait a few seconds, then try again.")
         async with self._turns:
             return answer(await self._try(environment))
 
@@ -98,8 +98,8 @@ class StudyRoutes(Routes):
         def end(why: str) -> None:
             if not tried["ok"] and not tried["error"]:
                 tried["error"] = {
-                    "hung": "The environment was not there in time.",
-                }.get(why, "The process of the environment ended.")
+                    "hung": "The environment did not start in time.",
+                }.get(why, "The process of the environment ended unexpectedly.")
             over.set()
 
         worker = self._make_worker(hear, end)
@@ -189,7 +189,7 @@ async def seen_study(store: Store, person: Person, study_id: str) -> Study:
     """
     study = await in_thread(store.study, study_id)
     if not sees_study(person, study):
-        raise NotFoundError("There is no such study.")
+        raise NotFoundError("This study does not exist. It may have been deleted.")
     return study
 
 

@@ -109,8 +109,8 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
         (tmp_path / "picture.png", "file is not a database"),
         (tmp_path / "missing" / "creator.sqlite", "unable to open"),
         ("mysql://me@there/creator", "got mysql"),
-        ("://creator", "cannot be understood"),
-        ("postgresql://there:port/creator", "cannot be understood"),
+        ("://creator", "expected a URL"),
+        ("postgresql://there:port/creator", "expected a URL"),
         ("postgresql://me:secret@127.0.0.1:1/creator", "cannot be opened"),
     ):
         with pytest.raises(StoreError, match=message) as caught:

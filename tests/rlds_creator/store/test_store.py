@@ -83,14 +83,14 @@ def test_invites(store: Store, owner: Person, clock) -> None:
     assert [(invite.id, invite.uses_left) for invite in store.invites()] == [(twice, 1)]
 
     for refused in (token, "", "guessed", shared + "x", "\ud800"):
-        with pytest.raises(NotFoundError, match="ask for another"):
+        with pytest.raises(NotFoundError, match="Ask for a new one"):
             store.accept_invite(refused, "Eve")
     with pytest.raises(StoreError, match="name"):  # It is not used up by that.
         store.accept_invite(shared, "")
-    with pytest.raises(NotFoundError, match="no such invite"):
+    with pytest.raises(NotFoundError, match="this invite does not exist"):
         store.revoke_invite(once)
     store.revoke_invite(twice)
-    with pytest.raises(NotFoundError, match="ask for another"):
+    with pytest.raises(NotFoundError, match="Ask for a new one"):
         store.accept_invite(shared, "Anton")
     assert len(store.people()) == 3
 
@@ -189,7 +189,7 @@ def test_an_edit_of_a_study(store: Store, study: Study) -> None:
     assert list(store.environments(study.id).values()) == list(back.environments)
     with pytest.raises(StoreError, match="same identifier"):
         store.save_study(replace(back, environments=(first, first)))
-    with pytest.raises(NotFoundError, match="no such study"):
+    with pytest.raises(NotFoundError, match="this study does not exist"):
         store.save_study(replace(back, id="other"))
     assert store.study(study.id) == back
 
@@ -247,7 +247,7 @@ def test_the_player_chooses(store: Store, study: Study, owner: Person) -> None:
         store.choose_environment(study.id, owner.id)
     one = store.save_study(replace(study, environments=(first,)))
     assert store.choose_environment(one.id, owner.id) == first
-    with pytest.raises(NotFoundError, match="no such environment"):
+    with pytest.raises(NotFoundError, match="does not have this environment"):
         store.choose_environment(one.id, owner.id, second.id)
     store.save_study(replace(one, environments=()))
     with pytest.raises(NotFoundError, match="no environments"):
@@ -297,7 +297,7 @@ def test_a_quota_counts_what_is_completed(
 
     assert store.choose_environment(study.id, owner.id, environment).id == environment
     play()
-    with pytest.raises(QuotaError, match="all episodes that this study"):
+    with pytest.raises(QuotaError, match="all your episodes of this study"):
         store.choose_environment(study.id, owner.id, environment)
 
 
@@ -363,7 +363,7 @@ def test_an_episode_is_what_the_worker_says(store: Store, study: Study, play: Pl
     assert math.isnan(store.episode(begun.id).total_reward)
     assert store.episodes()[1] == 1
     for field in ("study", "person"):
-        with pytest.raises(NotFoundError, match="not there any more"):
+        with pytest.raises(NotFoundError, match="was deleted"):
             play(**{field: "other"})
 
 
@@ -554,8 +554,8 @@ def test_exports(store: Store, owner: Person) -> None:
         store.update_export(first.id, person=anna.id)
     store.delete_export(first.id)
     for missing in (store.export, store.update_export, store.delete_export):
-        with pytest.raises(NotFoundError, match="no such download"):
+        with pytest.raises(NotFoundError, match="this download does not exist"):
             missing(first.id)
-    with pytest.raises(NotFoundError, match="no such person"):
+    with pytest.raises(NotFoundError, match="this person does not exist"):
         store.add_export("nobody", {})
     assert store.exports() == [second]
