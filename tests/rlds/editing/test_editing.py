@@ -558,7 +558,7 @@ def test_licenses_of_what_is_merged(robot, tmp_path):
         "MIT",
         "other is under CC BY-NC-SA 4.0, which the result must keep; it is declared under MIT",
     ]
-    assert "license: other is under CC BY-NC-SA 4.0, not for" in str(edit)
+    assert "license: other is under CC BY-NC-SA 4.0, which forbids commercial use" in str(edit)
     assert "forbids sharing changed copies" in str(plan("CC-BY-ND-4.0", "MIT"))
     assert "which forbids the limits that CC-BY-NC-4.0" in str(plan("GPL-3.0", "CC-BY-NC-4.0"))
 

@@ -321,7 +321,7 @@ def test_a_torn_line_is_passed_over_and_a_damaged_one_is_named(dataset):
         assert len(labels.of(1)) == 2
         assert [row.annotator for row in labels.of(3)] == [f"eve{size}"]
     file.write_bytes(b'{"layer": "quality"}\n' + whole)
-    with pytest.raises(SourceError, match=r"quality\.jsonl.*line 1: no label"):
+    with pytest.raises(SourceError, match=r"quality\.jsonl.*line 1: not a label"):
         list(labels)
 
 
@@ -339,7 +339,7 @@ def test_a_damaged_line_stops_what_needs_it_alone(dataset, tmp_path, damaged):
     file.write_bytes(b"".join([*lines[:2], damaged + b"\n", *lines[2:]]))
     content = file.read_bytes()
     assert len(rlds.sources.open(path, where="steps > 5")) == 2
-    error = r"quality\.jsonl.*line 3: no label.*(Correct or delete)"
+    error = r"quality\.jsonl.*line 3: not a label.*(Correct or delete)"
     with pytest.raises(SourceError, match=error):
         rlds.sources.open(path, where="label.quality = 'good'")
     with pytest.raises(SourceError, match=error):

@@ -33,5 +33,5 @@ def test_layers_have_names_of_any_script_and_others_for_people(tmp_path):
 
 @pytest.mark.parametrize("name", ["Phase", "_x", "2nd", "\ufb01rst", "x" * 65, "../x", "a b", ""])
 def test_names_that_files_and_conditions_cannot_have_are_refused(name):
-    with pytest.raises(ValueError, match=r"name: got .*, expected a small letter"):
+    with pytest.raises(ValueError, match=r"name: got .*, expected a lower-case letter"):
         Layer(name=name, type="flag")

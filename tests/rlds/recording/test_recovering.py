@@ -410,7 +410,7 @@ def test_in_place_and_what_it_says(sets, tmp_path, capsys):
     assert run(["validate", str(path)]) == 1
     shown = capsys.readouterr().out
     assert "other numbers of frames of observation.images.top" in shown
-    assert f"hint: `rlds recover {path} -o COPY`" in shown
+    assert f"hint: run `rlds recover {path} -o COPY`" in shown
     assert run(["recover", str(path)]) == 1
     assert "--in-place" in capsys.readouterr().err
     assert run(["recover", str(path), "--in-place", "--dry-run"]) == 2
@@ -532,7 +532,7 @@ def test_any_cut_gives_whole_groups_and_hostile_bytes_none(sets, tmp_path):
         for place in rng.integers(4, len(data), 3):
             broken[place] = rng.integers(256)
         unfinished_parquet.finish_parquet(bytes(broken), made, table.schema, leaves)
-    with pytest.raises(SourceError, match="no Parquet file"):
+    with pytest.raises(SourceError, match="not a Parquet file"):
         unfinished_parquet.finish_parquet(b"", made, table.schema, leaves)
 
 
