@@ -145,11 +145,10 @@ def read_recipe(path: str | os.PathLike[str]) -> list[editing.Operation]:
     Raises:
       ValueError: It is none; says what is wrong.
     """
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
     parse = json.loads if os.fspath(path).endswith(".json") else _from_yaml
     try:
-        return editing.from_recipe(parse(text))
+        with open(path, encoding="utf-8") as file:
+            return editing.from_recipe(parse(file.read()))
     except ValueError as error:
         kind = "not valid JSON: " if isinstance(error, json.JSONDecodeError) else ""
         raise ValueError(f"{os.fspath(path)!r}: {kind}{error}") from error

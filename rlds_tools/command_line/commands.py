@@ -150,6 +150,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
             raise
         # The text of a KeyError is quoted, as that of a key.
         text = error.args[0] if isinstance(error, KeyError) and error.args else str(error)
+        if isinstance(error, OSError) and error.strerror and error.filename:
+            text = f"{error.filename}: {error.strerror}"
         click.echo(_with_notes(f"error: {str(text) or repr(error)}", error), err=True)
         return 1
 

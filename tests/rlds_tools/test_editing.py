@@ -123,3 +123,16 @@ def test_errors_name_the_recipe_and_the_episode(demos, tmp_path, capsys):
     assert f"{str(recipe)!r}: " in capsys.readouterr().err
     assert run("inspect", demos, "--lineage", "--episode", "99") == 1
     assert "99" in capsys.readouterr().err
+
+
+def test_files_that_cannot_be_read_or_written_are_named(demos, tmp_path, capsys):
+    recipe = tmp_path / "recipe.json"
+    for content, message in (("{bad", "not valid JSON"), ("\udcff", "codec can't decode")):
+        recipe.write_text(content, errors="surrogateescape")
+        assert run("edit", demos, "--recipe", recipe) == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"error: '{recipe}': ")
+        assert message in error
+    nowhere = tmp_path / "nowhere" / "stats.json"
+    assert run("stats", demos, "--out", nowhere) == 1
+    assert capsys.readouterr().err == f"error: {nowhere}: No such file or directory\n"
