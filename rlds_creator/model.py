@@ -17,6 +17,7 @@ from rlds_creator.identifiers import PATTERN
 __all__ = [
     "AnnotatedRange",
     "Assignment",
+    "Consent",
     "Environment",
     "Episode",
     "EpisodeState",
@@ -92,6 +93,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
       keys: Actions of keys, by their physical codes, in place of those of the family.
       video: Which fields of the observation are recorded as video, and how; see
         `envlogger.Video.called`.
+      quota: How many completed episodes of it all people together make; None for any number.
     """
 
     id: NewIdentifier = ""
@@ -106,14 +108,16 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     interpreter: Annotated[str, msgspec.Meta(max_length=64)] = ""
     keys: dict[str, Any] = {}
     video: dict[str, Literal["h264", "av1", "lossless"]] = {}
+    quota: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
 class Assignment(enum.StrEnum):
-    """Who chooses the environment: the player, chance, or turns."""
+    """Who chooses the environment: the player, chance, turns, or what was played least."""
 
     CHOICE = "choice"
     RANDOM = "random"
     ROUND_ROBIN = "round_robin"
+    BALANCED = "balanced"
 
 
 class StudyState(enum.StrEnum):
@@ -150,6 +154,9 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
       environments: What is played.
       assignment: Who chooses among them.
       quota: How many completed episodes a person may make; None for any number.
+      total_quota: How many completed episodes all people together make; None for any number.
+      practice: How many episodes of a person are practice at first, and no data.
+      consent: What people agree to before their first episode; "" for nothing.
       labels: The tags that its annotators use.
       creator: Who made it: the identifier of a person.
       created: When.
@@ -165,6 +172,9 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     environments: Annotated[tuple[Environment, ...], msgspec.Meta(max_length=100)] = ()
     assignment: Assignment = Assignment.CHOICE
     quota: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    total_quota: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    practice: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
+    consent: Text = ""
     labels: Annotated[tuple[Label, ...], msgspec.Meta(max_length=200)] = ()
     creator: str = ""
     created: float = 0.0
@@ -209,6 +219,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
       seconds: How long it took.
       notes: What annotators wrote.
       version: Counts the edits of the notes.
+      is_practice: Whether it is practice, and no data.
       labels: The names of all tags that it has, in order; of the episode, and of steps.
       error: What went wrong, for FAILED ones.
     """
@@ -228,6 +239,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     notes: Text = ""
     version: int = 0
+    is_practice: bool = False
     labels: tuple[str, ...] = ()
     error: str = ""
 
@@ -268,6 +280,18 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     success: bool | None = None
     author: str = ""
     created: float = 0.0
+
+
+class Consent(msgspec.Struct, frozen=True, kw_only=True):
+    """The consent of a person to a study.
+
+    Attributes:
+      text: What they agreed to.
+      created: When.
+    """
+
+    text: Text
+    created: float
 
 
 class ExportState(enum.StrEnum):
@@ -314,4 +338,4 @@ def prepare(*classes: type[msgspec.Struct]) -> None:
         msgspec.json.Decoder(each)
 
 
-prepare(Person, Study, Episode, AnnotatedRange, Verdict, Export)
+prepare(Person, Study, Episode, AnnotatedRange, Verdict, Consent, Export)

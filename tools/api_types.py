@@ -24,6 +24,7 @@ ANSWERS: tuple[type, ...] = (
     model.Person,
     model.Study,
     model.Episode,
+    model.Consent,
     model.Export,
     store.Invite,
     store.Counts,

@@ -76,7 +76,15 @@ class Export(Result):
     type=click.Choice(tuple(FORMATS)),
     default="log",
     show_default=True,
-    help="Format of the data: an EnvLogger log, a TFDS dataset, or a Minari dataset.",
+    help="Format of the data.",
+)
+@click.option(
+    "-T",
+    "--format-option",
+    "options",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Option of the format, as of `rlds convert -T`. Repeatable.",
 )
 @click.option("--name", help="Name of the data. Default: the name of the study.")
 @click.option("--study", metavar="NAME", help="Only episodes of this study, by name or id.")
@@ -102,18 +110,21 @@ class Export(Result):
     help="Keep the internal data of the web tool: pictures, inputs and times of steps, "
     "and notes on episodes.",
 )
+@click.option("--practice", is_flag=True, help="Export practice episodes too.")
 @click.option("--zip", "archive", is_flag=True, help="Write a ZIP file.")
 @prints_result
 def command(
     recordings: str,
     output: str,
     format: str,
+    options: Sequence[str],
     name: str | None,
     study: str | None,
     environment: str | None,
     states: Sequence[str],
     end_at: Sequence[str],
     keep_internal: bool,
+    practice: bool,
     archive: bool,
 ) -> Result:
     """Export episodes that people recorded with `rlds create`.
@@ -135,7 +146,7 @@ def command(
     if archive and not output.endswith(".zip"):
         output += ".zip"
     try:
-        episodes, left_out = _chosen(recordings, study, environment, states)
+        episodes, left_out = _chosen(recordings, study, environment, states, practice)
         title = name or episodes[0].annotations.study.name or os.path.splitext(output)[0]
         with show_progress(wants_progress()) as bars:
             bar = bars.add_task("Exporting", total=100)
@@ -146,6 +157,7 @@ def command(
                 name=os.path.basename(title),
                 keep_internal=keep_internal,
                 end_at=end_at,
+                options=options,
                 archive=archive,
                 progress=lambda done: bars.update(bar, completed=int(100 * done)),
             )
@@ -166,7 +178,11 @@ def command(
 
 
 def _chosen(
-    recordings: str, study: str | None, environment: str | None, states: Sequence[str]
+    recordings: str,
+    study: str | None,
+    environment: str | None,
+    states: Sequence[str],
+    practice: bool,
 ) -> tuple[list[RecordedEpisode], dict[str, int]]:
     """Returns the episodes in the order in which they were played, and which states are not in it.
 
@@ -190,7 +206,9 @@ def _chosen(
         if not (_fits(annotations.study, study) and _fits(annotations.environment, environment)):
             continue
         state = annotations.state or "in no state"
-        if state in (states or ("completed",)) or (is_one and not states):
+        if annotations.is_practice and not (practice or is_one):
+            left_out["practice"] += 1
+        elif state in (states or ("completed",)) or (is_one and not states):
             wanted.append(directory)
         else:
             left_out[state] += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,8 @@ def write_archive(
 ) -> None:
     """Writes a ZIP file with all that is in a directory, and brings it to the disk.
 
-    Nothing is compressed: what is in it is compressed already. The order is that of the names.
+    Files are compressed if their beginnings get smaller: most are compressed already. The order is
+    that of the names.
 
     Args:
       directory: The directory.
@@ -36,6 +38,8 @@ def write_archive(
             for path in members:
                 name = f"{folder}/{path.relative_to(directory).as_posix()}"
                 member = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
+                if _is_compressible(path):
+                    member.compress_type = zipfile.ZIP_DEFLATED
                 with path.open("rb") as source, archive.open(member, "w") as target:
                     while part := source.read(_BUFFER):
                         target.write(part)
@@ -43,3 +47,9 @@ def write_archive(
                         progress(num_written / num_bytes)
         raw.flush()
         os.fsync(raw.fileno())
+
+
+def _is_compressible(path: Path) -> bool:
+    with path.open("rb") as file:
+        beginning = file.read(_BUFFER)
+    return len(zlib.compress(beginning, 1)) < 0.9 * len(beginning)

@@ -55,6 +55,7 @@ def export(
     name: str = "",
     keep_internal: bool = False,
     end_at: Sequence[str] = (),
+    options: Sequence[str] = (),
     archive: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Exported:
@@ -67,8 +68,9 @@ def export(
     Steps have the tags of annotators as `tag:LABEL`, a bool, if any of the episodes has the label.
     Beside what was recorded, the metadata of an episode has `episode_index`, `num_steps` (with the
     step of the reset), `total_reward`, `state`, `reason`, `success`, and `tags`, those of the
-    episode as a whole. An episode that was left
-    before its end, or that is cut, is truncated: its last step is LAST, with its reward and its
+    episode as a whole; and `is_practice`, `consent` and `consent_time`, if any of the episodes is
+    practice, or has a consent. An episode that was left before its end, or that is cut, is
+    truncated: its last step is LAST, with its reward and its
     discount as they were recorded.
 
     Args:
@@ -82,8 +84,8 @@ def export(
       end_at: Labels. An episode ends at the first step that has one of them, whose observation is
         the final one; its `reason` is "tag". If it is the first step of all, the episode has no
         other, and no action.
-      archive: Whether to make a ZIP file. It has a single folder; nothing in it is compressed
-        again.
+      options: Options of the format, as `rlds convert -T` takes them: `fps=10`.
+      archive: Whether to make a ZIP file. It has a single folder.
       progress: Called with how much is done, from 0 to 1.
 
     Returns:
@@ -115,7 +117,9 @@ def export(
         else:
             log = made.with_name(f"{made.name}.log")
             selection.write_log(os.fspath(log), _part(report, 0, end * _PART_OF_LOG))
-            data = _written(chosen, log, folder, file_name, _part(report, end * _PART_OF_LOG, end))
+            data = _written(
+                chosen, log, folder, file_name, options, _part(report, end * _PART_OF_LOG, end)
+            )
         path = data.relative_to(folder).as_posix()
         _describe(folder, chosen, name, path, selection, end_at)
         num_bytes = sum(found.stat().st_size for found in folder.rglob("*") if found.is_file())
@@ -142,11 +146,16 @@ def _format(name: str) -> Format:
 
 
 def _written(
-    chosen: Format, log: Path, folder: Path, name: str, progress: Callable[[float], None]
+    chosen: Format,
+    log: Path,
+    folder: Path,
+    name: str,
+    options: Sequence[str],
+    progress: Callable[[float], None],
 ) -> Path:
     assert chosen.write is not None
     try:
-        return chosen.write(log, folder, name, progress)
+        return chosen.write(log, folder, name, options, progress)
     except ValueError as error:
         raise ExportError(
             f"{chosen.title} cannot hold these episodes: {error}".replace(os.fspath(log), name)
@@ -238,6 +247,8 @@ All but the tags are there only if the export was asked to keep them.
 | `state` | `completed`, `cancelled`, `rejected`, `abandoned` or `failed` |
 | `reason` | `terminated`, `truncated`, `user`, `expired`, `failed`, `stopped`; `tag` if cut |
 | `success` | what the player said |
+| `is_practice` | whether it is practice; only if any of the episodes is |
+| `consent`, `consent_time` | the text to which the player had agreed, and when; only if any had |
 | `tags` | the tags that annotators gave to the episode as a whole: a list in JSON |
 | `notes` | what annotators wrote about it, if the export was asked to keep it |
 """

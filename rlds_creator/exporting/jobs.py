@@ -35,6 +35,8 @@ class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
       name: What the data is called.
       keep_internal: See `export`.
       end_at: See `export`.
+      options: See `export`.
+      practice: Whether practice episodes are in it.
     """
 
     episodes: tuple[Identifier, ...] | None = None
@@ -43,6 +45,8 @@ class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
     name: Annotated[str, msgspec.Meta(max_length=200)] = ""
     keep_internal: bool = False
     end_at: Annotated[tuple[Name, ...], msgspec.Meta(max_length=200)] = ()
+    options: Annotated[tuple[str, ...], msgspec.Meta(max_length=50)] = ()
+    practice: bool = False
 
 
 class Job:
@@ -78,6 +82,7 @@ class Job:
             "name": request.name,
             "keep_internal": request.keep_internal,
             "end_at": list(request.end_at),
+            "options": list(request.options),
             "archive": True,
         }
 

@@ -154,6 +154,12 @@ class Selection:
         }
         if length < episode.num_steps:
             metadata["reason"] = "tag"
+        if any(one.annotations.is_practice for one in self.episodes):
+            metadata["is_practice"] = annotations.is_practice
+        if any(one.annotations.consent for one in self.episodes):
+            consent = annotations.consent
+            metadata["consent"] = consent.text if consent else ""
+            metadata["consent_time"] = np.float64(consent.created if consent else np.nan)
         metadata["tags"] = json.dumps(episode.episode_labels(), ensure_ascii=False)
         if self.keep_internal:
             metadata["notes"] = annotations.notes

@@ -17,7 +17,7 @@ import envlogger
 import riegeli
 from envlogger.backends.riegeli_files.layout import METADATA_FILE
 from rlds.raw_files.untrusted import SourceError, check_is_file
-from rlds_creator.model import EpisodeState, Verdict
+from rlds_creator.model import Consent, EpisodeState, Verdict
 from rlds_creator.recorded import ENVIRONMENT, ENVIRONMENT_ID
 from rlds_ecosystem.errors import DamagedDataError, EnvLoggerError
 
@@ -87,6 +87,8 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
       verdicts: What was said of its worth, if others than its player did.
       study: Of which it is.
       environment: Which was played.
+      is_practice: Whether it is practice, and no data.
+      consent: What its player agreed to before it; None if nothing.
     """
 
     state: EpisodeState | None = None
@@ -97,6 +99,8 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: tuple[Verdict, ...] = ()
     study: Named = Named()
     environment: Named = Named()
+    is_practice: bool = False
+    consent: Consent | None = None
 
     @classmethod
     def read(cls, directory: str | os.PathLike[str]) -> Self:

@@ -6,7 +6,7 @@ import dataclasses
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from rlds.formats.logs.source import EnvLoggerSource
@@ -20,6 +20,28 @@ _VERSION = "1.0.0"
 _BYTES_PER_SHARD = 1 << 28
 
 
+class Write(Protocol):
+    """Makes the data of a log, as a format has it."""
+
+    def __call__(
+        self,
+        log: Path,
+        folder: Path,
+        name: str,
+        options: Sequence[str],
+        progress: Callable[[float], None],
+    ) -> Path:
+        """Makes it.
+
+        Args:
+          log: The log.
+          folder: The folder of the export.
+          name: The name of the data.
+          options: What `rlds convert -T` takes.
+          progress: Called with how much is done, from 0 to 1.
+        """
+
+
 @dataclasses.dataclass(frozen=True)
 class Format:
     """A format that recordings can be exported to.
@@ -30,8 +52,7 @@ class Format:
       opening: How to open the data in Python, with `{path}` in it.
       requires: What to install for it: the arguments of `pip install`; "" if nothing is missing.
       modules: What must be installed for it.
-      write: Makes the data of a log, given the log, the folder of the export, the name of the data,
-        and what to call with how much is done; returns the data. None for the log itself.
+      write: Makes the data of a log; returns where it is. None for the log itself.
     """
 
     name: str
@@ -39,7 +60,7 @@ class Format:
     opening: str
     requires: str = ""
     modules: Sequence[str] = ()
-    write: Callable[[Path, Path, str, Callable[[float], None]], Path] | None = None
+    write: Write | None = None
 
     @property
     def installed(self) -> bool:
@@ -55,7 +76,13 @@ def _source(log: Path) -> EnvLoggerSource:
     return source
 
 
-def _write_tfds(log: Path, folder: Path, name: str, progress: Callable[[float], None]) -> Path:
+def _write_tfds(
+    log: Path,
+    folder: Path,
+    name: str,
+    options: Sequence[str],
+    progress: Callable[[float], None],
+) -> Path:
     from rlds.feeds import materialise
     from rlds.sources.episodes import Episodes
 
@@ -67,6 +94,8 @@ def _write_tfds(log: Path, folder: Path, name: str, progress: Callable[[float], 
                 yield dataclasses.replace(episode, key=str(name))
                 progress(number / len(self))
 
+    if options:
+        raise ValueError("TFDS has no options here")
     episodes = Reported(_source(log))
     num_bytes = sum(file.stat().st_size for file in log.rglob("*") if file.is_file())
     made = materialise(
@@ -79,12 +108,39 @@ def _write_tfds(log: Path, folder: Path, name: str, progress: Callable[[float], 
     return Path(made)
 
 
-def _write_minari(log: Path, folder: Path, name: str, progress: Callable[[float], None]) -> Path:
-    from rlds import sources
+def _writer(format: str, suffix: str = "") -> Write:
+    """Makes what writes a format of `rlds.sources.exports`."""
 
-    del progress  # It is not told on the way.
-    sources.export(_source(log), "minari", folder / f"{name}-v0", verify=False, allow_loss=True)
-    return folder / f"{name}-v0"
+    def write(
+        log: Path,
+        folder: Path,
+        name: str,
+        options: Sequence[str],
+        progress: Callable[[float], None],
+    ) -> Path:
+        from rlds import sources
+        from rlds.sources.exporting import export_class
+        from rlds.sources.options import options_of, parse_options
+
+        del progress  # It is not told on the way.
+        writer = export_class(format)
+        given = parse_options(options_of(writer), options, format)
+        path = folder / writer.part_name(f"{name}{suffix}")
+        sources.export(_source(log), format, path, verify=False, allow_loss=True, **given)
+        return path
+
+    return write
+
+
+def _other(name: str, title: str, module: str = "", extra: str = "", suffix: str = "") -> Format:
+    return Format(
+        name,
+        title,
+        'rlds.sources.open("{path}")',
+        requires=f"rlds-ecosystem[{extra}]" if extra else "",
+        modules=(module,) if module else (),
+        write=_writer(name, suffix),
+    )
 
 
 FORMATS: Mapping[str, Format] = {
@@ -97,14 +153,19 @@ FORMATS: Mapping[str, Format] = {
             'tfds.builder_from_directory("{path}").as_dataset()',
             write=_write_tfds,
         ),
-        Format(
-            "minari",
-            "Minari dataset",
-            'rlds.sources.open("{path}")',
-            requires="rlds-ecosystem[hdf5]",
-            modules=("h5py",),
-            write=_write_minari,
-        ),
+        _other("minari", "Minari dataset", "h5py", "hdf5", suffix="-v0"),
+        _other("lerobot", "LeRobot dataset", "pyarrow", "lerobot"),
+        _other("robomimic", "robomimic (HDF5)", "h5py", "hdf5"),
+        _other("zarr", "Zarr buffer of Diffusion Policy", "numcodecs", "zarr"),
+        _other("webdataset", "WebDataset"),
+        _other("mcap", "MCAP files", "mcap", "ros"),
+        _other("aloha", "ALOHA (HDF5)", "h5py", "hdf5"),
+        _other("maniskill", "ManiSkill (HDF5)", "h5py", "hdf5"),
+        _other("d4rl", "D4RL (HDF5)", "h5py", "hdf5"),
+        _other("d4rl_pybullet", "D4RL of PyBullet (HDF5)", "h5py", "hdf5"),
+        _other("d3rlpy", "d3rlpy (HDF5)", "h5py", "hdf5"),
+        _other("ogbench", "OGBench (npz)"),
+        _other("imitation", "imitation", "pyarrow", "parquet"),
     )
 }
 

@@ -42,7 +42,7 @@ __all__ = ["Recordings"]
 logger = logging.getLogger(__name__)
 
 _UNFINISHED = (None, EpisodeState.PLAYING, EpisodeState.ENDED)
-_SAID = ("state", "reason", "success", "notes")
+_SAID = ("state", "reason", "success", "notes", "is_practice")
 _MOST_OPEN = 16
 _CACHE_BYTES = 64 << 20
 
@@ -76,9 +76,8 @@ class Recordings:
         self.annotate(stored.id)
         if stored.state is not EpisodeState.COMPLETED:
             return stored, True
-        quota = self._store.study(stored.study).quota
-        done = self._store.counts([stored.study], stored.person)[stored.study].mine
-        return stored, quota is None or done < quota
+        of = (stored.study, stored.person, stored.environment)
+        return stored, self._store.wants_more(*of)
 
     def annotate(self, episode_id: str) -> None:
         """Writes what the store says about an episode beside its log."""
@@ -90,6 +89,7 @@ class Recordings:
                 **{name: getattr(episode, name) for name in _SAID},
                 "tags": self._store.tags(episode_id),
                 "verdicts": self._store.verdicts(episode_id),
+                "consent": self._store.consent(study.id, episode.person, episode.started),
                 "study": {"id": study.id, "name": study.name},
                 "environment": environment or {"id": episode.environment, "name": ""},
             }
@@ -235,6 +235,7 @@ class Recordings:
             total_reward=found.total_reward,
             started=found.started,
             seconds=found.ended - found.started,
+            is_practice=said.is_practice,
         )
 
     def _add(self, episode: Episode, said: Annotations) -> Episode:

@@ -1,5 +1,6 @@
 /** What the server answers at each of its addresses, in the records of `api_types.d.ts`. */
 import type {
+  Consent,
   Counts,
   Environment,
   Episode,
@@ -234,6 +235,7 @@ type Gets = [
 /** Addresses and the answers to POST and PUT. */
 type Changes = [
   ["/api/studies", Study],
+  [`/api/studies/${string}/consent`, Consent],
   [`/api/studies/${string}`, Study],
   ["/api/plays", Play],
   ["/api/environments/test", Trial],

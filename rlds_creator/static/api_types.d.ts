@@ -6,8 +6,14 @@ export interface Ack {
   frame: number;
 }
 
-/** Who chooses the environment: the player, chance, or turns. */
-export type Assignment = "choice" | "random" | "round_robin";
+/** Who chooses the environment: the player, chance, turns, or what was played least. */
+export type Assignment = "balanced" | "choice" | "random" | "round_robin";
+
+/** The consent of a person to a study. */
+export interface Consent {
+  text: string;
+  created: number;
+}
 
 /** A button of the page. */
 export interface Control {
@@ -21,6 +27,7 @@ export interface Counts {
   num_episodes: number;
   num_completed: number;
   mine: number;
+  agreed: number | null;
 }
 
 /** An environment of a study. */
@@ -37,6 +44,7 @@ export interface Environment {
   interpreter: string;
   keys: Record<string, any>;
   video: Record<string, "av1" | "h264" | "lossless">;
+  quota: number | null;
 }
 
 /** What was played of an environment of a study. */
@@ -67,6 +75,7 @@ export interface Episode {
   seconds: number;
   notes: string;
   version: number;
+  is_practice: boolean;
   labels: string[];
   error: string;
 }
@@ -102,6 +111,8 @@ export interface ExportRequest {
   name?: string;
   keep_internal?: boolean;
   end_at?: string[];
+  options?: string[];
+  practice?: boolean;
 }
 
 /** How far a download is. */
@@ -224,6 +235,9 @@ export interface Study {
   environments: Environment[];
   assignment: Assignment;
   quota: number | null;
+  total_quota: number | null;
+  practice: number;
+  consent: string;
   labels: Label[];
   creator: string;
   created: number;

@@ -8,6 +8,7 @@ export { CheckField, Field, NumberField, Segments, SelectField, TextArea, TextFi
 export { Figure, Progress, Time } from "./components/figures.js";
 export { KeyField } from "./components/key_field.js";
 export { Failed, Loaded, Loading } from "./components/loading.js";
+export { Markdown } from "./components/markdown.js";
 export { Menu } from "./components/menu.js";
 export { Above, announce, confirm, toast, toastError } from "./components/messages.js";
 export { Empty, Notice } from "./components/notice.js";

@@ -1,6 +1,6 @@
 /** Asks for a download: which format, and what to leave out. */
 import { post, useResource } from "./api.js";
-import { Button, CheckField, Dialog, Loading, Notice, TextField } from "./components.js";
+import { Button, CheckField, Dialog, Loading, Notice, SelectField, TextField } from "./components.js";
 import { plural } from "./format.js";
 import { Fragment, html, useState } from "./html.js";
 import { navigate } from "./router.js";
@@ -11,18 +11,24 @@ import { navigate } from "./router.js";
  * @param {{episodes: ListedEpisode[], studies: ListedStudy[], onClose: () => void}} props
  */
 export function DownloadDialog({ episodes: selected, studies, onClose }) {
-  const episodes = selected.filter((episode) => episode.state !== "playing");
-  const numPlaying = selected.length - episodes.length;
+  const over = selected.filter((episode) => episode.state !== "playing");
+  const numPlaying = selected.length - over.length;
+  const numPractice = over.filter((episode) => episode.is_practice).length;
+  const [practice, setPractice] = useState(false);
+  const episodes = over.filter((episode) => practice || !episode.is_practice);
   const formats = useResource("/api/formats");
   const [format, setFormat] = useState("");
-  const [name, setName] = useState(nameFor(episodes));
+  const [name, setName] = useState(nameFor(over));
   const [keepInternal, setKeepInternal] = useState(false);
+  const [options, setOptions] = useState("");
   const [endAt, setEndAt] = useState(/** @type {string[]} */ ([]));
   const [isBusy, setIsBusy] = useState(false);
   const [error, setError] = useState("");
   const [nameError, setNameError] = useState("");
   const all = formats.data?.formats ?? [];
   const chosen = format || all.find((one) => one.installed)?.name;
+  const missing = all.find((one) => one.name === chosen && !one.installed);
+  const isOther = chosen !== undefined && !["log", "tfds"].includes(chosen);
   const touched = new Set(episodes.map((episode) => episode.study));
   const labels = [
     ...new Set([
@@ -53,6 +59,8 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
           name: isSplit ? `${name.slice(0, 60)}_${plainName(part[0].environment_name)}` : name,
           keep_internal: keepInternal,
           end_at: endAt,
+          practice,
+          options: isOther ? options.split(/\s+/).filter(Boolean) : [],
         });
       }
       onClose();
@@ -66,7 +74,8 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
   return html`<${Dialog} title="Download ${plural(episodes.length, "episode")}" onClose=${onClose} onSubmit=${ask}
     actions=${html`<${Fragment}>
       <${Button} onClick=${onClose}>Cancel<//>
-      <${Button} type="submit" kind="primary" icon="download" busy=${isBusy} disabled=${!chosen || !episodes.length}>
+      <${Button} type="submit" kind="primary" icon="download" busy=${isBusy}
+        disabled=${!chosen || Boolean(missing) || !episodes.length}>
         Prepare download
       <//>
     <//>`}>
@@ -75,6 +84,9 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
     html`<${Notice}>
       ${plural(numPlaying, "selected episode is", "selected episodes are")} left out: they are still being played.
     <//>`}
+    ${numPractice > 0 &&
+    html`<${CheckField} label="Include ${plural(numPractice, "practice episode")}" checked=${practice}
+      onChange=${setPractice} />`}
     ${bad > 0 &&
     html`<${Notice} tone="odd">
       ${bad === episodes.length
@@ -90,22 +102,12 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
         ${formats.error.message}
       <//>`
       : formats.data
-        ? html`<fieldset class="choice-list">
-          <legend>Format</legend>
-          ${all.map(
-            (one) => html`<label key=${one.name} class="choice">
-              <input type="radio" name="format" value=${one.name} checked=${one.name === chosen}
-                disabled=${!one.installed} onChange=${() => setFormat(one.name)} />
-              <span>
-                <strong>${one.title}</strong>
-                ${!one.installed &&
-                html`<span class="hint">
-                  Not installed on the server${one.requires && html`: it needs <code>${one.requires}</code>`}
-                </span>`}
-              </span>
-            </label>`,
-          )}
-        </fieldset>`
+        ? html`<${SelectField} label="Format" value=${chosen} onChange=${setFormat}
+          hint=${missing && `Not installed on the server. It needs ${missing.requires}.`}
+          choices=${all.map((one) => [one.name, one.installed ? one.title : `${one.title} (not installed)`])} />
+        ${isOther &&
+        html`<${TextField} label="Options of the format" optional spellcheck=${false} value=${options}
+          onChange=${setOptions} placeholder="fps=10" hint="As of rlds convert -T, with spaces between them." />`}`
         : html`<${Loading} />`}
     <${TextField} label="Name" hint="For the dataset and the file." value=${name} onChange=${setName}
       error=${nameError} maxlength="100" spellcheck=${false} />

@@ -41,6 +41,7 @@ export function newEnvironment(families) {
     interpreter: "",
     keys: {},
     video: {},
+    quota: null,
   };
 }
 
@@ -66,6 +67,7 @@ export function checkEnvironment(environment, families) {
     value === null || (Number.isInteger(value) && value >= least && value < 2 ** 31);
   if (!isCount(environment.max_episode_steps, 1)) errors.max_episode_steps = "A whole number, at least 1.";
   if (!isCount(environment.seed, 0)) errors.seed = "A whole number, from 0 to 2147483647.";
+  if (!isCount(environment.quota, 1)) errors.quota = "A whole number, at least 1.";
   const isVideo = (/** @type {any} */ how) => ["h264", "av1", "lossless"].includes(how);
   if (!(environment.video instanceof Object && Object.values(environment.video).every(isVideo)))
     errors.video = "Expected h264, av1 or lossless for each field.";
@@ -208,6 +210,8 @@ export function EnvironmentEditor({
             onChange=${set("max_episode_steps")} error=${errors.max_episode_steps} placeholder="No limit" />
           <${NumberField} label="Seed" optional value=${environment.seed} onChange=${set("seed")} error=${errors.seed}
             placeholder="Random" hint="For each player's first episode. Each later episode adds 1." />
+          <${NumberField} label="Episodes of all people" optional value=${environment.quota} onChange=${set("quota")}
+            error=${errors.quota} placeholder="Any number" hint="Completed episodes of this environment." />
         </div>
       </div>
       <${JsonField} label="Cameras as video"

@@ -14,7 +14,7 @@ from rlds_creator.store import tables
 from rlds_creator.store.database import Database
 from rlds_creator.store.errors import InUseError, NotFoundError, StaleError, StoreError
 from rlds_creator.store.records import EpisodeQuery, check_names, from_row, to_row
-from rlds_creator.store.studies import LIVE
+from rlds_creator.store.studies import LIVE, is_practice_next
 
 __all__ = ["JUDGED", "Episodes"]
 
@@ -24,7 +24,7 @@ JUDGED = (EpisodeState.COMPLETED, EpisodeState.CANCELLED, EpisodeState.REJECTED)
 _AT_ONCE = 5_000
 _there = tables.tags.c.removed.is_(None)
 # What is set once, and what annotators change: not what the worker says.
-_KEPT = {"id", "study", "environment", "session", "person", "notes", "version"}
+_KEPT = {"id", "study", "environment", "session", "person", "notes", "version", "is_practice"}
 
 
 class Episodes(Database):
@@ -33,7 +33,8 @@ class Episodes(Database):
     def save_episode(self, episode: Episode) -> Episode:
         """Adds an episode, or changes it to what the worker says of it now.
 
-        Its notes and tags stay as they are, and what it is an episode of.
+        Its notes and tags stay as they are, and what it is an episode of. One that begins is
+        practice if the study has practice left for the person.
 
         Returns:
           What is stored.
@@ -52,6 +53,9 @@ class Episodes(Database):
             change = sa.update(table).where(table.c.id == episode.id).values(said)
             if not connection.execute(change).rowcount:
                 new = {**values, "notes": "", "version": 0}
+                if episode.state is EpisodeState.PLAYING:
+                    next_is = is_practice_next(connection, episode.study, episode.person)
+                    new["is_practice"] = next_is
                 try:
                     connection.execute(sa.insert(table).values(new))
                 except sa.exc.IntegrityError:
@@ -322,7 +326,7 @@ def _where(query: EpisodeQuery) -> list[sa.ColumnElement[bool]]:
     table = tables.episodes
     found = [
         table.c[name] == value
-        for name in ("study", "environment", "person", "success")
+        for name in ("study", "environment", "person", "success", "is_practice")
         if (value := getattr(query, name)) is not None
     ]
     if isinstance(query.state, EpisodeState):

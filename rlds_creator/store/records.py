@@ -74,6 +74,7 @@ class EpisodeQuery(msgspec.Struct, frozen=True, kw_only=True):
         "unreviewed" ones were judged by their player only; of those in "disagreement", two people
         say different things of what they are worth.
       success: Only those that the player called a success, or a failure.
+      is_practice: Only those that are practice, or none of them.
       since: Only those that began then or later.
       until: Only those that began before.
       sort: One of `SORTS`; the largest first with a `-` before it. What is not known comes last.
@@ -88,6 +89,7 @@ class EpisodeQuery(msgspec.Struct, frozen=True, kw_only=True):
     label: str | None = None
     queue: Literal["unlabelled", "unreviewed", "disagreement"] | None = None
     success: bool | None = None
+    is_practice: bool | None = None
     since: float | None = None
     until: float | None = None
     sort: Annotated[str, msgspec.Meta(pattern=rf"^-?({'|'.join(SORTS)})\Z")] = "-started"
@@ -100,13 +102,15 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
       num_episodes: All of its episodes.
-      num_completed: The completed ones.
-      mine: The completed ones of the person who asks: what counts towards the quota.
+      num_completed: The completed ones that are no practice.
+      mine: Those of the person who asks: what counts towards the quota.
+      agreed: When the person who asks agreed to the consent of the study, as it is now.
     """
 
     num_episodes: int = 0
     num_completed: int = 0
     mine: int = 0
+    agreed: float | None = None
 
 
 class EnvironmentStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +120,7 @@ class EnvironmentStatistics(msgspec.Struct, frozen=True, kw_only=True):
       id: The identifier of the environment.
       name: Its name, also when it is not in the study any more.
       episodes: How many there are.
-      completed: How many of them are completed.
+      completed: How many of them are completed, and no practice.
       success: How many of the completed ones are a success, say their players.
       steps: The steps that players made in the completed ones.
       mean_reward: The mean of the total rewards of the completed ones; None if there are none.
@@ -138,7 +142,7 @@ class PersonStatistics(msgspec.Struct, frozen=True, kw_only=True):
       person: The identifier of the person.
       name: Their name.
       episodes: How many there are.
-      completed: How many of them are completed.
+      completed: How many of them are completed, and no practice.
       seconds: How long they took, all together.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections.abc import Iterable
 from typing import Any
@@ -10,7 +11,7 @@ import msgspec
 import sqlalchemy as sa
 
 from rlds_creator.identifiers import new_identifier
-from rlds_creator.model import Assignment, Environment, EpisodeState, Study, StudyState
+from rlds_creator.model import Assignment, Consent, Environment, EpisodeState, Study, StudyState
 from rlds_creator.store import tables
 from rlds_creator.store.database import Database
 from rlds_creator.store.errors import (
@@ -36,7 +37,10 @@ __all__ = ["LIVE", "Studies"]
 LIVE = (EpisodeState.PLAYING.value, EpisodeState.ENDED.value)
 
 _num_episodes = sa.func.count()
-_is_completed = tables.episodes.c.state == EpisodeState.COMPLETED.value
+_is_completed = sa.and_(
+    tables.episodes.c.state == EpisodeState.COMPLETED.value,
+    sa.not_(tables.episodes.c.is_practice),
+)
 _num_completed = sa.func.count().filter(_is_completed)
 
 
@@ -176,27 +180,68 @@ class Studies(Database):
 
         Raises:
           NotFoundError: The study is not there, or has no such environment.
-          QuotaError: The person has completed as many episodes as the study asks for.
+          QuotaError: No more episodes are wanted, of the person or of the environments.
           StoreError: The player has to choose one, and has not.
         """
         table = tables.episodes
         with self._reading() as connection:
             study = from_row(Study, _row(connection, study_id))
-            mine = sa.and_(table.c.person == person_id, table.c.study == study_id)
-            if study.quota is not None:
-                done = connection.scalar(sa.select(_num_completed).where(mine)) or 0
-                if done >= study.quota:
-                    raise QuotaError("you have completed all your episodes of this study")
             if not study.environments:
                 raise NotFoundError("the study has no environments")
+            full = _full(connection, study, person_id)
+            choices = [one for one in study.environments if one.id not in full]
+            if not choices:
+                raise QuotaError("no more episodes of this study are needed from you")
             if environment_id is not None or study.assignment is Assignment.CHOICE:
-                return _chosen(study, environment_id)
+                chosen = _chosen(study, environment_id)
+                if chosen.id in full:
+                    raise QuotaError("this environment has all its episodes. Choose another one.")
+                return chosen
             if study.assignment is Assignment.RANDOM:
-                return secrets.choice(study.environments)
+                return secrets.choice(choices)
+            mine = sa.and_(table.c.person == person_id, table.c.study == study_id)
+            in_practice = is_practice_next(connection, study_id, person_id)
             counted = mine & (table.c.state != EpisodeState.REJECTED.value)
+            counted &= table.c.is_practice == in_practice
             query = sa.select(table.c.environment, _num_episodes).where(counted)
             turns = dict(map(tuple, connection.execute(query.group_by(table.c.environment))))
-        return min(study.environments, key=lambda one: turns.get(one.id, 0))
+        if study.assignment is Assignment.BALANCED:
+            # The same for a person whenever it is asked; of other people, in another order.
+            random.Random(f"{study_id} {person_id} {sum(turns.values())}").shuffle(choices)
+        return min(choices, key=lambda one: turns.get(one.id, 0))
+
+    def wants_more(self, study_id: str, person_id: str, environment_id: str) -> bool:
+        """Whether a person may make more episodes, after one of an environment."""
+        with self._reading() as connection:
+            study = from_row(Study, _row(connection, study_id))
+            full = _full(connection, study, person_id)
+        has_any = any(one.id not in full for one in study.environments)
+        return has_any and (study.assignment is not Assignment.CHOICE or environment_id not in full)
+
+    def agree(self, study_id: str, person_id: str, text: str) -> Consent:
+        """Keeps that a person agrees to the consent of a study.
+
+        Raises:
+          NotFoundError: There is no study of this identifier.
+          StaleError: The study has another text.
+        """
+        with self._writing() as connection:
+            study = from_row(Study, _row(connection, study_id, lock=True))
+            if text != study.consent:
+                raise StaleError("the text has changed. Load the page again.", study)
+            consent = Consent(text=text, created=self._clock())
+            row = {"id": new_identifier(), "study": study_id, "person": person_id}
+            connection.execute(sa.insert(tables.consents).values({**row, **to_row(consent)}))
+        return consent
+
+    def consent(self, study_id: str, person_id: str, until: float) -> Consent | None:
+        """Returns to what a person last agreed for a study, until some time."""
+        table = tables.consents
+        theirs = sa.and_(table.c.study == study_id, table.c.person == person_id)
+        query = sa.select(table).where(theirs, table.c.created <= until)
+        with self._reading() as connection:
+            row = connection.execute(query.order_by(table.c.created.desc()).limit(1)).first()
+            return None if row is None else from_row(Consent, row)
 
     def counts(self, study_ids: Iterable[str], person_id: str = "") -> dict[str, Counts]:
         """Returns how far studies are, by their identifiers.
@@ -210,12 +255,19 @@ class Studies(Database):
         mine = sa.func.count().filter(_is_completed, table.c.person == person_id)
         query = sa.select(table.c.study, _num_episodes, _num_completed, mine)
         query = query.where(table.c.study.in_(ids)).group_by(table.c.study)
+        of, study = tables.consents.c, tables.studies.c
+        is_now = sa.and_(of.study == study.id, of.text == study.consent, of.person == person_id)
+        given = sa.select(of.study, sa.func.max(of.created)).where(is_now, of.study.in_(ids))
         with self._reading() as connection:
-            found = {
-                study: Counts(num_episodes=episodes, num_completed=completed, mine=own)
-                for study, episodes, completed, own in connection.execute(query)
-            }
-        return {study_id: found.get(study_id, Counts()) for study_id in ids}
+            agreed = dict(map(tuple, connection.execute(given.group_by(of.study))))
+            found = {study: counted for study, *counted in connection.execute(query)}
+        names = ("num_episodes", "num_completed", "mine")
+        return {
+            one: Counts(
+                **dict(zip(names, found.get(one, (0, 0, 0)), strict=True)), agreed=agreed.get(one)
+            )
+            for one in ids
+        }
 
     def statistics(self, study_id: str) -> Statistics:
         """Returns what was played of a study.
@@ -276,6 +328,41 @@ def _row(connection: sa.Connection, study_id: str, *, lock: bool = False) -> sa.
     if row is None:
         raise NotFoundError("this study does not exist")
     return row
+
+
+def is_practice_next(connection: sa.Connection, study_id: str, person_id: str) -> bool:
+    """Whether the next episode of a person is practice; discarded practice does not count."""
+    table = tables.episodes
+    asked = sa.select(tables.studies.c.practice).where(tables.studies.c.id == study_id)
+    query = sa.select(_num_episodes).where(
+        table.c.study == study_id,
+        table.c.person == person_id,
+        table.c.is_practice,
+        table.c.state.in_([EpisodeState.COMPLETED.value, EpisodeState.CANCELLED.value]),
+    )
+    wanted = connection.scalar(asked) or 0
+    return wanted > 0 and (connection.scalar(query) or 0) < wanted
+
+
+def _full(connection: sa.Connection, study: Study, person_id: str) -> set[str]:
+    """The environments, by identifier, of which a person makes no more episodes."""
+    table = tables.episodes
+    mine = sa.func.count().filter(table.c.person == person_id)
+    query = sa.select(table.c.environment, _num_episodes, mine)
+    query = query.where(table.c.study == study.id, _is_completed).group_by(table.c.environment)
+    rows = connection.execute(query).all()
+    done = {environment: number for environment, number, _ in rows}
+    for quota, number in (
+        (study.quota, sum(own for _, _, own in rows)),
+        (study.total_quota, sum(done.values())),
+    ):
+        if quota is not None and number >= quota:
+            return {one.id for one in study.environments}
+    return {
+        one.id
+        for one in study.environments
+        if one.quota is not None and done.get(one.id, 0) >= one.quota
+    }
 
 
 def _environments(row: sa.Row[Any]) -> dict[str, Environment]:

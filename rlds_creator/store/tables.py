@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from rlds_creator.store.errors import StoreError
 
 __all__ = [
+    "consents",
     "episodes",
     "exports",
     "invites",
@@ -121,10 +122,25 @@ studies = sa.Table(
     _column("removed_environments", sa.JSON),
     _column("assignment", _Text),
     sa.Column("quota", sa.BigInteger),
+    sa.Column("total_quota", sa.BigInteger),
+    _column("practice", sa.Integer),
+    _column("consent", _Text),
     _column("labels", sa.JSON),
     _column("creator", _Text),
     _column("created", sa.Double),
     _column("version", sa.Integer),
+)
+
+# Who agreed to which text: nobody changes it, also when the study has another text.
+consents = sa.Table(
+    "consents",
+    metadata,
+    _key(),
+    _column("study", _Text, sa.ForeignKey("studies.id", ondelete="CASCADE")),
+    _column("person", _Text, sa.ForeignKey("people.id")),
+    _column("text", _Text),
+    _column("created", sa.Double),
+    sa.Index(None, "study", "person"),
 )
 
 episodes = sa.Table(
@@ -145,6 +161,7 @@ episodes = sa.Table(
     _column("seconds", sa.Double),
     _column("notes", _Text),
     _column("version", sa.Integer),
+    _column("is_practice", sa.Boolean),
     _column("error", _Text),
     sa.Index(None, "study", "started"),
     sa.Index(None, "person", "study"),

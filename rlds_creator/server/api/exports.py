@@ -123,6 +123,8 @@ class ExportRoutes(Routes):
         if (wish.episodes is None) == (wish.filter is None):
             raise BadRequestError("An export needs either `episodes` or `filter`.")
         asked = convert(wish.filter or {}, EpisodeQuery, strict=False)
+        if not wish.practice and wish.filter is not None and asked.is_practice is None:
+            asked = msgspec.structs.replace(asked, is_practice=False)
         known = self._store.episode_ids(seen_by(person, asked))
         playing = {episode.id for episode in self._store.playing()}
         if wish.episodes is None:
@@ -133,6 +135,10 @@ class ExportRoutes(Routes):
                 raise NotFoundError("One of these episodes was deleted. Load the list again.")
             if not playing.isdisjoint(ids):
                 raise ConflictError("One of these episodes is still being played.", code="playing")
+            if not wish.practice:
+                data = EpisodeQuery(is_practice=False)
+                data_ids = set(self._store.episode_ids(seen_by(person, data)))
+                ids = [one for one in ids if one in data_ids]
         if not ids:
             raise BadRequestError("No episode matches the filter.")
         return ids

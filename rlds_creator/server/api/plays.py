@@ -48,6 +48,10 @@ class PlayRoutes(Routes):
         study = await seen_study(self._store, person, wish.study)
         if study.state is not StudyState.ENABLED and not may(person, May.MANAGE):
             raise ForbiddenError("This study is not enabled. Ask its owner.", code="not_enabled")
+        counts = await in_thread(self._store.counts, [study.id], person.id)
+        if study.consent and counts[study.id].agreed is None:
+            text = "Read the consent text on the page of the study, and agree to it."
+            raise ForbiddenError(text, code="consent")
         async with self._plays.turn(person):
             play = self._plays.of(person)
             if play is None or not _is_wished(play, study, wish.environment):

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from rlds_creator.frames import Frame
-from rlds_creator.model import Environment, Person, Study, StudyState
+from rlds_creator.model import Environment, Person, Study, StudyState, Text
 from rlds_creator.server.api.routes import Routes, Services
 from rlds_creator.server.bodies import answer, body
 from rlds_creator.server.errors import NotFoundError, ServerError, TooManyError, without_folders
@@ -30,6 +30,10 @@ _TRIALS = 2
 
 class _State(msgspec.Struct, forbid_unknown_fields=True):
     state: StudyState
+
+
+class _Consent(msgspec.Struct, forbid_unknown_fields=True):
+    text: Text
 
 
 class _Trial(msgspec.Struct, forbid_unknown_fields=True):
@@ -55,6 +59,7 @@ class StudyRoutes(Routes):
             Route("/api/studies/{id}", self.change, methods=["PUT"]),
             Route("/api/studies/{id}", self.delete, methods=["DELETE"]),
             Route("/api/studies/{id}/state", self.set_state, methods=["POST"]),
+            Route("/api/studies/{id}/consent", self.agree, methods=["POST"]),
             Route("/api/studies/{id}/statistics", self.statistics),
         ]
 
@@ -174,6 +179,13 @@ class StudyRoutes(Routes):
         said = await body(request, _State)
         identifier = request.path_params["id"]
         return answer(await in_thread(self._store.set_study_state, identifier, said.state))
+
+    async def agree(self, request: Request) -> Response:
+        """Keeps that a person agrees to the consent of a study."""
+        person = await self._people.required(request, May.PLAY)
+        said = await body(request, _Consent)
+        study = await seen_study(self._store, person, request.path_params["id"])
+        return answer(await in_thread(self._store.agree, study.id, person.id, said.text))
 
     async def statistics(self, request: Request) -> Response:
         """What was played of a study."""

@@ -29,7 +29,7 @@ import { Thumbnail } from "../view/list.js";
 /** @import { Column } from "../components/table.js" */
 
 const LIMIT = 50;
-const FILTERS = ["study", "environment", "person", "state", "label", "queue", "success", "since", "until"];
+const FILTERS = "study environment person state label queue success is_practice since until".split(" ");
 const NO_FILTER = Object.fromEntries(FILTERS.map((name) => [name, null]));
 
 /** @param {{query: Record<string, string>}} props */
@@ -208,7 +208,8 @@ function columns(erase, seesOthers, search) {
       <small class="clamp quiet" title=${row.environment_name}>${row.environment_name}</small>`,
     },
     seesOthers && { name: "person", title: "Player", sortable: true, cell: (row) => row.person_name },
-    { name: "state", title: "State", sortable: true, cell: (row) => html`<${StateChip} state=${row.state} />` },
+    { name: "state", title: "State", sortable: true, cell: (row) => html`<${StateChip} state=${row.state} />
+      ${row.is_practice && html` <${Chip}>Practice<//>`}` },
     {
       name: "success",
       title: "Success",
@@ -312,6 +313,9 @@ function Filters({ filter, studies, seesOthers, onChange }) {
       choices=${[["", "All states"], ...Object.entries(EPISODE_STATES).map(([name, [title]]) => [name, title])]} />
     <${SelectField} label="Success" value=${filter.success ?? ""} onChange=${set("success")}
       choices=${[["", "Any"], ["true", "Yes"], ["false", "No"]]} />
+    ${(filter.is_practice || studies.some((one) => one.practice > 0)) &&
+    html`<${SelectField} label="Practice" value=${filter.is_practice ?? ""} onChange=${set("is_practice")}
+      choices=${[["", "With practice"], ["false", "Without practice"], ["true", "Only practice"]]} />`}
     ${labels.length > 0 &&
     html`<${SelectField} label="Tag" value=${filter.label ?? ""} onChange=${set("label")}
       choices=${[["", "Any"], ...labels]} />`}

@@ -1,6 +1,7 @@
 /** A person plays: the picture, the keys and what they do, and how it goes. */
-import { Icon, announce, toast, useTitle } from "../components.js";
-import { classes, html, useEffect, useRef, useState } from "../html.js";
+import { Button, Chip, Icon, Markdown, announce, toast, useTitle } from "../components.js";
+import { formatNumber } from "../format.js";
+import { classes, html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 import { Commands } from "../play/commands.js";
 import { Cover, wordsOf } from "../play/cover.js";
 import { KeyMap } from "../play/key_map.js";
@@ -71,6 +72,7 @@ export default function PlayPage({ params }) {
         <${Icon} name="back" size=${15} /><span>${hello?.study?.name ?? "Study"}</span>
       </a>
       <h1 tabindex="-1">${title}</h1>
+      ${player?.isPractice && html`<${Chip} tone="odd">Practice: this episode is not data<//>`}
     </header>
     <div class="play-main">
       <div
@@ -92,6 +94,7 @@ export default function PlayPage({ params }) {
           <span class="retry-bar" style=${{ animationDuration: `${RETRY_HOLD}ms` }}></span>
           Keep holding to discard this episode
         </div>`}
+        ${player?.slow && !words && html`<${Slow} player=${player} onDone=${focusBack} />`}
         ${player?.isStalled &&
         html`<div class="stage-note" role="status">
           <span class="spinner" aria-hidden="true"></span> Waiting for the environment…
@@ -105,8 +108,8 @@ export default function PlayPage({ params }) {
     </div>
     <aside class="play-side" aria-label="About the game">
       ${player && html`<${Numbers} player=${player} />`}
-      <${Instructions} study=${hello?.study} environment=${hello?.environment} />
       ${player?.offer && html`<${KeyMap} player=${player} offer=${player.offer} />`}
+      <${Instructions} study=${hello?.study} environment=${hello?.environment} />
       ${player?.offer && html`<${Settings} player=${player} offer=${player.offer} onDone=${focusBack} />`}
     </aside>
     ${player?.offer && state === "ended" && player.connection === "open" && html`<${Verdict} player=${player} />`}
@@ -116,9 +119,35 @@ export default function PlayPage({ params }) {
 /** @param {Partial<Pick<Play, "study" | "environment">>} props */
 function Instructions({ study, environment }) {
   const texts = [study?.instructions, environment?.instructions].filter(Boolean);
+  const [isOpen, setIsOpen] = useState(false);
+  const [isLong, setIsLong] = useState(false);
+  const part = useRef(/** @type {HTMLElement | null} */ (null));
+  useLayoutEffect(() => {
+    if (part.current && !isOpen) setIsLong(part.current.scrollHeight > part.current.clientHeight + 1);
+  }, [texts.join(), isOpen]);
   if (texts.length === 0) return null;
   return html`<section class="side-part" aria-labelledby="instructions-title">
     <h2 id="instructions-title">What to do</h2>
-    ${texts.map((text) => html`<p class="pre">${text}</p>`)}
+    <div class=${classes("instructions", isOpen && "open", isLong && "long")} id="instructions" ref=${part}>
+      ${texts.map((text, index) => html`<${Markdown} key=${index} text=${text} />`)}
+    </div>
+    ${isLong &&
+    html`<${Button} kind="quiet" size="small" aria-expanded=${String(isOpen)} aria-controls="instructions"
+      onClick=${() => setIsOpen(!isOpen)}>${isOpen ? "Less" : "More"}<//>`}
   </section>`;
+}
+
+/** An environment that does not keep its pace. @param {{player: Player, onDone: (event: any) => void}} props */
+function Slow({ player, onDone }) {
+  const stop = (/** @type {Event} */ event) => event.stopPropagation();
+  const draft = (/** @type {MouseEvent} */ event) => {
+    player.set({ quality: "draft" });
+    onDone(event);
+  };
+  return html`<div class="stage-note is-slow" role="status" onClick=${stop}>
+    This runs at ${formatNumber(player.slow?.rate)} of ${formatNumber(player.slow?.fps)} steps/s.
+    ${player.hasDraft
+      ? html`<${Button} size="small" onClick=${draft}>Use draft quality<//>`
+      : " A lower pace feels smoother."}
+  </div>`;
 }

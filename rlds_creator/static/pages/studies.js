@@ -56,8 +56,9 @@ function Card({ study }) {
     </p>
     ${canPlay &&
     html`<div class="actions">
-      <${Button} icon="play" kind=${me.can("manage") ? "plain" : "primary"} href=${address("play", study.id)}
-        disabled=${left === 0} aria-label="Play ${study.name}">Play<//>
+      <${Button} icon="play" kind=${me.can("manage") ? "plain" : "primary"} disabled=${left === 0}
+        href=${study.consent && !study.agreed ? address("studies", study.id) : address("play", study.id)}
+        aria-label="Play ${study.name}">Play<//>
     </div>`}
   </li>`;
 }

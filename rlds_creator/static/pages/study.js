@@ -6,6 +6,7 @@ import {
   Empty,
   Figure,
   Loaded,
+  Markdown,
   Menu,
   Notice,
   PageHeader,
@@ -32,6 +33,7 @@ export const ASSIGNMENTS = {
   choice: "Players choose which environment they play.",
   random: "The environment of each episode is chosen at random.",
   round_robin: "The environments alternate from episode to episode.",
+  balanced: "Each episode is of the environment that you have played least.",
 };
 
 /** @param {{params: Record<string, string>}} props */
@@ -106,15 +108,17 @@ function Study({ study, reload }) {
       <div>
         <${Panel} title="Instructions">
           ${study.instructions
-            ? html`<p class="pre">${study.instructions}</p>`
+            ? html`<${Markdown} text=${study.instructions} />`
             : html`<p class="quiet">This study has no instructions.</p>`}
         <//>
+        ${study.consent && me.can("play") && html`<${Consent} study=${study} reload=${reload} />`}
         <${Play} study=${study} />
       </div>
       <div>
         <${Panel} title="Progress">
           <dl class="figures">
-            <${Figure} label="Completed" value=${formatCount(study.num_completed ?? 0)} />
+            <${Figure} label="Completed" value=${formatCount(study.num_completed ?? 0)}
+              note=${study.total_quota && `of ${formatCount(study.total_quota)}`} />
             <${Figure} label="Recorded" value=${formatCount(study.num_episodes ?? 0)} />
             ${me.can("play") &&
             !me.single_user &&
@@ -134,7 +138,7 @@ function Study({ study, reload }) {
         <//>
         ${study.description &&
         html`<${Panel} title="Description" hint="Not shown to players.">
-          <p class="pre">${study.description}</p>
+          <${Markdown} text=${study.description} />
         <//>`}
       </div>
     </div>
@@ -160,6 +164,28 @@ export function confirmDeletion(study) {
   });
 }
 
+/** What people agree to before they play. @param {{study: ListedStudy, reload: () => Promise<unknown>}} props */
+function Consent({ study, reload }) {
+  const [isBusy, setIsBusy] = useState(false);
+  const agree = async () => {
+    setIsBusy(true);
+    try {
+      await post(address("api", "studies", study.id, "consent"), { text: study.consent });
+    } catch (error) {
+      toastError(error);
+    }
+    await reload();
+    setIsBusy(false);
+  };
+  return html`<${Panel} title="Consent"
+    hint=${study.agreed ? `You agreed on ${formatDate(study.agreed)}.` : "Please read this before you play."}>
+    <div class="stack">
+      <${Markdown} text=${study.consent} />
+      ${!study.agreed && html`<${Button} kind="primary" icon="check" busy=${isBusy} onClick=${agree}>I agree<//>`}
+    </div>
+  <//>`;
+}
+
 /** @param {{study: ListedStudy}} props */
 function Play({ study }) {
   const me = useMe();
@@ -173,16 +199,25 @@ function Play({ study }) {
     <//>`;
   }
   const isClosed = study.state !== "enabled" && !me.can("manage");
-  const isDone = study.quota !== null && study.quota !== undefined && (study.mine ?? 0) >= study.quota;
-  const isOff = isClosed || isDone;
+  const isReached = (/** @type {number | null} */ quota, /** @type {number | undefined} */ number) =>
+    quota !== null && quota !== undefined && (number ?? 0) >= quota;
+  const isDone = isReached(study.quota, study.mine);
+  const isFull = isReached(study.total_quota, study.num_completed);
+  const needsConsent = Boolean(study.consent && !study.agreed);
+  const isOff = isClosed || isDone || isFull || needsConsent;
   const isAssigned = study.environments.length > 1 && study.assignment !== "choice";
   // Those who run a study try any of its environments.
   const canChoose = !isAssigned || me.can("manage");
+  const practice =
+    study.practice > 0 && `Your first ${plural(study.practice, "episode is", "episodes are")} practice, and not data.`;
+  const choice = study.environments.length > 1 && ASSIGNMENTS[study.assignment];
   const hint = isDone
     ? "You have played all your episodes. Thank you!"
-    : study.environments.length > 1
-      ? ASSIGNMENTS[study.assignment]
-      : undefined;
+    : isFull
+      ? "This study has all its episodes. Thank you!"
+      : needsConsent
+        ? "You can play when you have agreed above."
+        : [choice, practice].filter(Boolean).join(" ");
   return html`<${Panel} title="Play" hint=${hint}
     actions=${isAssigned &&
     html`<${Button} kind="primary" icon="play" disabled=${isOff} href=${address("play", study.id)}>Play<//>`}>

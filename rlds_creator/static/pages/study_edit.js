@@ -37,6 +37,9 @@ const NEW = {
   environments: [],
   assignment: "choice",
   quota: null,
+  total_quota: null,
+  practice: 0,
+  consent: "",
   labels: [],
   creator: "",
   created: 0,
@@ -178,11 +181,14 @@ function Editor({ study, numEpisodes }) {
           <${TextField} class="full" label="Name" value=${draft.name} onChange=${set("name")} error=${shown.name}
             maxlength="200" autofocus=${!saved.id} />
           <${TextArea} class="full" label="Instructions" optional
-            hint="Shown to players." value=${draft.instructions}
+            hint="Shown to players. **bold**, *italics*, - lists and [links](address) work." value=${draft.instructions}
             onChange=${set("instructions")}
             maxlength="20000" rows="4" />
           <${TextArea} class="full" label="Description" optional hint="Not shown to players."
             value=${draft.description} onChange=${set("description")} maxlength="20000" rows="2" />
+          <${TextArea} class="full" label="Consent" optional
+            hint="People agree to this text before their first episode, and again when you change it."
+            value=${draft.consent} onChange=${set("consent")} maxlength="20000" rows="2" />
         </div>
       <//>
 
@@ -249,9 +255,16 @@ function Editor({ study, numEpisodes }) {
           <${SelectField} label="Environment of an episode" value=${draft.assignment} onChange=${set("assignment")}
             disabled=${environments.length < 2}
             hint=${environments.length < 2 ? "For studies with several environments." : undefined}
-            choices=${[["choice", "Players choose"], ["random", "At random"], ["round_robin", "In turn"]]} />
+            choices=${[["choice", "Players choose"], ["random", "At random"], ["round_robin", "In turn"],
+              ["balanced", "Least played first"]]} />
           <${NumberField} label="Episodes per person" optional value=${draft.quota} onChange=${set("quota")}
             error=${shown.quota} placeholder="Any number" hint="The maximum number of completed episodes." />
+          <${NumberField} label="Episodes of all people" optional value=${draft.total_quota}
+            onChange=${set("total_quota")} error=${shown.total_quota} placeholder="Any number"
+            hint="The study ends when so many are completed." />
+          <${NumberField} label="Practice episodes" optional value=${draft.practice || null} placeholder="None"
+            onChange=${(/** @type {number | null} */ value) => set("practice")(value ?? 0)} error=${shown.practice}
+            hint="The first ones of each person, which are not data." />
         </div>
       <//>
 
@@ -294,7 +307,8 @@ function Editor({ study, numEpisodes }) {
 }
 
 /**
- * @type {{name?: string, quota?: string, environments: Record<string, string>[], labels: (string | undefined)[],
+ * @type {{name?: string, quota?: string, total_quota?: string, practice?: string,
+ *   environments: Record<string, string>[], labels: (string | undefined)[],
  *   count: number}}
  */
 const NO_ERRORS = { environments: [], labels: [], count: 0 };
@@ -306,8 +320,13 @@ const NO_ERRORS = { environments: [], labels: [], count: 0 };
  */
 function check(study, families) {
   const name = study.name.trim() ? undefined : "A study needs a name.";
-  const isWhole = study.quota === null || (Number.isInteger(study.quota) && study.quota >= 1);
-  const quota = isWhole ? undefined : "A whole number, at least 1.";
+  const whole = (/** @type {number | null} */ value) =>
+    value === null || (Number.isInteger(value) && value >= 1) ? undefined : "A whole number, at least 1.";
+  const [quota, total_quota] = [study.quota, study.total_quota].map(whole);
+  const practice =
+    Number.isInteger(study.practice) && study.practice >= 0 && study.practice <= 1000
+      ? undefined
+      : "A whole number, at most 1,000.";
   const environments = study.environments.map((one) => checkEnvironment(one, families));
   const labels = study.labels.map((label, index) => {
     if (!label.name.trim()) return "A tag needs a name.";
@@ -316,8 +335,8 @@ function check(study, families) {
     );
     return isTwice ? "This tag already exists." : undefined;
   });
-  const all = [name, quota, ...labels, ...environments.flatMap((found) => Object.values(found))];
-  return { name, quota, environments, labels, count: all.filter(Boolean).length };
+  const all = [name, quota, total_quota, practice, ...labels, ...environments.flatMap((found) => Object.values(found))];
+  return { name, quota, total_quota, practice, environments, labels, count: all.filter(Boolean).length };
 }
 
 /**

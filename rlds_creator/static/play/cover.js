@@ -25,7 +25,7 @@ export function wordsOf(player) {
     if (reason === "quota" || refusal?.code === "quota")
       return {
         title: "All done, thank you!",
-        text: "You have played all episodes of this study.",
+        text: refusal?.message ?? "You have played all episodes that are needed from you.",
         icon: "check",
         actions: ["back"],
       };
@@ -36,6 +36,8 @@ export function wordsOf(player) {
         icon: "copy",
         actions: ["here", "back"],
       };
+    if (refusal?.code === "consent")
+      return { title: "Your consent is needed", text: refusal.message, icon: "info", actions: ["back"] };
     if (reason === "refused")
       return { title: "You cannot play now", text: refusal?.message, icon: "error", actions: ["again", "back"] };
     if (reason === "expired")

@@ -20,6 +20,9 @@ export const RETRY_HOLD = 700;
 const QUIET_TIME = 500;
 /** Over what time frames are counted, in milliseconds. */
 const RATE_WINDOW = 2000;
+/** Over what time an environment has to make less than this part of its steps for the page to say so. */
+const SLOW_WINDOW = 4000;
+const SLOW_PART = 0.7;
 /** An environment that steps at its own rate and shows nothing for so long is stuck. */
 const STALL = 3000;
 /** How long the server may take to say that it is there, and how often it is asked. */
@@ -59,6 +62,12 @@ export class Player {
     /** Whether it is paused because the window lost the focus. */
     this.isAway = false;
     this.isStalled = false;
+    /** Whether the episode is practice, as far as the server has said. */
+    this.isPractice = false;
+    /** How many steps per second there are and should be; null if there are enough. */
+    this.slow = /** @type {{rate: number, fps: number} | null} */ (null);
+    /** Since when the pace is measured, and from which step on. @type {{at: number, step: number} | null} */
+    this.measured = null;
     /** Which episode of the visit it is, from 0 on; null if that is not known. @type {number | null} */
     this.episodeNumber = null;
     this.controller = "";
@@ -132,6 +141,11 @@ export class Player {
     const now = performance.now();
     this.drawnAt = this.drawnAt.filter((time) => now - time < RATE_WINDOW);
     return this.drawnAt.length / (RATE_WINDOW / 1000);
+  }
+
+  /** Whether there is a quality that is drawn faster than the one that is shown. */
+  get hasDraft() {
+    return Boolean(this.offer?.qualities.includes("draft")) && this.state?.quality !== "draft";
   }
 
   /** The median of the last times from a press to its picture, in milliseconds. */
@@ -292,6 +306,7 @@ export class Player {
         this.#enter(message);
         break;
       case "episode":
+        this.isPractice = message.episode.is_practice;
         if (this.kept && message.episode.id === this.kept.episode?.id && message.episode.state === this.kept.value) {
           this.onEvent("saved", message.episode);
           this.kept = null;
@@ -307,6 +322,10 @@ export class Player {
   /** @param {PlayState} state */
   #enter(state) {
     const before = this.state?.state;
+    if (before !== state.state || this.state?.fps !== state.fps || this.state.quality !== state.quality) {
+      this.measured = this.slow = null;
+    }
+    if (state.state === "ready") this.isPractice = false;
     this.state = state;
     this.stateAt = performance.now();
     // Before the first step there is no episode yet that could say its number.
@@ -359,6 +378,7 @@ export class Player {
   /** Says when an environment that should step does not, and finds out whether the network is to blame. */
   #watch() {
     const now = performance.now();
+    this.#measure(now);
     const last = Math.max(this.stateAt, this.drawnAt.at(-1) ?? 0);
     const isStalled = this.isRunning && this.isAsync && now - last > STALL + 3000 / (this.state?.fps || 1);
     if (isStalled !== this.isStalled) {
@@ -368,6 +388,22 @@ export class Player {
     const [oldest] = this.inputs.sent.values();
     const isUnanswered = this.isRunning && oldest !== undefined && now - oldest > STALL;
     if ((isStalled || isUnanswered) && now - this.probedAt > PROBE_INTERVAL) void this.#probe();
+  }
+
+  /** Finds out whether the environment makes as many steps as it should. @param {number} now */
+  #measure(now) {
+    if (!this.isRunning || !this.isAsync || !this.frame || document.hidden) {
+      this.measured = null;
+      return;
+    }
+    this.measured ??= { at: now, step: this.frame.step };
+    const seconds = (now - this.measured.at) / 1000;
+    if (seconds * 1000 < SLOW_WINDOW) return;
+    const fps = this.state?.fps ?? this.offer?.fps ?? 0;
+    const rate = (this.frame.step - this.measured.step) / seconds;
+    this.slow = rate < SLOW_PART * fps ? { rate: Math.round(rate), fps } : null;
+    this.measured = null;
+    this.#changed();
   }
 
   /** Opens the connection anew if the server does not answer: browsers notice a dead one after minutes. */

@@ -16,6 +16,7 @@ import tfds_files
 from envlogger.converters.rlds_episode import to_rlds_episode
 from rlds_creator.exporting.exports import export
 from rlds_creator.exporting.recordings import ExportError
+from rlds_creator.exporting.targets import FORMATS
 
 INTERNAL = {"image", "keys", "info", "inputs", "time", "fps", "camera", "quality"}
 
@@ -182,6 +183,49 @@ def test_tfds_loads_a_dataset_and_minari_one_of_its_own(with_pictures, tmp_path)
         )
         np.testing.assert_array_equal(columns["action"][:-1], expected["action"][:-1])
         np.testing.assert_array_equal(columns["reward"][:-1], expected["reward"][:-1])
+
+
+# What formats have to be told of episodes whose observations have several fields.
+OPTIONS = {
+    "lerobot": ["fps=15"],
+    "aloha": ['fields={"observations/qpos": "observation/level"}'],
+    **{
+        name: ["observation=observation/level"]
+        for name in ("d4rl", "d4rl_pybullet", "imitation", "ogbench")
+    },
+}
+
+
+def test_each_format_that_can_be_written_is_one_of_a_download(tmp_path):
+    assert {*FORMATS} - {"log"} == {*rlds.sources.exports()} - {"envlogger"}
+    recorded = [write_episode(tmp_path / name, 6) for name in ("a", "b")]
+    [steps], _ = read_log(recorded[0])
+    for name in FORMATS:
+        options = OPTIONS.get(name, [])
+        made = export(recorded, tmp_path / f"out_{name}", name, name="x", options=options)
+        data = tmp_path / f"out_{name}" / made.paths[0]
+        read = rlds.sources.open(data, format="envlogger" if name == "log" else name)
+        assert len(read) == 2, name
+        rewards = read.columns(0)["reward"][: len(steps) - 1]
+        expected = [step.timestep.reward for step in steps[1:]]
+        np.testing.assert_allclose(rewards, expected, rtol=1e-6, err_msg=name)
+    with pytest.raises(ExportError, match="LeRobot needs the number of steps in a second"):
+        export(recorded, tmp_path / "none", "lerobot", name="x")
+    with pytest.raises(ExportError, match="no option 'speed'"):
+        export(recorded, tmp_path / "none", "lerobot", name="x", options=["speed=1"])
+
+
+def test_a_zip_file_compresses_what_is_not_compressed(with_pictures, tmp_path):
+    sizes = {}
+    for name in ("log", "minari"):
+        made = export(with_pictures, tmp_path / f"{name}.zip", name, name="x", archive=True)
+        with zipfile.ZipFile(made.output) as archive:
+            assert archive.testzip() is None
+            for one in archive.infolist():
+                sizes[one.filename.rpartition("/")[2]] = (one.compress_size, one.file_size)
+    compressed, size = sizes["main_data.hdf5"]
+    assert compressed < 0.8 * size
+    assert sizes["steps.riegeli"][0] == sizes["steps.riegeli"][1]
 
 
 def test_episodes_end_at_tags_and_where_they_were_left(tmp_path):

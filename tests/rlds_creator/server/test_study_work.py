@@ -1,8 +1,13 @@
-"""How a study goes: who enters for it."""
+"""How a study goes: who enters, what they agree to, and what counts."""
+
+import io
+import time
+import zipfile
 
 import pytest
 from creator_server import Served, drawn
 
+import envlogger
 from rlds_creator.model import Role
 
 
@@ -72,3 +77,93 @@ def test_a_link_to_a_study_is_for_participants_and_ends_with_it(lab) -> None:
     lab.good("DELETE", f"/api/studies/{study['id']}")
     said = {"token": link.partition("#")[2], "name": "Late"}
     assert lab.ask("", "POST", "/api/enter", said)[0] == 401
+
+
+def begun(lab, study, cookie, environment=None):
+    """Asks to play: the status and the answer."""
+    wish = {"study": study["id"], "environment": environment}
+    return lab.ask(cookie, "POST", "/api/plays", wish)
+
+
+def played(lab, study, cookie, environment=None, verdict="completed"):
+    """Plays an episode; returns it as it is stored."""
+    status, answer = begun(lab, study, cookie, environment)
+    assert status == 200, answer
+    with lab.served.player(answer["play"], cookie=cookie) as player:
+        player.until("state", state="ready")
+        player.until_step(0)
+        player.walk("ArrowRight")
+        player.say("control", do="end")
+        player.until("state", state="ended")
+        player.say("control", do="confirm", value=verdict)
+        return player.until("episode", episode__state=verdict)["episode"]
+
+
+def metadata(lab, tmp_path, episodes, **wish):
+    """The metadata of the episodes of a download."""
+    said = {"episodes": [one["id"] for one in episodes], "name": "got", **wish}
+    made = lab.good("POST", "/api/exports", said)
+    while made["state"] not in ("done", "failed"):
+        time.sleep(0.05)
+        made = lab.good("GET", f"/api/exports/{made['id']}")
+    assert made["state"] == "done", made["error"]
+    _, _, content = lab.served.fetch("GET", f"/api/exports/{made['id']}/file", cookie=lab.owner)
+    folder = tmp_path / made["id"]
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        archive.extractall(folder)
+    with envlogger.Reader(folder / "got" / "got") as reader:
+        return list(reader.episode_metadata())
+
+
+def test_a_text_is_agreed_to_before_the_first_episode_and_is_with_the_data(lab, tmp_path) -> None:
+    study = lab.study(consent="We record **keys**.")
+    player = lab.invited(study)
+    status, answer = begun(lab, study, player)
+    assert (status, answer["error"]["code"]) == (403, "consent")
+    path = f"/api/studies/{study['id']}/consent"
+    assert lab.ask(player, "POST", path, {"text": "We record nothing."})[0] == 409
+    before = time.time()
+    assert lab.ask(player, "POST", path, {"text": study["consent"]})[0] == 200
+    first = played(lab, study, player)
+
+    # Another text is agreed to anew; what was agreed to before stays with the first episode.
+    changed = lab.good("PUT", f"/api/studies/{study['id']}", {**study, "consent": "And mice."})
+    assert begun(lab, changed, player)[0] == 403
+    lab.ask(player, "POST", path, {"text": "And mice."})
+    second = played(lab, changed, player)
+    found = metadata(lab, tmp_path, [first, second])
+    assert [one["consent"] for one in found] == ["We record **keys**.", "And mice."]
+    assert before <= found[0]["consent_time"] <= first["started"] <= found[1]["consent_time"]
+
+
+def test_the_first_episodes_are_practice_and_no_data(lab, tmp_path) -> None:
+    study = lab.study(practice=2, quota=2)
+    player = lab.invited(study)
+    kinds = ["rejected", "completed", "cancelled", "completed", "completed"]
+    episodes = [played(lab, study, player, verdict=one) for one in kinds]
+    # What is thrown away is no practice that was had.
+    assert [one["is_practice"] for one in episodes] == [True, True, True, False, False]
+    assert begun(lab, study, player)[1]["error"]["code"] == "quota"
+    (listed,) = lab.ask(player, "GET", "/api/studies")[1]["studies"]
+    assert (listed["num_episodes"], listed["num_completed"], listed["mine"]) == (5, 2, 2)
+    path = f"/api/episodes?study={study['id']}&is_practice="
+    assert [lab.good("GET", path + of)["total"] for of in ("true", "false")] == [3, 2]
+
+    assert len(metadata(lab, tmp_path, episodes)) == 2
+    found = metadata(lab, tmp_path, episodes, practice=True)
+    assert [one["is_practice"] for one in found] == [True, True, True, False, False]
+    refused = {"episodes": [episodes[0]["id"]], "name": "got"}
+    assert lab.ask(lab.owner, "POST", "/api/exports", refused)[0] == 400
+
+
+def test_quotas_of_all_people_end_an_environment_and_the_study(lab) -> None:
+    study = lab.study({**drawn(), "quota": 1}, drawn(), total_quota=3)
+    one, other = (environment["id"] for environment in study["environments"])
+    players = [lab.invited(study, name) for name in ("Pia", "Pit")]
+    assert played(lab, study, players[0], one)["environment"] == one
+    status, answer = begun(lab, study, players[1], one)
+    assert (status, answer["error"]["code"]) == (403, "quota")
+    assert "Choose another" in answer["error"]["message"]
+    for player in players:
+        assert played(lab, study, player, other)["environment"] == other
+    assert begun(lab, study, lab.invited(study, "Pam"), other)[1]["error"]["code"] == "quota"

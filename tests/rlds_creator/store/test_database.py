@@ -59,8 +59,12 @@ def test_a_database_of_the_first_release_becomes_one_of_this(tmp_path: Path) -> 
         ids = store.episode_ids(busy_store.ALL)
         with store._writing() as connection:
             tables.verdicts.drop(connection)
-            for table, column in (("people", "study"), ("invites", "study")):
-                connection.execute(sa.text(f"ALTER TABLE {table} DROP COLUMN {column}"))
+            tables.consents.drop(connection)
+            for column in (
+                *("people DROP study", "invites DROP study", "episodes DROP is_practice"),
+                *("studies DROP practice", "studies DROP consent", "studies DROP total_quota"),
+            ):
+                connection.execute(sa.text(f"ALTER TABLE {column}"))
             connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
     with Store.open(path) as store:
         test_the_migrations_make_the_tables("", store)

@@ -286,6 +286,32 @@ def test_turns_choose(store: Store, study: Study, owner: Person, play: Play) -> 
     assert store.choose_environment(study.id, other.id).name == "second"
 
 
+def test_balanced_environments_are_played_as_often_by_each(
+    store: Store, study: Study, play: Play
+) -> None:
+    more = [Environment(name=name, family="gymnasium") for name in ("third", "fourth")]
+    edit = replace(
+        study, environments=(*study.environments, *more), assignment=Assignment.BALANCED, practice=2
+    )
+    study = store.save_study(edit)
+    orders = set()
+    for number in range(6):
+        person = store.add_person(f"Person {number}", Role.PARTICIPANT).id
+        turns = []
+        for _ in range(2 + 8):
+            chosen = store.choose_environment(study.id, person)
+            assert store.choose_environment(study.id, person) == chosen  # Asking costs no turn.
+            turns.append(chosen.name)
+            begun = play(environment=chosen.id, person=person, state=EpisodeState.PLAYING)
+            assert begun.is_practice == (len(turns) <= 2)
+            store.save_episode(replace(begun, state=EpisodeState.COMPLETED))
+        assert len(set(turns[:2])) == 2
+        for first in (2, 6):  # Practice leaves the balance of the data alone.
+            assert sorted(turns[first : first + 4]) == ["first", "fourth", "second", "third"]
+        orders.add(tuple(turns[2:6]))
+    assert len(orders) > 1
+
+
 def test_a_quota_counts_what_is_completed(
     store: Store, study: Study, owner: Person, play: Play
 ) -> None:
@@ -297,7 +323,7 @@ def test_a_quota_counts_what_is_completed(
 
     assert store.choose_environment(study.id, owner.id, environment).id == environment
     play()
-    with pytest.raises(QuotaError, match="all your episodes of this study"):
+    with pytest.raises(QuotaError, match="no more episodes of this study"):
         store.choose_environment(study.id, owner.id, environment)
 
 

@@ -1,0 +1,105 @@
+"""The way of a participant: the link, the consent, the instructions, and practice."""
+
+import msgspec
+import pytest
+from creator_server import drawn
+from playwright.sync_api import expect
+
+from rlds_creator.model import Environment, Role, Study
+
+pytestmark = pytest.mark.slow
+
+DESK, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+
+INSTRUCTIONS = """**Push** the *cart*, <b>2 * 3 * 4</b>.
+
+- left
+- right
+
+1. See [the details](https://example.com/a), not [those](javascript:alert(1)).
+
+"""
+
+
+def entered(visitor, token, name):
+    """The page to which a link leads."""
+    page = visitor.open(f"/enter#{token}")
+    page.get_by_label("Your name").fill(name)
+    page.get_by_role("button", name="Enter").click()
+    return page
+
+
+def test_owners_ask_for_consent_and_invite_to_a_study(shared, visit):
+    store = shared.creator.store
+    environment = msgspec.convert(drawn(), Environment)
+    study = store.save_study(Study(name="Walk", environments=(environment,), state="enabled"))
+    store.save_study(Study(name="Other", environments=(environment,), state="enabled"))
+    owner = visit(shared)
+    page = entered(owner, store.invite(Role.OWNER)[1], "Olga")
+    page.get_by_role("link", name="Walk", exact=True).click()
+    page.get_by_role("link", name="Edit").click()
+    page.get_by_label("Instructions").first.fill(INSTRUCTIONS + "Take your time.\n\n" * 20)
+    page.get_by_label("Consent").fill("We record what you **do**.")
+    page.get_by_label("Practice episodes").fill("1")
+    page.get_by_label("Episodes of all people").last.fill("20")
+    owner.look("study-edit-consent")
+    page.get_by_role("button", name="Save changes").click()
+    page.get_by_role("button", name="Invite…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Study")).to_have_value(study.id)
+    owner.look("invite-to-study", is_whole=False)
+    dialog.get_by_role("button", name="Create link").click()
+    token = dialog.get_by_label("Invite link").input_value().partition("#")[2]
+    saved = store.study(study.id)
+    assert (saved.practice, saved.total_quota) == (1, 20)
+
+    player = visit(shared)
+    page = entered(player, token, "Pia")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Walk")
+    player.look("study-consent")
+    expect(page.locator(".markdown strong").first).to_have_text("Push")
+    expect(page.locator(".markdown em")).to_have_text("cart")
+    expect(page.locator(".markdown li")).to_contain_text(["left", "right", "See the details"])
+    expect(page.get_by_text("<b>2 * 3 * 4</b>")).to_be_visible()
+    assert page.locator(".markdown a").evaluate_all("all => all.map((one) => one.href)") == [
+        "https://example.com/a"
+    ]
+    page.get_by_role("button", name="I agree").click()
+    expect(page.get_by_text("You agreed on")).to_be_visible()
+    page.get_by_role("link", name="Studies").last.click()
+    expect(page.get_by_role("listitem").filter(has_text="Other")).to_have_count(0)
+    assert [owner.troubles, player.troubles] == [[], []]
+
+
+@pytest.mark.parametrize(("name", "viewport"), [("desk", DESK), ("phone", PHONE)])
+def test_keys_come_before_long_instructions(served, visit, name, viewport):
+    text = INSTRUCTIONS + "Take your time.\n\n" * 20
+    study = served.study(drawn(), instructions=text, practice=1)
+    visitor = visit(served, viewport=viewport)
+    page = visitor.open(f"/play/{study['id']}")
+    page.locator(".play[data-state=ready]").wait_for()
+    keys = page.locator(".keymap").first.bounding_box()
+    read = page.locator("#instructions").bounding_box()
+    if name == "desk":
+        assert keys["y"] + keys["height"] < read["y"] < viewport["height"]
+    assert read["height"] <= 190
+    page.keyboard.press("Enter")
+    page.locator(".play[data-state=running]").wait_for()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_text("Practice: this episode is not data")).to_be_visible()
+    visitor.look(f"play-instructions-{name}", is_whole=name == "phone")
+    page.get_by_role("button", name="More").click()
+    assert page.locator("#instructions").bounding_box()["height"] > 190
+    page.get_by_role("button", name="Less").click()
+    assert visitor.troubles == []
+
+
+def test_an_environment_that_runs_too_slowly_is_noticed(served, visit):
+    environment = drawn(mode="async", fps=120, seconds_per_step=0.1)
+    study = served.study(environment)
+    visitor = visit(served)
+    page = visitor.open(f"/play/{study['id']}")
+    page.locator(".play[data-state=ready]").wait_for()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_text("of 120 steps/s")).to_be_visible()
+    visitor.look("play-slow", is_whole=False)
