@@ -194,7 +194,7 @@ def stack_partial(values: Sequence[Mapping[Any, Any] | None], path: str = "") ->
                 raise ValueError(
                     f"{path}: {name!r} is missing in step "
                     f"{min(set(range(len(values))) - set(known))}, and {known_field(name)!r}, "
-                    "which would say so, is recorded too; record one of them under another name."
+                    "the marker of missing values, is recorded, too; rename one of them."
                 )
             columns[known_field(name)] = np.isin(np.arange(len(values)), known)
     return columns

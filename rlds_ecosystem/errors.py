@@ -66,7 +66,7 @@ def storage_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = "make room or grant permission there, or choose another place"
+        advice = "free disk space or grant permission there, or choose another place"
         if not is_local(path):  # The error says what to do.
             advice = "or choose another place"
         raise StorageError(f"{os.fspath(path)!r} cannot be written ({error}); {advice}") from error

@@ -301,7 +301,7 @@ def children_of(nest: Any, path: str) -> dict[str, Any]:
     items = list(nest.items() if isinstance(nest, Mapping) else enumerate(nest))
     children = {str(key): child for key, child in items}
     if len(children) < len(items):
-        raise ValueError(f"{path}: as strings, some of the keys are equal: {list(nest)}.")
+        raise ValueError(f"{path}: some keys are equal as strings: {list(nest)}.")
     return children
 
 
@@ -396,7 +396,5 @@ def _in_words(column: np.ndarray) -> str:
 def _mismatch(
     where: str, path: str, got: str, expected: str, what_to_do: str = ""
 ) -> MismatchError:
-    what_to_do = what_to_do or (
-        "Where the data is right, name the feature for it in the DatasetConfig."
-    )
+    what_to_do = what_to_do or ("If the data is right, declare this feature in the DatasetConfig.")
     return MismatchError(where, path, f"got {got}, expected {expected}. {what_to_do}")

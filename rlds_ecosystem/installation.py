@@ -53,10 +53,10 @@ def warn_of_other_distributions(directories: Iterable[str]) -> None:
     names = ", ".join(f"{name} {version}" for name, version, _ in others)
     uninstalled = " ".join(sorted({name for name, _, _ in others}))
     warnings.warn(
-        f"{names} in {others[0][2]} and rlds-ecosystem have packages of the same names, and "
-        "overwrite each other's files. Keep one of them: for rlds-ecosystem, pip uninstall "
-        f"{uninstalled}, and then install it anew with pip install --force-reinstall --no-deps, "
-        "as uninstalling takes files of both.",
+        f"{names} in {others[0][2]} and rlds-ecosystem have packages with the same names, and "
+        "overwrite each other's files. To keep rlds-ecosystem, run pip uninstall "
+        f"{uninstalled}, and then reinstall it with pip install --force-reinstall --no-deps: "
+        "uninstalling removes files of both.",
         RuntimeWarning,
         stacklevel=3,
     )
@@ -105,7 +105,7 @@ def why_not_compiled(root: Path, package: str, *, error: ImportError) -> str:
     how = f"pip install --editable {checkout}" if checkout else _INSTALL_ANEW
     built = [path.name for path in _compiled_files(root, package)]
     if any(f"_compiled{suffix}" in built for suffix in EXTENSION_SUFFIXES):
-        return f"its compiled core does not load ({error}). Install it anew: {how}"
+        return f"its compiled core does not load ({error}). Reinstall it: {how}"
     if built:
         return (
             f"its compiled core is for another Python ({built[0]}; this one needs "

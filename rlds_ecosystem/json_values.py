@@ -58,7 +58,7 @@ def to_json(value: Any, path: str) -> Any:
         try:
             return value.decode()
         except UnicodeDecodeError as e:
-            raise UnsupportedValueError(f"{path}: JSON has no bytes that are not UTF-8") from e
+            raise UnsupportedValueError(f"{path}: JSON cannot hold bytes that are not UTF-8") from e
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise UnsupportedTypeError(f"{path}: JSON has no {type(value).__name__}: {value!r:.100}")
+    raise UnsupportedTypeError(f"{path}: JSON cannot hold a {type(value).__name__}: {value!r:.100}")

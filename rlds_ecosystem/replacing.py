@@ -78,18 +78,18 @@ def replaced(
     """
     if not is_local(path):
         raise ValueError(
-            f"{os.fspath(path)} is in an object store, where a dataset cannot be replaced at one "
-            "moment: write to another place (--to on the command line)"
+            f"{os.fspath(path)} is in an object store, which cannot replace a whole dataset at "
+            "once: write to another place (--to on the command line)"
         )
     finish_replacing(path)
     path = Path(os.path.realpath(path))
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist: there is nothing to replace")
+        raise FileNotFoundError(f"{path} does not exist, so it cannot be replaced")
     identity = identity or (lambda: files_in(path))
     with draft_folder(path) as place:
         empty(place)
         if keep_old and os.path.lexists(old := kept_name(path)):
-            raise FileExistsError(f"{old} is there, from an earlier time: rename or remove it")
+            raise FileExistsError(f"{old} exists from an earlier replacement: rename or remove it")
         with _alone(path):
             draft, before, labels = place / path.name, identity(), _state(path / _LABELS)
         try:
@@ -102,8 +102,8 @@ def replaced(
             with _alone(path), _labels_locked(folders):
                 if identity() != before or (has_labels and _state(path / _LABELS) != labels):
                     raise StorageError(
-                        f"{path} has changed while a new one was made of it, and stays as it is "
-                        "now; do it again, when nobody adds data or labels"
+                        f"{path} changed while its replacement was written, and stays unchanged; "
+                        "repeat this when nobody adds data or labels"
                     )
                 if not has_labels:
                     _copy_labels(path, draft)
@@ -154,8 +154,8 @@ def _alone(path: Path) -> Iterator[None]:
                     continue
                 if (descriptor := _taken(file)) is None:
                     raise StorageError(
-                        f"{path} is being written: {file} is open in a recorder or a writer. Close "
-                        "it first; what it has not written yet would be lost"
+                        f"{path} is being written: a recorder or writer has {file} open. Close it "
+                        "first, or its unwritten data would be lost"
                     )
                 closing.callback(os.close, descriptor)
         yield

@@ -64,7 +64,7 @@ class Video:
         if self.codec not in _CODECS:
             raise ValueError(f"codec: got {self.codec!r}, expected one of {', '.join(_CODECS)}")
         if self.lossless and (self.codec != "h264" or self.quality is not None):
-            raise ValueError("lossless: only h264 is, and it has no quality")
+            raise ValueError("lossless: expected the codec h264, and no quality")
         for name, least, most in (("quality", 0, 63), ("fps", 0.01, 1000), ("gop", 1, 10_000)):
             number = getattr(self, name)
             if number is not None and not least <= number <= most:

@@ -121,7 +121,9 @@ def made_at_once(target: PathLike) -> Iterator[Path]:
 
 def _check_is_free(target: Path) -> None:
     if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
-        raise FileExistsError(f"{target} exists and is not overwritten; name another, or remove it")
+        raise FileExistsError(
+            f"{target} exists and is not overwritten; choose another name, or remove it"
+        )
 
 
 @contextlib.contextmanager
@@ -209,7 +211,9 @@ def finish_taking(target: Path, place: Path) -> None:
     is_new = os.path.lexists(target) and os.stat(target).st_ino == content["new"]
     if is_new and content["keep_old"] and os.path.lexists(old):
         if os.path.lexists(kept := kept_name(target)):
-            raise FileExistsError(f"{kept} is there: rename it, for what was replaced last")
+            raise FileExistsError(
+                f"{kept} exists: rename it, to make way for the data replaced last"
+            )
         os.rename(old, kept)
     sync(target.parent)
     os.unlink(journal)
@@ -241,19 +245,18 @@ def journal_of(target: Path) -> Path:
 
 
 def kept_name(target: Path) -> Path:
-    """Returns the name of the old dataset, if it is kept: `<name>.old`, or `<name>.old.hdf5`.
+    """Returns the name of the old dataset, if it is kept: `<name>.old`.
 
-    A file keeps the end of its name, by which its format is recognized.
+    No format takes a file of this name for its own, so a folder of files does not read it again.
     """
-    ends = "".join(target.suffixes[-2:]) if target.is_file() else ""
-    return target.with_name(f"{target.name.removesuffix(ends)}.old{ends}")
+    return target.with_name(f"{target.name}.old")
 
 
 @contextlib.contextmanager
 def _uploaded(target: PathLike) -> Iterator[Path]:
     there = as_path(target)
     if there.exists():
-        raise FileExistsError(f"{there} exists and is not overwritten; name another")
+        raise FileExistsError(f"{there} exists and is not overwritten; choose another name")
     with tempfile.TemporaryDirectory() as directory:
         made = Path(directory, there.name)
         yield made

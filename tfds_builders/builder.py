@@ -45,7 +45,7 @@ _FLOAT64 = "float64"
 # Options of a DownloadConfig that would change what is in a dataset.
 _UNSUPPORTED = {
     "max_examples_per_split": "pass a source with fewer episodes",
-    "ignore_duplicates": "two episodes with the same key are an error of the source",
+    "ignore_duplicates": "correct the source: the keys of its episodes must be unique",
 }
 _DESCRIPTION = "Episodes in the format of RLDS."
 
@@ -212,7 +212,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         **options: Any,
     ) -> None:
         if unknown := options.keys() - self.options():
-            raise TypeError(f"{type(self).__name__}: there is no argument {min(unknown)!r}")
+            raise TypeError(f"{type(self).__name__}: unknown argument {min(unknown)!r}")
         if name is not None:
             check_name(name)
             self.name = name
@@ -381,8 +381,8 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             except BaseException as error:
                 if self._area is not None:
                     error.add_note(
-                        f"What is finished is kept in {self._area.directory}: the same call goes "
-                        "on from there. Remove it to begin anew."
+                        f"{self._area.directory} keeps the finished parts: the same call resumes "
+                        "there. Remove it to start again."
                     )
                 raise
             finally:
@@ -419,8 +419,8 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         missing = missing_files(self._target, names)
         if missing:
             raise StorageError(
-                f"{self._target} describes a dataset but has not {missing[0]!r}; remove it, "
-                "and convert again"
+                f"{self._target}: the file {missing[0]!r} of the dataset is missing; remove the "
+                "folder, and convert again"
             )
         return True
 
@@ -466,15 +466,15 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         stored = conversion.get(_FLOAT64, "bytes")
         if self._storage.float64 not in (None, stored):
             raise FileExistsError(
-                f"{self.data_path} has a dataset that was made with float64={stored!r}, which is "
-                "not overwritten; pass another data_dir, or delete it first."
+                f"{self.data_path} has a dataset that was converted with float64={stored!r}, and "
+                "is not overwritten; pass another data_dir, or delete it first."
             )
         if self._source is None:
             return
         if conversion.get("inputs", _digest(self._source)) != _digest(self._source):
             raise FileExistsError(
-                f"{self.data_path} has a dataset that was made of other raw data, which is not "
-                "overwritten; pass another data_dir, or delete it first."
+                f"{self.data_path} has a dataset of other raw data, and is not overwritten; pass "
+                "another data_dir, or delete it first."
             )
 
     def _download_and_prepare(
@@ -493,7 +493,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         overwrites = not is_local(self._target) and download_config.download_mode.overwrite_dataset
         if not overwrites and self.is_made():
             area.remove()
-            raise FileExistsError(f"{self._target} was made by another process in the meantime")
+            raise FileExistsError(f"another process has just written {self._target}")
         self._area = area
         self._remove_orphans()
         try:
@@ -555,7 +555,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             return self._extracted(path, dl_manager, download_config)
         if url is None or self._given_path is not None:
             raise FileNotFoundError(
-                f"{self.name}: there is no raw data: {path} does not exist. Pass the path "
+                f"{self.name}: the raw data is missing: {path} does not exist. Pass the path "
                 "(`path=...`, with tfds.load: `builder_kwargs={'path': ...}`), or a `manual_dir` "
                 "in the DownloadConfig."
             )
@@ -596,7 +596,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
                 first = report.left_out[0]
                 warnings.warn(
                     f"{self.name}, split {split!r}: {len(report.left_out)} damaged episodes were "
-                    f"left out, beginning with {first.key!r} ({first.why}); see "
+                    f"left out; the first is {first.key!r} ({first.why}). See "
                     f'info.metadata["{CONVERSION}"]',
                     stacklevel=2,
                 )
@@ -654,7 +654,7 @@ def check_name(name: str) -> None:
     """Raises a `ValueError` unless `tfds.load` can find a dataset of this name."""
     if not re.fullmatch("[a-z][a-z0-9_]*", name):
         raise ValueError(
-            f"{name!r} is not a name for a dataset; use lower-case letters, digits and '_', "
+            f"{name!r} is not a valid dataset name; use lower-case letters, digits and '_', "
             "beginning with a letter."
         )
 

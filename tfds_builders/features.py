@@ -107,7 +107,8 @@ def features_of(source: Source, storage: TensorStorage = EXACT) -> tfds.features
         for name in taken:
             if name in fields:
                 raise SourceError(
-                    f"{type(source).__name__}: the name {name!r} is taken", file=files_of(source)
+                    f"{type(source).__name__}: the name {name!r} is reserved; rename the field",
+                    file=files_of(source),
                 )
     steps.update(dict.fromkeys(rlds.STEP_FLAGS, np.bool_))
     try:

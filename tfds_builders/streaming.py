@@ -184,7 +184,7 @@ class _Order:
             )
         if self.shuffle and self.num_shards > 1 and self.seed is None:
             raise ValueError(
-                f"{caller}: {self.num_shards} hosts that shuffle need the same seed, or else they "
+                f"{caller}: {self.num_shards} hosts that shuffle need the same seed; else they "
                 "get some episodes twice and others never; pass one"
             )
 
@@ -285,7 +285,9 @@ class _Fitted:
         feature = at(self._features, path)
         images = [feature.decode_example(image).numpy() for image in column]
         if len({image.shape for image in images}) > 1:
-            raise ValueError(f"{path}: images of several sizes cannot be one tensor")
+            raise ValueError(
+                f"{path}: images of several sizes do not fit one tensor; convert the source instead"
+            )
         return np.stack(images)
 
 

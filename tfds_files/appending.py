@@ -57,7 +57,7 @@ class AppendingWriter:
         except StorageError as e:
             with contextlib.suppress(StorageError):  # This one says so.
                 self._finish(split)
-            raise StorageError(f"{where} is not stored, those before are: {e}") from e
+            raise StorageError(f"{where} is not stored, but all before it are: {e}") from e
         self._num_bytes[split] = self._num_bytes.get(split, 0) + len(example)
         is_large = self._max_bytes is not None and self._num_bytes[split] >= self._max_bytes
         is_late = self._max_seconds is not None and time.monotonic() - begin >= self._max_seconds

@@ -34,7 +34,7 @@ class RaggedColumn:
         if isinstance(row, slice):
             begin, end, step = row.indices(len(self))
             if step != 1:
-                raise ValueError(f"rows are taken one after the other, not in steps of {step}")
+                raise ValueError(f"a slice of rows needs step 1, got {step}")
             first, after = self._bounds[[begin, max(begin, end)]].tolist()
             return RaggedColumn(self.values[first:after], self.lengths[row])
         if not -len(self) <= row < len(self):

@@ -447,7 +447,7 @@ def _refusal(feature: Feature, path: Path, rows: Any) -> ValueError:
         length = "" if feature.length is None else f" of the length {feature.length}"
         expected = f"arrays{length}, or a RaggedColumn"
     else:
-        expected = f"a feature that is known here, not {feature.class_name or 'another'}"
+        expected = f"a supported feature, not {feature.class_name or 'an unknown one'}"
     return ValueError(f"{_name(path)}: got {got}, expected {expected}")
 
 

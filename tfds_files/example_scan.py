@@ -330,7 +330,7 @@ class Scanner:
             except wire.WireError as e:
                 raise DamagedFileError(
                     f"{self._path}, record {first + row}, at byte {begins[row]}: "
-                    f"no tf.train.Example: {e}"
+                    f"not a tf.train.Example: {e}"
                 ) from e
 
     def _at(self, positions: np.ndarray) -> np.ndarray:

@@ -272,7 +272,7 @@ def _parse(tree: Any, path: str, depth: int) -> Feature:
     kinds = [kind for kind in _PARSERS if kind in tree]
     if len(kinds) != 1:
         raise UnsupportedFileError(
-            f"{path or 'the top'}: a feature of the class {class_name or 'unknown'}, with "
+            f"{path or 'the top'}: unsupported feature {class_name or 'of no class'}, with "
             f"{sorted(tree)}; tensorflow_datasets may read it"
         )
     content = _dict(tree[kinds[0]], path)
@@ -314,7 +314,7 @@ def _dataset(content: Mapping[str, Any], path: str, depth: int, _: str) -> Featu
 def _tensor(content: Mapping[str, Any], path: str, _: int, __: str) -> Feature:
     encoding = str(content.get("encoding") or "none").lower()
     if encoding not in _ENCODINGS:
-        raise UnsupportedFileError(f"{path}: the encoding {encoding!r}")
+        raise UnsupportedFileError(f"{path}: unsupported encoding {encoding!r}")
     return Tensor(
         shape=_shape(content, path),
         dtype=_dtype(content.get("dtype", ""), path),
@@ -341,7 +341,7 @@ def _bounding_box(_: Mapping[str, Any], __: str, ___: int, ____: str) -> Feature
 def _audio(content: Mapping[str, Any], path: str, depth: int, class_name: str) -> Feature:
     if content.get("lazyDecode"):
         raise UnsupportedFileError(
-            f"{path}: sound that is stored as a file; tensorflow_datasets reads it, with pydub"
+            f"{path}: sound stored as files; tensorflow_datasets reads them, with pydub"
         )
     content = {"dtype": "int64", **content}
     rate = _number(content.get("sampleRate"), path)
@@ -458,7 +458,7 @@ def _image_json(feature: Image) -> dict[str, Any]:
 def _video_json(feature: Sequence) -> dict[str, Any]:
     frame = feature.feature
     if not isinstance(frame, Image):
-        raise ValueError(f"a video is made of images, not of {frame!r:.100}")
+        raise ValueError(f"a video needs frames that are images, not {frame!r:.100}")
     shape = _array_json((feature.length, *frame.shape), frame.dtype)
     return {**shape, "encodingFormat": frame.encoding_format or None}
 
@@ -475,7 +475,7 @@ def _size_json(size: int | None) -> str:
 
 def _number_json(value: float | None) -> str | None:
     if value is not None and value != int(value):
-        raise ValueError(f"TFDS has no room for {value!r}, but for whole numbers only")
+        raise ValueError(f"TFDS can hold only whole numbers here, not {value!r}")
     return None if value is None else str(int(value))
 
 
@@ -539,7 +539,7 @@ def _from_arguments(tree: Mapping[str, Any], path: str) -> dict[str, Any]:
     kind = _KIND_OF_CLASS.get(class_name.rpartition(".")[2])
     if kind is None:
         raise UnsupportedFileError(
-            f"{path or 'the top'}: a feature of the class {class_name}; tensorflow_datasets may "
+            f"{path or 'the top'}: unsupported feature {class_name}; tensorflow_datasets may "
             "read it"
         )
     if isinstance(content, str):
@@ -610,5 +610,5 @@ def _dtype(name: Any, path: str) -> np.dtype:
     except TypeError:
         raise DamagedFileError(f"{path}: {name!r:.50} is not a dtype") from None
     if dtype.kind not in "biufc":
-        raise DamagedFileError(f"{path}: the dtype {name!r:.50}")
+        raise DamagedFileError(f"{path}: unsupported dtype {name!r:.50}")
     return dtype

@@ -168,11 +168,11 @@ def _splits(folder: DatasetFolder) -> Iterator[Split]:
         for split in folder.info.get("splits", []):
             lengths = [int(length) for length in split.get("shardLengths", [])]
             if min(lengths, default=0) < 0 or sum(lengths) > sys.maxsize:
-                raise ValueError("shards of negative lengths, or of lengths that nobody can count")
+                raise ValueError("the lengths of shards are negative or too large")
             if len(lengths) > _MANY_SHARDS:  # To find out which one is missing would take long.
                 number = len(stores.list_directory(folder.directory))
                 if number < len(lengths):
-                    raise ValueError(f"{len(lengths):,} shards, but {number:,} files are there")
+                    raise ValueError(f"{len(lengths):,} shards, but only {number:,} files")
             template = split.get("filepathTemplate") or TEMPLATE
             name, pieces = str(split["name"]), []
             for index, length in enumerate(lengths):
@@ -184,7 +184,7 @@ def _splits(folder: DatasetFolder) -> Iterator[Split]:
     except (AttributeError, KeyError, TypeError, ValueError) as e:
         if isinstance(e, UnsupportedFileError):
             raise
-        raise DamagedFileError(f"{path}: the splits are not as TFDS writes them: {e!r}") from e
+        raise DamagedFileError(f"{path}: the splits are malformed: {e!r}") from e
 
 
 def shard_name(
@@ -219,5 +219,5 @@ def shard_name(
     # Not `format`, to which a file could say how many characters to make of a field.
     filled = re.sub(r"\{(\w+)\}", lambda match: fields[match[1]], template)
     if not filled or "/" in filled or "\\" in filled or filled.startswith(".."):
-        raise DamagedFileError(f"a shard of the name {filled!r:.100}")
+        raise DamagedFileError(f"{filled!r:.100} is not a valid name of a shard")
     return filled

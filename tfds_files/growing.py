@@ -137,7 +137,7 @@ class GrowingDataset:
             for name, number in self.recover().items():
                 warnings.warn(
                     f"{self.directory}: added {number} episodes to the split {name!r}, from a "
-                    "recorder that died before it finished its shard",
+                    "recorder that was killed before it finished its shard",
                     stacklevel=stacklevel,
                 )
         for split in splits:
@@ -177,15 +177,14 @@ class GrowingDataset:
         for split in self._stored()["splits"]:
             if split.get("filepathTemplate") not in GROWING_TEMPLATES:
                 raise StorageError(
-                    f"{self.directory} has a dataset that is complete: the names of the files of "
-                    f"its split {split['name']!r} say how many there are; write to another "
-                    "directory"
+                    f"{self.directory} has a complete dataset: the file names of its split "
+                    f"{split['name']!r} fix the number of files. Write to another directory"
                 )
         metadata = self._description.metadata
         if metadata is not None and dict(metadata) != self._stored_json(METADATA_FILE):
             warnings.warn(
-                f"the metadata of the dataset in {self.directory} is kept as it is, although the "
-                "metadata given now is different; write to another directory to store it",
+                f"{self.directory}: the dataset keeps its metadata; the metadata passed now "
+                "differs, and is not stored. To store it, write to another directory",
                 stacklevel=stacklevel + 1,
             )
 
@@ -199,14 +198,14 @@ class GrowingDataset:
         ):
             if here != there:
                 return (
-                    f"{self.directory} has a dataset of another {what}: {there}, not {here}; write "
-                    "to another directory"
+                    f"{self.directory} has a dataset with another {what}: {there}, not {here}; "
+                    "write to another directory"
                 )
         others = self._other_features()
         if others is not None:
             return (
-                f"{self.directory} has a dataset with other features, or features that are stored "
-                f"in another way: {', '.join(others)}; write to another directory"
+                f"{self.directory} has a dataset with other features or encodings: "
+                f"{', '.join(others)}; write to another directory"
             )
         return None
 
@@ -276,7 +275,7 @@ class GrowingDataset:
             info = self._read()
             found = _find(info, split)
             if found is None:
-                raise KeyError(f"{self.directory} has no split {split!r} any more")
+                raise KeyError(f"{self.directory} no longer has a split {split!r}")
             shard = self._adopt_draft(info, found, draft, whole, num_examples, num_bytes)
         if shard is not None and self._file_format == "tfrecord":
             save_index(shard, lambda: read_features(self.directory))
@@ -292,7 +291,7 @@ class GrowingDataset:
             for split in info["splits"]:
                 _lengths(split), int(split.get("numBytes", 0))
         except (AttributeError, KeyError, TypeError, ValueError) as e:
-            raise DamagedFileError(f"{path}: the splits are not as TFDS writes them: {e!r}") from e
+            raise DamagedFileError(f"{path}: the splits are malformed: {e!r}") from e
         return info
 
     def _write(self, info: dict[str, Any], *, describe: bool = False) -> None:

@@ -84,5 +84,5 @@ def _decode_by_pillow(data: bytes, mode: str) -> np.ndarray:
     except (DamagedFileError, UnsupportedFileError):
         raise
     except Exception as e:  # Whatever Pillow raises for a damaged file.
-        raise DamagedFileError(f"no image that can be read: {e}") from e
+        raise DamagedFileError(f"not a readable image: {e}") from e
     return array if array.ndim == 3 else array[..., np.newaxis]

@@ -56,7 +56,7 @@ def save(index: ShardIndex, *, cache: bool = True) -> None:
       cache: Whether to use the cache.
     """
     content = _content(index)
-    why: OSError | str = "there is no place for it"
+    why: OSError | str = "no folder for it"
     for path in [*_beside(index.path), *(_cached(index.path) if cache else ())]:
         try:
             path.parent.mkdir(parents=path.parent.name != FOLDER, exist_ok=True)
@@ -67,7 +67,7 @@ def save(index: ShardIndex, *, cache: bool = True) -> None:
             return
     if cache:
         warnings.warn(
-            f"the index of {index.path} is not saved, so it is made anew each time: {why}",
+            f"the index of {index.path} cannot be saved, so it is built each time: {why}",
             stacklevel=2,
         )
 

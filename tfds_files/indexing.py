@@ -62,14 +62,14 @@ def open_indexes(
         return []
     if copies is None and not stores.is_local(pieces[0].path):
         raise UnsupportedFileError(
-            f"{pieces[0].path}: it is not on this machine, and reading single steps of it would "
-            "fetch each of them; copy the dataset"
+            f"{pieces[0].path}: the file is not on this machine; reading single steps would "
+            "download each of them. Copy the dataset first"
         )
     folder = split.folder
     if folder.file_format != "tfrecord":
         raise UnsupportedFileError(
-            f"{folder.directory}: its files have the format {folder.file_format!r}, whose records "
-            "are compressed; only those of TFRecord files can be read in parts"
+            f"{folder.directory}: its files have the format {folder.file_format!r}, compressed "
+            "record by record; only records of TFRecord files can be read in parts"
         )
     lengths = {p.path: p.end for whole in folder.values() for p in whole.cut(0, len(whole))}
     paths = [os.fspath(piece.path) for piece in pieces]
@@ -94,7 +94,7 @@ def open_indexes(
         expected = lengths.get(piece.path, piece.end)
         if len(index) != expected:
             raise DamagedFileError(
-                f"{path}: it has {len(index)} records; dataset_info.json says {expected}"
+                f"{path}: {len(index)} records, but dataset_info.json declares {expected}"
             )
         if saved is None:
             index_files.save(index)
@@ -190,13 +190,12 @@ def _records(path: str, raw: mmap.mmap, size: int, verify: bool) -> Iterator[tup
         begin = position + HEADER.size
         end = begin + length
         if end + FOOTER.size > size:
-            raise DamagedFileError(f"{path}: it ends within the record at byte {position}")
+            raise DamagedFileError(f"{path}: the file ends within the record at byte {position}")
         if verify:
             (expected,) = FOOTER.unpack(raw[end : end + FOOTER.size])
             if masked_checksum(raw[begin:end]) != expected:
                 raise DamagedFileError(
-                    f"{path}: the record at byte {position} does not have the checksum that is "
-                    "stored with it"
+                    f"{path}: the record at byte {position} does not match its checksum"
                 )
         yield begin, length
         position = end + FOOTER.size

@@ -74,7 +74,7 @@ def decode_png(data: bytes) -> np.ndarray:
       UnsupportedFileError: It has other than 16 bits, or is interlaced.
     """
     if not data.startswith(_SIGNATURE):
-        raise DamagedFileError(f"no PNG file: it begins with {data[:8]!r}")
+        raise DamagedFileError(f"not a PNG file: it begins with {data[:8]!r}")
     chunks = list(_chunks(data))
     header = read_header(data)
     if header is None:

@@ -178,7 +178,9 @@ class _TFRecordFile(RecordFile):
             yield position
             position += HEADER.size + length + FOOTER.size
             if position > size:
-                raise self._damaged(f"it ends within the record at byte {position - length - 16}")
+                raise self._damaged(
+                    f"the file ends within the record at byte {position - length - 16}"
+                )
         yield position
 
     def _count(self, opened: tuple[BinaryIO, np.ndarray]) -> int:
@@ -196,7 +198,7 @@ class _TFRecordFile(RecordFile):
         if view or len(footer) < FOOTER.size:
             raise self._damaged(f"record {index} was cut off while the file was open")
         if masked_checksum(data) != FOOTER.unpack(footer)[0]:
-            raise self._damaged(f"record {index} does not have the checksum that is stored with it")
+            raise self._damaged(f"record {index} does not match its checksum")
         return data
 
     @staticmethod
@@ -273,7 +275,7 @@ def write_records(path: os.PathLike[str] | str, file_format: str, records: Itera
         library = import_extra("array_record.python.array_record_module")
         writer = library.ArrayRecordWriter(os.fspath(path), "group_size:1")
     else:
-        raise UnsupportedFileError(f"files in the format {file_format!r} are not written here")
+        raise UnsupportedFileError(f"cannot write files in the format {file_format!r}")
     with contextlib.closing(writer):
         for record in records:
             writer.write(record)
@@ -297,7 +299,7 @@ def record_length(path: str, header: bytes, position: int) -> int:
             return int(length)
     if position == 0 and header.startswith(_GZIP_MAGIC):
         raise UnsupportedFileError(
-            f"{path}: it is compressed as a whole, so that records cannot be read in any order; "
+            f"{path}: the whole file is compressed, so records cannot be read in any order; "
             "decompress it with gunzip"
         )
     raise DamagedFileError(f"{path}: no record begins at byte {position}")
@@ -332,7 +334,7 @@ class _ArrayRecordFile(RecordFile):
         except BaseException as e:
             _close_reader(reader)
             if isinstance(e, riegeli.RiegeliError | wire.WireError):
-                raise self._damaged(f"no ArrayRecord file, or a damaged one: {e}") from e
+                raise self._damaged(f"not an ArrayRecord file, or a damaged one: {e}") from e
             raise
 
     def _chunks(self, reader: riegeli.RecordReader) -> tuple[list[int], list[int]]:
@@ -368,7 +370,7 @@ class _ArrayRecordFile(RecordFile):
             self._finalizer()
             raise self._damaged(f"record {index} is damaged: {e}") from e
         if record is None or reader.last_pos.chunk_begin != begins[chunk]:
-            raise self._damaged(f"record {index} is not where the footer says")
+            raise self._damaged(f"record {index} is not at the place in the footer")
         return record
 
     @staticmethod
@@ -400,7 +402,7 @@ class _ParquetFile(RecordFile):
             except (FileNotFoundError, PermissionError):
                 raise
             except Exception as e:  # Whatever Arrow raises for a damaged file.
-                raise self._damaged(f"no Parquet file that can be read: {e}") from e
+                raise self._damaged(f"not a readable Parquet file: {e}") from e
         return [file, list(itertools.accumulate(counts)), None, None]
 
     def _count(self, opened: list[Any]) -> int:
@@ -447,7 +449,7 @@ def open_record_file(path: os.PathLike[str] | str, file_format: str) -> RecordFi
     """
     if file_format not in _KINDS:
         raise UnsupportedFileError(
-            f"{os.fspath(path)}: files in the format {file_format!r} are not read here, only "
-            f"{', '.join(FILE_FORMATS)}; tensorflow_datasets may read them"
+            f"{os.fspath(path)}: unsupported file format {file_format!r}, expected one of "
+            f"{', '.join(FILE_FORMATS)}; tensorflow_datasets may read it"
         )
     return _KINDS[file_format](path)

@@ -81,7 +81,7 @@ class ShardIndex:
     def __getitem__(self, examples: slice) -> ShardIndex:
         begin, end, step = examples.indices(len(self))
         if step != 1:
-            raise ValueError(f"examples are taken one after the other, not in steps of {step}")
+            raise ValueError(f"a slice of examples needs step 1, got {step}")
         rows = slice(begin, max(begin, end))
         names = ("offsets", "lengths", "num_elements", "starts", "sizes", "last")
         return dataclasses.replace(

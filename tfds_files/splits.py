@@ -156,8 +156,8 @@ def _read(piece: Piece, record: int) -> bytes | bytearray:
         return piece.file.read(record)
     except IndexError:
         raise DamagedFileError(
-            f"{piece.path}: it has {len(piece.file)} records; dataset_info.json says that there "
-            f"is a record {record}"
+            f"{piece.path}: {len(piece.file)} records, but dataset_info.json declares a record "
+            f"{record}"
         ) from None
 
 
@@ -179,7 +179,7 @@ def ranges_of(name: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[tup
     for part in re.split(r"\s*\+\s*", name):
         match = _PART.fullmatch(part)
         if match is None:
-            raise ValueError(f"{part!r} names no part of a split, such as 'train[:10%]'")
+            raise ValueError(f"{part!r} is not a split or a part of one, such as 'train[:10%]'")
         split, begin, begin_unit, colon, end, end_unit = match.groups()
         if split == "all" and part == "all":
             ranges += [(each, 0, sum(lengths)) for each, lengths in shard_lengths.items()]
@@ -189,7 +189,7 @@ def ranges_of(name: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[tup
         lengths, unit = shard_lengths[split], begin_unit or end_unit
         if part != split:
             if begin is None and end is None:
-                raise ValueError(f"{part!r} does not say where to begin or to end")
+                raise ValueError(f"{part!r} has neither a begin nor an end")
             if not colon:
                 if end is not None or unit != "shard":
                     raise ValueError(f"{part!r}: a single number must be the number of a shard")
@@ -219,12 +219,12 @@ def _position(
         raise ValueError(f"{part!r}: {bound!r} is not a number") from None
     if unit == "%":
         if abs(number) > 100:
-            raise ValueError(f"{part!r}: more than 100 %")
+            raise ValueError(f"{part!r}: {bound}% is more than 100%")
         number = round(number * count / 100.0)
     elif unit == "shard":
         if is_end and number <= 0:  # So that [-1shard] is the last one.
             number += len(lengths)
         number = sum(lengths[: int(number)])
     if abs(number) > count:
-        raise ValueError(f"{part!r}: there are {count} examples")
+        raise ValueError(f"{part!r}: the split has only {count} examples")
     return int(number) + count if number < 0 else int(number)

@@ -125,7 +125,7 @@ def summarize(directory: str | os.PathLike[str]) -> FolderSummary:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, DamagedFileError):
             raise
-        raise DamagedFileError(f"{found}: not as TFDS writes it: {error!r}") from error
+        raise DamagedFileError(f"{found}: the metadata is malformed: {error!r}") from error
 
 
 def find(directory: Folder, folders_in: Callable[[Folder], Iterable[str]]) -> Folder:
@@ -149,7 +149,8 @@ def find(directory: Folder, folders_in: Callable[[Folder], Iterable[str]]) -> Fo
             if name != "downloads" and not name.startswith((".", "incomplete."))
         ]
         if len(below) != 1:
-            what = f"there are {', '.join(sorted(below)[:10])}: say which" if below else "nothing"
+            several = f"several folders: {', '.join(sorted(below)[:10])}. Pass one of them"
+            what = several if below else "no folder with a dataset"
             raise FileNotFoundError(f"{found} has no {INFO_FILE}, and below it {what}")
         found /= below[0]
     return found

@@ -177,7 +177,7 @@ class DatasetWriter:
 
 def _check_word(what: str, word: str, pattern: str) -> None:
     if not re.fullmatch(pattern, word, re.ASCII):
-        raise ValueError(f"{what}: got {word!r:.100}, expected something like {pattern}")
+        raise ValueError(f"{what}: got {word!r:.100}, expected a match of {pattern}")
 
 
 def _check_readable(leaf: Leaf) -> None:
@@ -195,6 +195,6 @@ def _check_readable(leaf: Leaf) -> None:
     elif 0 in feature.shape or feature.dtype.kind not in "biufO":
         what = f"plain {feature.dtype} of shape {feature.shape}; use the encoding 'zlib' or 'bytes'"
     elif feature.dtype == "float64":
-        what = "plain float64 but as float32; use that, or the encoding 'zlib' or 'bytes'"
+        what = "plain float64; use float32, or the encoding 'zlib' or 'bytes'"
     if what:
         raise ValueError(f"{leaf.name}: TFDS cannot hold {what}")

@@ -151,7 +151,7 @@ def _hidden_bytes(hdf5: Hdf5File, name: str, begin: int, end: int) -> np.ndarray
 def _block(hdf5: Hdf5File, group: Any, name: str, number: int) -> np.ndarray:
     block = hdf5.member(group, str(number), f"{name}/{number}").attrs[_BLOCK]
     if not isinstance(block, np.ndarray) or block.dtype.kind not in "iu":
-        raise hdf5.error("no block of numbers", f"{name}/{number}")
+        raise hdf5.error("expected a block of integers", f"{name}/{number}")
     return block
 
 

@@ -255,7 +255,7 @@ class Hdf5EpisodesSource(RandomAccessSource):
             column = self._column(path, group, number)
             taken, name = (of_episode, path) if column is None else (of_steps, column.path)
             if name in taken or conflicts(taken, name):
-                raise group.error(f"there is another field {name!r}", path)
+                raise group.error(f"another field is called {name!r}", path)
             taken[name] = None
             if column is None:
                 self._values[path] = group.value_field(path)
@@ -420,7 +420,7 @@ class Hdf5EpisodesSource(RandomAccessSource):
             group.check(path, field, as_rows=False)
             has_other_rows = group.num_rows(path) != self._rows_of_values[path]
             if has_other_rows and self._is_of_steps(path, group, number):
-                raise group.error("a row for each step, but not so in the first episode", path)
+                raise group.error("one row for each step, but not in the first episode", path)
 
     def _read_attributes(self, group: EpisodeGroup) -> dict[str, Any]:
         found = group.attributes()

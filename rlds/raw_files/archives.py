@@ -129,7 +129,7 @@ def _extract(archive: epath.Path, directory: epath.Path) -> None:
     for member in members(archive):
         name = PurePosixPath(member.name)
         if name.is_absolute() or ".." in name.parts or any(c in member.name for c in "\\\0"):
-            raise _refused("its name leads out of the archive", archive, member.name)
+            raise _refused("its path leads out of the archive", archive, member.name)
         declared += member.size
         check_declared(declared, size, file=archive, field=member.name)
         path = directory / name
@@ -137,13 +137,13 @@ def _extract(archive: epath.Path, directory: epath.Path) -> None:
             (path.parent if member.open else path).mkdir(parents=True, exist_ok=True)
         if member.open and not name.name.startswith("."):
             if path.exists():
-                raise _refused("a file of its name is there already", archive, member.name)
+                raise _refused("a second file has this name", archive, member.name)
             with member.open() as content, storage_errors(path), path.open("wb") as file:
                 shutil.copyfileobj(content, file)
 
 
 def _refused(what: str, archive: epath.Path, name: str) -> SourceError:
-    what = f"{what}; if you trust it, unpack it, and pass the directory"
+    what = f"{what}; if you trust the archive, unpack it, and pass the directory"
     return SourceError(what, file=archive, field=name)
 
 
@@ -165,7 +165,7 @@ def _tar_members(archive: epath.Path) -> Iterator[_Member]:
             content: Any = None if info.isdir() else functools.partial(tar.extractfile, info)
             yield _Member(info.name, info.size, content)
         if not has_end_mark(tar):
-            raise SourceError("it was cut or is damaged, fetch it again", file=archive)
+            raise SourceError("the archive was cut or is damaged; download it again", file=archive)
         # Only at its end a compressed file turns out to be damaged.
         while tar.fileobj.read(1 << 20):
             pass
@@ -179,7 +179,9 @@ class TarHeader(tarfile.TarInfo):
         """Reads it; see `tarfile.TarInfo`."""
         header = super().frombuf(buf, encoding, errors)
         if header.type in _WITH_TEXT and header.size > _MAX_TEXT:
-            raise tarfile.ReadError(f"a name or attributes of {header.size:,} bytes")
+            raise tarfile.ReadError(
+                f"a name of {header.size:,} bytes, expected at most {_MAX_TEXT:,}"
+            )
         return header
 
 

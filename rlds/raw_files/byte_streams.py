@@ -71,11 +71,11 @@ class ByteStream:
                 piece = self._stream.read(min(size, _MAX_READ))
             except EOFError as error:
                 raise SourceError(
-                    "the gzip data ends too early: the file was cut, fetch it again", file=self.name
+                    "the gzip data ends too early: download the file again", file=self.name
                 ) from error
             except (gzip.BadGzipFile, zlib.error) as error:
                 raise SourceError(
-                    f"the gzip data is damaged, fetch the file again ({error})", file=self.name
+                    f"the gzip data is damaged ({error}); download the file again", file=self.name
                 ) from error
             if not piece:
                 break

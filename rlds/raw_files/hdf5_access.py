@@ -30,7 +30,7 @@ from rlds_ecosystem.stores import as_path, is_local, open_binary, version_of
 
 __all__ = ["Hdf5File", "is_array"]
 
-_ELSEWHERE = "so that it can be any file; follow_links=True allows it, if the format has it"
+_ELSEWHERE = "which may be any file; pass follow_links=True, if the format has this option"
 # Groups may be links to each other: what is below one has no end then.
 _MAX_DEPTH = 32
 # No object of a file takes less, with the link to it.
@@ -197,7 +197,7 @@ class Hdf5File:
                 if depth > _MAX_DEPTH:
                     raise self.error(f"in more than {_MAX_DEPTH} groups", path)
                 if num_paths > max_paths:
-                    what = "more paths than the file has room for: objects have many names"
+                    what = "more paths than the file can hold: objects have many names"
                     raise self.error(what, path)
                 item = self.open(group, name, path, link_type=link_type)
                 yield path, item
@@ -240,13 +240,13 @@ class Hdf5File:
         if link_type == h5py.h5l.TYPE_SOFT and not self.follow_links:
             return self._linked_array(group, name, path)
         if link_type != h5py.h5l.TYPE_HARD and not self.follow_links:
-            raise self.error(f"a link to another place, {_ELSEWHERE}", path)
+            raise self.error(f"a link to another file, {_ELSEWHERE}", path)
         try:
             found = h5py.h5o.open(group, name)
         except KeyError as error:
             raise self.error("a link to what is not there", path) from error
         if not isinstance(found, (h5py.h5d.DatasetID, h5py.h5g.GroupID)):
-            raise self.error("a type, expected a group or an array", path)
+            raise self.error("a named type, expected a group or an array", path)
         if self.follow_links:
             self._note_other_files(found)
         return found
@@ -264,7 +264,7 @@ class Hdf5File:
                 raise self.error(f"a link to a link, {_ELSEWHERE}", path)
             found = self.open(found, part, path, link_type=h5py.h5l.TYPE_HARD)
         if not is_array(found):
-            raise self.error("a link to a group, which may have no end", path)
+            raise self.error("a link to a group, which may lead back to itself", path)
         return found
 
     def check_values(self, array: Any, path: str) -> tuple[tuple[int, ...] | None, int | None]:
@@ -325,7 +325,7 @@ class Hdf5File:
         try:
             return name.decode()
         except UnicodeDecodeError as error:
-            raise self.error(f"the name {name!r} is not in UTF-8") from error
+            raise self.error(f"the name {name!r} is not valid UTF-8") from error
 
     def error(self, what: str, field: str | None = None) -> SourceError:
         """Returns an error of the file."""

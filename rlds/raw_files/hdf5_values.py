@@ -40,7 +40,7 @@ def read_attributes(hdf5: Hdf5File, item: Any, path: str) -> dict[str, Any]:
     for name in item.attrs:
         place = f"{path}@{name}"
         if isinstance(name, bytes):
-            raise hdf5.error(f"the name {name!r} is not in UTF-8", path)
+            raise hdf5.error(f"the name {name!r} is not valid UTF-8", path)
         try:
             found[name] = encode_value(item.attrs[name])
         except (ValueError, TypeError) as error:
@@ -60,7 +60,9 @@ def read_constant(hdf5: Hdf5File, array: Any, path: str) -> Any:
       SourceError: It is too large for metadata, or holds neither numbers nor text.
     """
     if array.shape is not None and array.nbytes > _MAX_CONSTANT_BYTES:
-        raise hdf5.error(f"{array.nbytes:,} bytes, which is too much for metadata", path)
+        raise hdf5.error(
+            f"{array.nbytes:,} bytes of metadata, expected at most {_MAX_CONSTANT_BYTES:,}", path
+        )
     try:
         return encode_value(array[()])
     except ValueError as error:

@@ -197,14 +197,14 @@ def check_unchanged(before: Sequence[FileState], *, may_grow: bool = False) -> N
 def changed(path: str | os.PathLike[str]) -> SourceChangedError:
     """Returns the error for a file that is not what it was."""
     return SourceChangedError(
-        "it was changed or replaced while it was read, so that what was read does not belong "
+        "the file was changed or replaced while it was read, so the data read does not belong "
         "together; open it again when nothing writes to it any more",
         file=path,
     )
 
 
 def _removed(path: str | os.PathLike[str]) -> SourceChangedError:
-    return SourceChangedError("it was removed while it was read", file=path)
+    return SourceChangedError("the file was removed while it was read", file=path)
 
 
 def present(files: Iterable[epath.Path]) -> list[epath.Path]:

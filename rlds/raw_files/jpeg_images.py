@@ -24,7 +24,7 @@ def jpeg_shape(data: bytes) -> tuple[int, ...]:
     (2, 3, 3)
     """
     if not data.startswith(_BEGIN):
-        raise ValueError(f"no JPEG image: it begins with {data[:8].hex(' ')!r}, not with 'ff d8'")
+        raise ValueError(f"not a JPEG image: it begins with {data[:8].hex(' ')!r}, not 'ff d8'")
     if not data.endswith(_END):
         raise ValueError(f"a JPEG image that is cut off: it ends with {data[-8:].hex(' ')!r}")
     position = len(_BEGIN)
@@ -43,7 +43,7 @@ def jpeg_shape(data: bytes) -> tuple[int, ...]:
             position += 2
         else:
             position += 2 + int.from_bytes(data[position + 2 : position + 4])
-    raise ValueError("a damaged JPEG image: there is no header of a frame")
+    raise ValueError("a damaged JPEG image: the header of its frame is missing")
 
 
 def black_jpeg(shape: tuple[int, ...]) -> bytes:

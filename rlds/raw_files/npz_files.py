@@ -87,18 +87,18 @@ class NpzFile:
         for member in self._archive.infolist():
             name = member.filename.removesuffix(".npy")
             if name in self.arrays:
-                raise self.error("two arrays of this name", name)
+                raise self.error("two arrays have this name", name)
             if not member.filename.endswith(".npy"):
-                raise self.error("no array, but something else in the zip file", name)
+                raise self.error("not an array, but another file in the zip file", name)
             check_method(member, file)
             check_declared(member.file_size, min(member.compress_size, size), file=file, field=name)
             with source_errors(file, field=name), self._archive.open(member) as opened:
                 array = _read_header(opened, file, name)
             if array.dtype.hasobject:
-                what = "pickled objects, which are not read, as they can run any code; save numbers"
+                what = "pickled objects, which can run any code, are not read; save numbers"
                 raise self.error(f"{what}, or text as np.array(..., dtype=str)", name)
             if array.begin + array.num_bytes != member.file_size:
-                raise self.error(f"not as many bytes as shape {array.shape} says", name)
+                raise self.error(f"the number of bytes does not fit shape {array.shape}", name)
             self.arrays[name] = array
 
     def error(self, what: str, name: str) -> SourceError:
@@ -130,7 +130,7 @@ class NpzFile:
         """
         array = self.arrays[name]
         if array.by_columns:
-            what = "its columns are stored one after the other; save it in the order of C"
+            what = "the array is in Fortran order; save it with np.ascontiguousarray"
             raise self.error(what, name)
         with source_errors(self.file, field=name):
             if name not in self._streams:
@@ -261,7 +261,7 @@ def parse_npy(data: bytes, file: epath.Path) -> np.ndarray:
     array = _read_header(io.BytesIO(data), file)
     left = len(data) - array.begin
     if array.dtype.hasobject or array.num_bytes != left:
-        what = f"{left} bytes, not those of {array.dtype} {array.shape}, or objects"
+        what = f"{left} bytes do not fit {array.dtype} of shape {array.shape}, or hold objects"
         raise SourceError(what, file=file)
     return array.values(np.frombuffer(bytearray(data), np.uint8, offset=array.begin))
 
@@ -276,7 +276,7 @@ def _read_header(stream: IO[bytes], file: epath.Path, name: str | None = None) -
     try:
         version = np.lib.format.read_magic(stream)
         if version not in _HEADERS:
-            raise ValueError(f"in version {version} of .npy, expected 1.0 or 2.0")
+            raise ValueError(f".npy version {version}, expected 1.0 or 2.0")
         shape, fortran, dtype = _HEADERS[version](stream)
     except (
         ValueError,
@@ -289,7 +289,7 @@ def _read_header(stream: IO[bytes], file: epath.Path, name: str | None = None) -
     if not dtype.hasobject and (dtype.kind not in "biufcUS" or dtype.char in "gG"):
         what = f"{dtype}, expected numbers, bools or text"
     elif any(type(length) is not int or length < 0 for length in shape):
-        what = f"of shape {shape}"
+        what = f"shape {shape}, expected sizes of 0 or more"
     elif not dtype.itemsize and 0 not in shape:  # There may be any number of them in no bytes.
         what = f"{dtype}, expected values that take bytes"
     if what:

@@ -31,7 +31,7 @@ def png_shape(data: bytes) -> tuple[tuple[int, int, int], type[np.generic]]:
     """
     header = read_header(data)
     if header is None:
-        raise ValueError(f"no PNG file: it begins with {data[:8]!r}")
+        raise ValueError(f"not a PNG file: it begins with {data[:8]!r}")
     width, height, depth, colour_type, _ = header
     if not 0 < width * height <= _MAX_PIXELS_PER_BYTE * len(data):
         raise ValueError(f"a PNG file of {len(data)} bytes with {width} x {height} pixels")

@@ -97,8 +97,8 @@ class _Unpickler(pickle._Unpickler):
         found = self._names.get(f"{module.replace('numpy.core', 'numpy._core')}.{name}")
         if found is None:
             _refuse(
-                f"the pickle names {module:.100}.{name:.100}, which is no plain data; it may come "
-                "from somebody who means harm"
+                f"the pickle names {module:.100}.{name:.100}, which is not plain data; it may be "
+                "malicious"
             )
         return found
 
@@ -233,7 +233,7 @@ def _check_values(shape: Any, dtype: Any, data: Any) -> None:
         is_fitting = isinstance(data, bytes) and len(data) == size * dtype.itemsize
         is_fitting = is_fitting and size <= max(len(data), 1)
     if not is_fitting:
-        _refuse(f"an array of {dtype} comes with other data than its shape says")
+        _refuse(f"the data of an array of {dtype} does not fit its shape")
     _check_truth(dtype, data)
 
 
@@ -261,14 +261,14 @@ def _array_of_buffer(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = 
 
 def _bytes(data: Any) -> bytes:
     if type(data) is not bytes:  # A number would stand for as many zeros.
-        _refuse("the pickle makes a bytearray of something else")
+        _refuse("the pickle makes a bytearray, but not of bytes")
     return data
 
 
 def _encode(text: Any, encoding: Any) -> bytes:
     """How bytes are written for Python 2."""
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
-        _refuse(f"the pickle encodes something as {encoding!r:.100}")
+        _refuse(f"the pickle encodes text as {encoding!r:.100}, expected latin1")
     return text.encode("latin1")
 
 

@@ -64,10 +64,10 @@ class TFRecordReader:
         if not header:
             return None
         if len(header) < HEADER.size:
-            raise self._error(f"{len(header)} bytes are left, too few for a record")
+            raise self._error(f"{len(header)} bytes are left, too few for the header of a record")
         length, length_crc = HEADER.unpack(header)
         if masked_checksum(header[:8]) != length_crc:
-            raise self._error("the length of the record does not have the checksum stored with it")
+            raise self._error("the length of the record does not match its checksum")
         try:
             data = self._stream.read(length)
             footer = self._stream.read(FOOTER.size)
@@ -81,7 +81,7 @@ class TFRecordReader:
         self.ended = False
         self.index += 1
         if check and masked_checksum(data) != FOOTER.unpack(footer)[0]:
-            raise self._error("the data does not have the checksum stored with it", self.index - 1)
+            raise self._error("the data does not match its checksum", self.index - 1)
         return data
 
     def _error(self, what: str, index: int | None = None) -> SourceError:

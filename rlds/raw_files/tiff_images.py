@@ -60,4 +60,4 @@ def _opened(data: bytes) -> Any:
         try:
             return pillow.open(io.BytesIO(data), formats=("TIFF",))
         except (OSError, pillow.DecompressionBombError) as error:
-            raise ValueError(f"no TIFF file that can be read: {error}") from error
+            raise ValueError(f"not a readable TIFF file:  {error}") from error

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import re
 import stat
@@ -41,6 +42,7 @@ __all__ = [
     "possible_bytes",
     "source_errors",
     "trusted_bytes",
+    "words_of",
 ]
 
 
@@ -173,7 +175,7 @@ def as_source_error(
         return error
     if isinstance(error, FileNotFoundError) and episode is not None:
         return SourceError(
-            "does not exist, but the episode needs it",
+            "the file does not exist, but the episode needs it",
             file=error.filename or (file() if callable(file) else file),
             episode=episode,
             row=row,
@@ -181,11 +183,21 @@ def as_source_error(
         )
     if not is_damage(error):
         return None
-    words = " ".join(str(error).split())[:_MAX_WORDS]
-    kind = type(error).__name__
-    what = f"cannot be read: {kind}: {words}" if words else f"cannot be read: {kind}"
     file = file() if callable(file) else file
+    what = f"cannot be read: {words_of(error)}"
     return SourceError(what, file=file, episode=episode, row=row, field=field)
+
+
+def words_of(error: Exception) -> str:
+    """Returns an error of a library in words."""
+    words, kind = " ".join(str(error).split())[:_MAX_WORDS], type(error).__name__
+    if isinstance(error, json.JSONDecodeError):
+        kind = "not valid JSON"
+    elif isinstance(error, UnicodeDecodeError):
+        kind = "not valid UTF-8"
+    elif type(error) is ValueError and words:
+        return words
+    return f"{kind}: {words}" if words else kind
 
 
 @contextlib.contextmanager
@@ -254,8 +266,8 @@ def check_declared(
     """
     if declared > (possible := possible_bytes(size)):
         raise SourceError(
-            f"{declared:,} bytes are declared, but the file has {size:,}, which can stand for "
-            f"{possible:,} at most",
+            f"{declared:,} bytes are declared, but the {size:,} bytes of the file can hold at most "
+            f"{possible:,}",
             file=file,
             field=field,
         )
@@ -273,7 +285,7 @@ def check_is_file(path: str | os.PathLike[str]) -> None:
     with source_errors(path):  # Other files may say what its name is.
         mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
-        raise SourceError("no regular file", file=path)
+        raise SourceError("not a regular file", file=path)
 
 
 def check_link(path: str | os.PathLike[str]) -> None:
@@ -283,7 +295,7 @@ def check_link(path: str | os.PathLike[str]) -> None:
       SourceError: It is one.
     """
     if os.path.islink(path) and not os.path.exists(path):
-        raise SourceError(f"a link to {os.readlink(path)!r}, where nothing is", file=path)
+        raise SourceError(f"a link to {os.readlink(path)!r}, which does not exist", file=path)
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:

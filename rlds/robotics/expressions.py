@@ -71,7 +71,7 @@ def parse(text: str) -> Piece:
         if text.count("(") > _MOST_RULES:
             raise ValueError(f"{text[:60]!r}...: more than {_MOST_RULES} rules")
         if rule not in RULES:
-            raise ValueError(f"{text!r}: {rule!r} is none of the rules {', '.join(RULES)}")
+            raise ValueError(f"{text!r}: unknown rule {rule!r}, expected one of {', '.join(RULES)}")
         piece = parse(inner)
         return dataclasses.replace(piece, rules=(*piece.rules, rule))
     if _NUMBER.fullmatch(text):

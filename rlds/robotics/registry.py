@@ -31,11 +31,11 @@ __all__ = [
 ]
 
 CONFIDENCE = {
-    "measured": "somebody has compared it with the data",
-    "stated": "those who made or publish the dataset say so",
-    "used": "those who train with it take it so",
-    "disputed": "what is published differs",
-    "user": "you say so",
+    "measured": "compared with the data",
+    "stated": "stated by the authors or publishers of the dataset",
+    "used": "assumed by training code",
+    "disputed": "publications disagree",
+    "user": "given by you",
 }
 """How sure a statement is, in words."""
 
@@ -135,7 +135,7 @@ class Gripper:
 
     def __str__(self) -> str:
         if self.open is None or self.closed is None:
-            said = {"none": "no command", "unknown": "nobody says which value is open"}
+            said = {"none": "no command", "unknown": "the open value is not documented"}
             return self.doc or said.get(self.meaning, self.meaning)
         if self.meaning == "relative":
             return f"{self.closed:+g} closes, {self.open:+g} opens, 0 keeps it"
@@ -359,7 +359,8 @@ def _read(path: Path) -> Mapping[str, Any]:
             return tomllib.loads(path.read_text(encoding="utf-8"))
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        kind = path.suffix.removeprefix(".").upper() or "JSON"
+        raise ValueError(f"{path}: expected {kind}: {error}") from error
     if not isinstance(content, Mapping):
         raise ValueError(f"{path}: expected an object with the names of datasets")
     return content
@@ -498,22 +499,22 @@ def meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
     try:
         return _meaning_from(name, entry)
     except ValueError as error:
-        raise ValueError(f"what is said of the dataset {name!r}: {error}") from error
+        raise ValueError(f"the entry of the dataset {name!r}: {error}") from error
 
 
 def _meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
     for key, value in entry.items():
         if key not in _ENTRY:
-            raise ValueError(f"{key!r} is none of {', '.join(_ENTRY)}")
+            raise ValueError(f"got {key!r}, expected one of {', '.join(_ENTRY)}")
         if not _ENTRY[key](value):
-            raise ValueError(f"{key} cannot be {value!r:.200}")
+            raise ValueError(f"{key}: {value!r:.200} is not valid")
     for key, known in (
         ("confidence", CONFIDENCE),
         ("action_encoding", ACTIONS),
         ("state_encoding", STATES),
     ):
         if entry.get(key) and entry[key] not in known:
-            raise ValueError(f"{key} {entry[key]!r} is none of {', '.join(known)}")
+            raise ValueError(f"{key}: got {entry[key]!r}, expected one of {', '.join(known)}")
     standard_action = tuple(entry.get("standard_action", ()))
     rules = parse(standard_action[-1]).rules if standard_action else ()
     gripper = Gripper(**entry.get("gripper", {}), rules=rules)
@@ -583,7 +584,7 @@ def _element_names(names: str | Sequence[str], piece: Piece, size: int | None) -
     """What the elements of a part are called."""
     size = piece.size or size
     if size is not None and not 0 < size <= _MOST_ELEMENTS:
-        raise ValueError(f"{piece.path} with {size} elements")
+        raise ValueError(f"{piece.path}: {size} elements, expected 1 to {_MOST_ELEMENTS}")
     if not isinstance(names, str):
         if size not in (None, len(names)):
             what = f"{piece.path} has {size} elements"
@@ -599,7 +600,7 @@ def _state(standard: Sequence[str], entry: Mapping[str, Any]) -> Iterator[Dimens
     names = STATES.get(entry.get("state_encoding", ""), ())
     pieces = [parse(text) for text in standard]
     if len(pieces) > _MOST_ELEMENTS or any((piece.size or 0) > _MOST_ELEMENTS for piece in pieces):
-        raise ValueError("a state of too many elements")
+        raise ValueError(f"the state has more than {_MOST_ELEMENTS} elements")
     open_ended = [piece for piece in pieces if piece.size is None]
     rest = len(names) - sum(piece.size or 0 for piece in pieces)
     if len(open_ended) > 1 or (open_ended and rest < 1) or (not open_ended and rest):

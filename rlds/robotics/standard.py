@@ -126,7 +126,7 @@ def _check_size(piece: Piece, size: int, total: int) -> None:
     wanted = 4 if "euler" in piece.rules else piece.size
     if wanted not in (None, size):
         begin, end = ("" if n is None else n for n in (piece.begin, piece.end))
-        raise ValueError(f"{piece.path}[{begin}:{end}]: there are {total} elements")
+        raise ValueError(f"{piece.path}[{begin}:{end}]: the field has {total} elements")
 
 
 def _check_width(meaning: DatasetMeaning, widths: Mapping[str, int]) -> None:
@@ -134,5 +134,5 @@ def _check_width(meaning: DatasetMeaning, widths: Mapping[str, int]) -> None:
     if expected and widths.get("action", expected) != expected:
         raise ValueError(
             f"{meaning.name}: the action would have {widths['action']} elements, but "
-            f"{meaning.action_encoding} has {expected}: the fields are not those that are known"
+            f"{meaning.action_encoding} has {expected}: the fields differ from the registry"
         )

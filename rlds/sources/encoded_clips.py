@@ -73,7 +73,7 @@ def with_clips(episodes: Episodes, video: Video, cameras: Sequence[str]) -> Epis
     """
     source = episodes.source
     if not isinstance(source, RandomAccessSource):
-        raise TypeError(f"{files_of(source)}: episodes are read in their order; convert them first")
+        raise TypeError(f"{files_of(source)}: this format has no random access; convert it first")
     clips = ClipsSource(source, video, cameras)
     return Episodes(clips, episodes.split, format=episodes.format, said=episodes.metadata)
 
@@ -196,8 +196,8 @@ class ClipsSource(WrappedSource):
             image = frame(step)
             if image.shape != shape:
                 raise SourceError(
-                    f"an image of {image.shape}, expected {shape}, as in step 0: a video has one "
-                    f"size only. Pass to_sidecar=[{camera!r}] to make none of them",
+                    f"an image of {image.shape}, expected {shape}, as in step 0: a video needs one "
+                    f"size. Pass to_sidecar=[{camera!r}] to keep the images as they are",
                     file=files_of(self.source),
                     row=step,
                     field=camera,
@@ -222,19 +222,19 @@ class ClipsSource(WrappedSource):
         what, late = "", []
         with ClipReader(clip.data, camera) as reader:
             if len(reader) != length:
-                what, steps = f"{len(reader)} frames of {length}", []
+                what, steps = f"{len(reader)} frames, expected {length}", []
             for step in steps:
                 image, [found] = frame(step), reader.frames(step, step + 1)
                 error = _error(found, image)
                 if error > max(_MUCH, 1.5 * float(image.var())):
-                    what = f"step {step} has another frame"
+                    what = f"step {step} has a wrong frame"
                 if step and error > max(_LITTLE, 2 * _error(found, frame(step - 1))):
                     late.append(step)
         if len(late) > 1 and len(late) == len(steps) - 1:
-            what = f"the steps {late} have the frames before theirs"
+            what = f"the steps {late} have the frames of the steps before"
         if what:
             raise SourceError(
-                f"what is decoded is not what was encoded: {what}. Take a better quality",
+                f"the encoded video does not match the images: {what}. Choose a better quality",
                 file=files_of(self.source),
                 field=camera,
             )

@@ -94,7 +94,7 @@ class EpisodeTable:
     def _parts(self) -> list[TablePart]:
         for part in self._given:
             if _stored_key(part.file) != part.key:
-                raise StorageError(f"{part.file} is of other data by now: open the data again")
+                raise StorageError(f"{part.file}: the data has changed since; open it again")
         return self._given
 
     def __len__(self) -> int:
@@ -279,8 +279,8 @@ def _table_file(source: Source, split: str, key: str, progress: Progress, jobs: 
         if _stored_key(place) == key:  # It may as well be made by another process.
             return place
     raise OSError(
-        f"the table of episodes can be kept neither beside {places[0].parent.parent} nor in the "
-        f"cache: {failed}; name a folder that can be written in the variable RLDS_CACHE_DIR"
+        f"cannot write the table of episodes beside {places[0].parent.parent} or to the cache: "
+        f"{failed}. Set RLDS_CACHE_DIR to a folder that can be written"
     ) from failed
 
 

@@ -197,9 +197,13 @@ class Export(abc.ABC):
         name = os.fspath(path)
         if self.suffixes and not name.endswith(self.suffixes):
             ends = " or ".join(self.suffixes)
-            raise ValueError(f"{name!r}: {self.format} makes a file, whose name ends with {ends}")
+            raise ValueError(
+                f"{name!r}: {self.format} writes a file; choose a name that ends with {ends}"
+            )
         if not self.suffixes and name.endswith(_SUFFIXES_OF_FILES):
-            raise ValueError(f"{name!r}: {self.format} makes a folder, but this is called a file")
+            raise ValueError(
+                f"{name!r}: {self.format} writes a folder; choose a name without a file suffix"
+            )
 
     def why_unsupported(self, outline: Outline) -> str:
         """Returns why the format cannot hold such an episode, and what to do; or nothing."""
@@ -428,8 +432,8 @@ def check_arrays(fields: Mapping[str, Any], paths: Iterable[str], what: str) -> 
                 name for name in fields if is_array(fields[name]) and name not in rlds.STEP_FLAGS
             ]
             raise ValueError(
-                f"{path!r} is no array of numbers; {what}: name them with observation=..., "
-                f"action=... (--to-option on the command line); there are {arrays}"
+                f"{path!r} is not an array of numbers; {what}. Name them with observation=..., "
+                f"action=... (--to-option on the command line); the steps have {arrays}"
             )
 
 
@@ -438,15 +442,15 @@ def without_transitions(number: int, format: str) -> str:
     if number:
         return ""
     return (
-        f"{format} holds none without a transition; leave it out with a split (--split on the "
-        "command line) such as 'train[:3]+train[4:]'"
+        f"{format} cannot hold an episode without a transition; leave it out with a split (--split "
+        "on the command line) such as 'train[:3]+train[4:]'"
     )
 
 
 def as_it_was(episodes: Episodes) -> list[Placement]:
     """Returns the placements of an export that makes the files again that episodes came from."""
     spec = leaves_at(episodes.spec, None)
-    return [Placement(path, "as it was", _held(field), _order_of(field)) for path, field in spec]
+    return [Placement(path, "unchanged", _held(field), _order_of(field)) for path, field in spec]
 
 
 def _held(field: Any) -> Literal["exact", "decoded"]:
@@ -468,7 +472,7 @@ def sidecar_placements(sidecar: Sidecar, why: Mapping[str, str] | None = None) -
       why: Why fields are in the sidecar, by path.
     """
     derived = [path for path, field in sidecar.steps.items() if is_derived(path, field)]
-    why = {**(why or {}), **dict.fromkeys(derived, "it follows from the flags")}
+    why = {**(why or {}), **dict.fromkeys(derived, "it is derived from the flags")}
     steps, episode = sidecar.steps.items(), sidecar.episode.items()
     fields = [(path, f"{rlds.STEPS}/{path}", sidecar.places, field) for path, field in steps]
     fields += [(path, path, sidecar.episode_places, field) for path, field in episode]
@@ -518,7 +522,9 @@ def export_class(format: str) -> type[Export]:
     known = _written()
     if format not in known:
         names = ", ".join(known)
-        raise ValueError(f"format: got {format!r}, expected one that can be written: {names}")
+        raise ValueError(
+            f"format: got {format!r}, which cannot be written; expected one of {names}"
+        )
     return known[format].load_export()
 
 
@@ -615,8 +621,8 @@ def write_export(
     losses = [str(found) for found in placements if found.how in ("changed", "lost")]
     if losses and not allow_loss:
         raise ValueError(
-            f"{format} cannot hold all of the episodes as they are: {'; '.join(losses)}. Pass "
-            "allow_loss=True (--allow-loss on the command line) to write them nevertheless"
+            f"{format} cannot hold these fields unchanged: {'; '.join(losses)}. Pass "
+            "allow_loss=True (--allow-loss on the command line) to write them anyway"
         )
     writer.skip_damaged = skip_damaged
     with (
@@ -668,7 +674,7 @@ def _advice(skip_damaged: bool, path: str | os.PathLike[str]) -> Iterator[None]:
     except SourceError as error:
         if not skip_damaged:
             options = "skip_damaged=True (--skip-damaged on the command line)"
-            error.add_note(f"Nothing was written. To leave out what cannot be read: {options}.")
+            error.add_note(f"Nothing was written. To skip unreadable episodes, pass {options}.")
         raise
     except (OSError, StorageError) as error:
         code = _full_disk(error)
@@ -676,8 +682,8 @@ def _advice(skip_damaged: bool, path: str | os.PathLike[str]) -> Iterator[None]:
             raise
         full = OSError(code, os.strerror(code), os.fspath(path))
         full.add_note(
-            "Nothing was changed. The new data needs room beside the present data, until it is "
-            "complete: make some, or name a place on another disk (--to on the command line)."
+            "Nothing was changed. The new data needs disk space beside the present data. Free "
+            "some, or write to another disk (--to on the command line)."
         )
         raise full from error
 
@@ -709,7 +715,7 @@ def prepare(
     known = options_of(written_by)
     if unknown := options.keys() - known.keys():
         names = ", ".join(map(str, known.values())) or "none"
-        what = f"rlds's format {format} has no option {min(unknown)!r}"
+        what = f"the format {format} has no option {min(unknown)!r}"
         raise TypeError(f"{what}; its options are: {names}")
     name = ""
     if isinstance(source, Episodes):
@@ -758,8 +764,8 @@ def _check_is_described(found: Episodes, described: Mapping[str, Any]) -> None:
         said = getattr(found.source, name) if name in FACTS else found.metadata.get(name)
         if said != value:
             raise ValueError(
-                f"describe: {found.format} has no place for {name!r}: leave it out, or allow that "
-                "it is lost (allow_loss=True, --allow-loss on the command line)"
+                f"describe: {found.format} cannot hold {name!r}. Leave it out, or allow the loss "
+                "(allow_loss=True, --allow-loss on the command line)"
             )
 
 
@@ -775,11 +781,13 @@ def _check(
         bars.track(writer._digests.items(), description="episodes read back")
     ):
         if not found.has(number):
-            raise ValueError(f"{writer.format}: episode {number} is missing in what was written")
+            raise ValueError(f"{writer.format}: episode {number} is missing in the written files")
         if index in writer._copied:
             copy = _random_access(found).stored_at(*found.place(number))
             if copy is None or writer.stored_digest(copy) != digest:
-                raise ValueError(f"{writer.format}, episode {number}: the copy is another one")
+                raise ValueError(
+                    f"{writer.format}, episode {number}: the copy differs from the original"
+                )
             continue
         other = writer.compared(as_converted(found.episode(number)))
         num_steps += other.num_steps
@@ -788,11 +796,13 @@ def _check(
         episode = writer.compared(writer._prepared(index))
         for difference in differences(episode, other, inexact):
             raise ValueError(
-                f"{writer.format}, episode {number} ({episode.key}): what was written is not what "
-                f"was read: {difference}"
+                f"{writer.format}, episode {number} ({episode.key}): the written episode differs "
+                f"from the original: {difference}"
             )
     if found.has(len(writer._digests)):
-        raise ValueError(f"{writer.format}: more than {len(writer._digests)} episodes were written")
+        raise ValueError(
+            f"{writer.format}: the files hold more than the {len(writer._digests)} written episodes"
+        )
     return len(writer._digests), _num_steps(found) if writer._copied else num_steps
 
 
@@ -836,7 +846,7 @@ def differences(
             if path in but:
                 continue
             if path not in ones or path not in others:
-                yield f"{path}: {'missing' if path not in others else 'is new'}"
+                yield f"{path}: {'missing' if path not in others else 'new'}"
             elif (what := _difference(ones[path], others[path])) is not None:
                 yield f"{path}: {what}"
 
@@ -850,11 +860,11 @@ def _difference(one: Any, other: Any) -> str | None:
             return f"shape {one.shape} became {other.shape}"
         pairs = zip(one.reshape(-1).tolist(), other.reshape(-1).tolist())
         differ = [row for row, (a, b) in enumerate(pairs) if text_of(a) != text_of(b)]
-        return f"value {differ[0]} is another" if differ else None
+        return f"value {differ[0]} differs" if differ else None
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         return f"{one.dtype} of shape {one.shape} became {other.dtype} of shape {other.shape}"
     if one.tobytes() != other.tobytes():
-        return "values are others"
+        return "values differ"
     return None
 
 

@@ -69,7 +69,7 @@ def type_of(value: Any) -> str:
 
 
 _FOLDER, _LAYERS = "labels", "layers.json"
-_LAYER = "a small letter, then small letters, digits and _, at most 64, such as quality"
+_LAYER = "a lower-case letter, then lower-case letters, digits or _, at most 64 characters"
 _DIGEST = re.compile("[0-9a-f]{32}")
 
 
@@ -134,11 +134,15 @@ class Label:
             ("type", of_layer, f"one of {', '.join(TYPES)}"),
             ("episode", _DIGEST.fullmatch(self.episode), "32 hexadecimal digits"),
             ("annotator", self.annotator and isinstance(self.annotator, str), "a name"),
-            ("id", {type(self.id), type(self.key), type(self.at)} == {str}, "text, as key and at"),
+            (
+                "id",
+                {type(self.id), type(self.key), type(self.at)} == {str},
+                "text, like key and at",
+            ),
             (
                 "end",
                 steps == (None, None) or (is_range and 0 <= (self.begin or 0) < (self.end or 0)),
-                f"a step after begin, {self.begin}; or None for both",
+                f"a step after begin ({self.begin}), or None for both",
             ),
             (
                 "value",
@@ -186,8 +190,12 @@ class Layer:
         for name, is_right, expected in (
             ("name", _names_layer(self.name), _LAYER),
             ("type", self.type in TYPES, f"one of {', '.join(TYPES)}"),
-            ("choices", self.type == "choice" or not self.choices, "none but of a choice"),
-            ("choices", len({*self.choices}) == len(self.choices), "different ones"),
+            (
+                "choices",
+                self.type == "choice" or not self.choices,
+                "no choices, unless the type is choice",
+            ),
+            ("choices", len({*self.choices}) == len(self.choices), "no choice twice"),
             ("keys", {*map(type, lists)} <= {str} and "" not in self.choices, "texts"),
             ("title", isinstance(self.title, str), "a text"),
         ):
@@ -259,7 +267,7 @@ def declared(folders: Iterable[Path]) -> dict[str, Layer]:
                 lists = {name: tuple(layer.get(name, ())) for name in ("choices", "keys")}
                 found.setdefault(layer["name"], _made(Layer, {**layer, **lists}))
         except (*_NO_LABEL, LookupError, AttributeError) as error:
-            what = f"no layers of labels: {error}. Correct the file, or delete it"
+            what = f"not a list of label layers: {error}. Correct the file, or delete it"
             raise SourceError(what, file=file) from error
     return found
 
@@ -274,7 +282,9 @@ def declare(folders: Sequence[Path], layers: Iterable[Layer]) -> None:
     new = {layer.name: layer for layer in layers}
     for name, kind in types(folders).items():
         if name in new and kind != new[name].type and _files(folders, name):
-            raise ValueError(f"type: the layer {name!r} has labels of type {kind}")
+            raise ValueError(
+                f"type: got {new[name].type}, but the layer {name!r} has labels of type {kind}"
+            )
 
     def write(folder: Path) -> None:
         file = folder / _LAYERS
@@ -322,8 +332,8 @@ def _parsed(file: Path, lines: Sequence[bytes]) -> Iterator[Label]:
         except _NO_LABEL as error:
             if number < len(lines):
                 raise SourceError(
-                    f"line {number}: no label: {error}. Correct or delete this line, or install a "
-                    "newer release if that wrote it. Conditions and edits that need no labels work",
+                    f"line {number}: not a label: {error}. Correct or delete this line. If a newer "
+                    "release wrote it, install that. Conditions and edits without labels work",
                     file=file,
                 ) from error
 
@@ -347,8 +357,13 @@ def _label_of(line: bytes) -> Label:
 
 def _made(kind: type[T], values: Mapping[str, Any]) -> T:
     """Returns a label or a layer; newer releases may write more of it."""
-    known = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in values.items() if name in known})
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    found = {field.name: values[field.name] for field in fields if field.name in values}
+    # Of others, one of the two is set.
+    needed = {field.name for field in fields if field.default is field.default_factory}
+    if missing := sorted(needed - found.keys()):
+        raise ValueError(f"missing: {', '.join(missing)}")
+    return kind(**found)
 
 
 def _label_if_readable(line: bytes) -> Label | None:
@@ -450,8 +465,8 @@ def _in_first(folders: Sequence[Path], write: Callable[[Path], None]) -> None:
         except OSError as error:
             failed = error
     raise OSError(
-        f"labels can be kept in none of {', '.join(map(str, folders))}: {failed}; name a folder "
-        "that can be written in the variable RLDS_CACHE_DIR"
+        f"cannot write labels to any of {', '.join(map(str, folders))}: {failed}. Set "
+        "RLDS_CACHE_DIR to a folder that can be written"
     ) from failed
 
 

@@ -48,18 +48,20 @@ def conflicts(licenses: Mapping[str, str], result: str) -> list[str]:
     for name, asks in asked.items():
         what = f"{name} is under {licenses[name]}"
         if asks and _CHANGES in asks:
-            found.append(f"{what}, which allows no changed copies to be shared")
+            found.append(f"{what}, which forbids sharing changed copies")
         if asks and _COMMERCE in asks and whole is not None and _COMMERCE not in whole:
-            said = f"the whole is said to be under {result}"
-            found.append(f"{what}, not for commercial use, and {said}")
+            said = f"the result is declared under {result}"
+            found.append(f"{what}, which forbids commercial use, but {said}")
         if asks is None or _SAME not in asks:
             continue
         if result and spdx_of(result) != spdx_of(licenses[name]):
-            found.append(f"{what}, which the whole has to be under, too, and not under {result}")
+            found.append(f"{what}, which the result must keep; it is declared under {result}")
         for other, others in asked.items():
             more = (others or set()) - asks
             if _COMMERCE in more:
-                found.append(f"{what}, which allows no such limits as {licenses[other]} of {other}")
+                found.append(
+                    f"{what}, which forbids the limits that {licenses[other]} sets for {other}"
+                )
     return found
 
 

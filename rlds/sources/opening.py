@@ -85,11 +85,11 @@ def open(
     if format is None:
         format = format_of(path)
     elif format not in known:
-        raise ValueError(f"there is no format {format!r}; {what_there_is(format, known)}")
+        raise ValueError(f"unknown format {format!r}; {what_there_is(format, known)}")
     source_class = known[format].load()
     if unknown := options.keys() - options_of(source_class).keys():
         names = ", ".join(map(str, options_of(source_class).values())) or "none"
-        what = f"rlds's format {format} has no option {min(unknown)!r}"
+        what = f"the format {format} has no option {min(unknown)!r}"
         raise TypeError(f"{what}; its options are: {names}")
     source = known[format].source(path, **options)
     episodes = Episodes(source, only_split(source, split), format=format)
@@ -97,7 +97,7 @@ def open(
         return episodes
     found = episodes.where(where)
     if not len(found):
-        what = f"where: {where!r} holds for none of the {len(episodes)} episodes"
+        what = f"where: none of the {len(episodes)} episodes fulfils {where!r}"
         raise ValueError(f"{what}. `episodes.table()` and `rlds episodes` list them")
     return found
 
@@ -125,8 +125,8 @@ def format_of(path: str | os.PathLike[str]) -> str:
         found = [name for name in found if not known[name].load().is_fallback] or found
     if len(found) > 1:
         raise ValueError(
-            f"{os.fspath(path)!r} could be {' or '.join(found)}: say format={found[0]!r}, or "
-            "another"
+            f"{os.fspath(path)!r} could be {' or '.join(found)}: pass the right one, such as "
+            f"format={found[0]!r}"
         )
     if found:
         return found[0]
@@ -134,7 +134,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
     if missing:
         raise missing[0]
     if os.fspath(path).endswith(SUFFIXES):
-        raise SourceError("an archive: unpack it, and open what is in it", file=path)
+        raise SourceError("an archive: unpack it, and open its content", file=path)
     raise SourceError(_why_unknown(stores.as_path(path), known), file=path)
 
 
@@ -160,21 +160,22 @@ def _why_unknown(path: epath.Path, known: Iterable[str]) -> str:
         return "an empty folder"
     if (path / "features.json").exists():
         return (
-            "a dataset of TFDS that is not complete: dataset_info.json, which is written last, is "
+            "an incomplete TFDS dataset: dataset_info.json, the last file to be written, is "
             "missing. If its writer was killed, write it again"
         )
     if (path / "zarr.json").exists():
-        return "a store of Zarr 3, but only Zarr 2 is read: write it with zarr_format=2"
+        return "a store of Zarr 3, expected Zarr 2: write it with zarr_format=2"
     seen, near = _seen_in(path)
     near = [name for name in near if name in known]
-    nearest = f" The nearest are: {', '.join(near)}." if near else ""
+    nearest = f" The nearest formats are: {', '.join(near)}." if near else ""
     if "'joint_action'" in seen:
-        nearest = " It may be a raw file of RoboTwin: its process_data makes files of ALOHA of it."
+        nearest = (
+            " It may be a raw file of RoboTwin: run its process_data, and open the ALOHA files."
+        )
     return (
-        f"of no known format{seen}.{nearest} To open it as one, or to learn what is wrong with it, "
-        "pass format=... (--format on the command line); `rlds list --formats` has all. For a "
-        "format of your own, write a reader (docs/own_format.md), or write episodes with "
-        "rlds.tfds.EpisodeWriter"
+        f"unknown format{seen}.{nearest} If you know the format, pass format=... (--format on the "
+        "command line); `rlds list --formats` lists all. For a format of your own, write a reader "
+        "(docs/own_format.md), or write episodes with rlds.tfds.EpisodeWriter"
     )
 
 
@@ -198,14 +199,16 @@ def _seen_in(path: epath.Path) -> tuple[str, Sequence[str]]:
 
 def _check_is_one_path(path: Any) -> None:
     if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"got {type(path).__name__}, expected a path; say format=... for others")
+        raise TypeError(
+            f"got {type(path).__name__}, expected a path; for other inputs, pass format=..."
+        )
 
 
 def _check_is_there(path: str | os.PathLike[str]) -> None:
     if not stores.as_path(path).exists():
         name = os.fspath(path)
         is_identifier = re.fullmatch(r"[\w/-]+-v\d+", name)
-        hint = f" If it is a Minari dataset: minari download {name}" if is_identifier else ""
+        hint = f" If it is a Minari dataset, run `minari download {name}`." if is_identifier else ""
         raise FileNotFoundError(f"{name!r} does not exist.{hint}")
 
 
@@ -219,5 +222,5 @@ def only_split(source: Source, split: str | None) -> str:
         return split
     splits = list(source.splits)
     if len(splits) != 1:
-        raise KeyError(f"there are the splits {splits}: say which (of {files_of(source, 1)})")
+        raise KeyError(f"{files_of(source, 1)} has the splits {splits}: choose one with split=...")
     return splits[0]

@@ -106,7 +106,7 @@ def parse_options(options: Mapping[str, Option], words: Sequence[str], name: str
             known = "; ".join(map(str, options.values())) or "none"
             raise ValueError(f"{name} has no option {given!r}; its options are: {known}")
         if given in parsed:
-            raise ValueError(f"option {given}: it is given twice; a list is given as {given}=[...]")
+            raise ValueError(f"option {given} is given twice; write a list as {given}=[...]")
         parsed[given] = options[given].parse(text)
     return parsed
 

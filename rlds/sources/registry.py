@@ -271,4 +271,6 @@ def _added() -> dict[str, str]:
 
 
 def _two_formats(name: str, one: str, other: str) -> ValueError:
-    return ValueError(f"two formats are called {name!r}: {one} and {other}; uninstall one of them")
+    return ValueError(
+        f"two formats have the name {name!r}: {one} and {other}; uninstall one of them"
+    )

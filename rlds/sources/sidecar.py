@@ -210,14 +210,14 @@ class Sidecar:
             drops_final_row = bool(content["cuts_last"])
             clips = [str(camera) for camera in content.get("clips", ())]
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"no sidecar: {error}") from error
+            raise ValueError(f"not a sidecar: {error}") from error
         about = content.get("about") is True
         facts = whole, metadata, drops_final_row, episode_places, about
         sidecar = cls(steps, episode, places, *facts, clips)
         placed = episode_places.keys()
         known = places.keys() | {*whole} <= steps.keys() and placed <= episode.keys()
         if not known or not sidecar._clip_fields <= placed:
-            raise ValueError("no sidecar: places of unknown fields")
+            raise ValueError("not a sidecar: it places unknown fields")
         return sidecar
 
     def pack(self, episode: SourceEpisode) -> bytes:

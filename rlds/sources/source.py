@@ -167,7 +167,7 @@ class SourceEpisode:
     def __getitem__(self, name: str) -> Any:
         fields = {**self.metadata, **self.steps, rlds.STEPS: self.steps}
         if name not in fields:
-            raise KeyError(f"no field {name!r}; {what_there_is(name, fields)}")
+            raise KeyError(f"no field {name!r}; {what_there_is(str(name), fields)}")
         return fields[name]
 
     def __repr__(self) -> str:
@@ -587,8 +587,8 @@ class RandomAccessSource(Source):
             if self.key(split, index) == key:
                 return index
         raise StorageError(
-            f"the episodes {indices.start} to {indices.stop} of the split {split!r} have no key "
-            f"{key!r}, after which to go on: what is staged is not of this source, remove it"
+            f"cannot resume after {key!r}: the episodes {indices.start} to {indices.stop} of the "
+            f"split {split!r} have no such key. The staged data is of another source; remove it"
         )
 
 

@@ -95,8 +95,8 @@ dtype=dtype('bool'), name=None)}
         if 0 < len(there) < len(nests):
             if known_field(name) in names:
                 raise ValueError(
-                    f"{path or 'metadata'}: {name!r} is missing in some episodes, and "
-                    f"{known_field(name)!r}, which would say so, is recorded too; pass values with "
+                    f"{path or 'metadata'}: {name!r} is missing in some episodes, and its marker "
+                    f"{known_field(name)!r} is recorded, too; pass values with "
                     "`episode_metadata_defaults`."
                 )
             merged[known_field(name)] = specs.Array((), np.bool_)

@@ -46,12 +46,12 @@ def standardized(episodes: Episodes, name: str | DatasetMeaning | None = None) -
     """
     source = episodes.source
     if not isinstance(source, RandomAccessSource):
-        raise TypeError(f"{files_of(source)}: episodes are read in their order; convert them first")
+        raise TypeError(f"{files_of(source)}: this format has no random access; convert it first")
     if not isinstance(name, DatasetMeaning):
         name = meaning_of(name or name_of(source), source.metadata())
     if name.confidence == "disputed":
         said = "; ".join(map(str, name.disagreements))
-        warnings.warn(f"{name.name}: what is published differs: {said}", stacklevel=2)
+        warnings.warn(f"{name.name}: publications disagree: {said}", stacklevel=2)
     return Episodes(StandardizedSource(source, name), episodes.split, format=episodes.format)
 
 
@@ -81,7 +81,7 @@ class StandardizedSource(WrappedSource):
         if STANDARD in (path.partition("/")[0] for path in leaves):
             raise ValueError(f"{files_of(source)}: the steps have a field {STANDARD!r} already")
         if not meaning.standard_action:
-            raise ValueError(f"{meaning.name}: nobody has said how to make the standard action")
+            raise ValueError(f"{meaning.name}: the registry has no rule for the standard action")
         widths = widths_of(meaning, shapes)
         named = {
             "action": ACTIONS.get(meaning.action_encoding, ()),

@@ -80,8 +80,8 @@ def join_tables(
             paths = [path for path, name in columns[number].items() if name == table]
             if paths and not numbers:
                 raise ValueError(
-                    f"dataset {number}: {', '.join(paths)}: numbers of {table}, of which there is "
-                    "no table: leave them out"
+                    f"dataset {number}: {', '.join(paths)}: numbers of {table}, but the dataset "
+                    "has no such table: leave them out"
                 )
             if any(old != found for old, found in numbers.items()):
                 new[number] |= dict.fromkeys(paths, numbers)
@@ -130,8 +130,8 @@ def renumbered(numbers: np.ndarray, new: Mapping[int, int]) -> np.ndarray:
     changed = wanted.astype(numbers.dtype)
     if (misfits := wanted[changed != wanted]).size:
         raise ValueError(
-            f"the text has number {misfits[0]} now, which is no {numbers.dtype}: store the field "
-            "with more bits, or drop it"
+            f"the text now has number {misfits[0]}, which does not fit {numbers.dtype}: store the "
+            "field with more bits, or drop it"
         )
     return changed[which].reshape(numbers.shape)
 

@@ -61,7 +61,7 @@ def with_frames(episodes: Episodes, cameras: Iterable[str] | None = None) -> Epi
     """
     source = episodes.source
     if not isinstance(source, RandomAccessSource):
-        raise TypeError(f"{files_of(source)}: episodes are read in their order; convert them first")
+        raise TypeError(f"{files_of(source)}: this format has no random access; convert it first")
     return Episodes(FramesSource(source, cameras), episodes.split, format=episodes.format)
 
 
@@ -113,7 +113,7 @@ class FramesSource(WrappedSource):
         wanted = known if cameras is None else list(dict.fromkeys(cameras))
         for camera in wanted:
             if camera not in known:
-                raise KeyError(f"there is no video of {camera!r}, only of {known}")
+                raise KeyError(f"no video of {camera!r}, only of {known}")
         steps = dict(leaves_at(source.step_fields(), None))
         for camera in wanted:
             if any(is_in(path, camera) or is_in(camera, path) for path in steps):
@@ -136,8 +136,8 @@ class FramesSource(WrappedSource):
             return Field(info.dtype, info.shape, unit=clip.unit)
         if info.dtype != np.uint16:
             raise SourceError(
-                f"frames of {info.pix_fmt}, expected gray of more than 8 bits, as the dataset says "
-                "that they are codes of depths. Correct what it says, or pass video='packets'",
+                f"frames of {info.pix_fmt}, expected gray of more than 8 bits, as the metadata "
+                "declares codes of depths. Correct the metadata, or pass video='packets'",
                 file=files_of(self.source),
                 field=camera,
             )
@@ -272,8 +272,8 @@ class FramesSource(WrappedSource):
         mark = known_field(camera)
         if not is_there.all() and not (mark in self.marks and mark in others):
             raise SourceError(
-                f'the video has no frame for it. With video="frames", read {mark!r}, too: it is '
-                "False there, and the pixels are zeros",
+                f'the video has no frame for this step. With video="frames", read {mark!r}, too: '
+                "it is False there, and the pixels are zeros",
                 file=clip.name,
                 row=int(steps[numbers < 0][0]),
             )
@@ -359,7 +359,7 @@ class _OpenClip:
         if self._frames is None:
             return np.asarray(self._first + steps)
         if len(steps) and steps.max() >= len(self._frames):
-            raise SourceError(f"frames of {len(self._frames)} steps only", file=self.name)
+            raise SourceError(f"frames of only {len(self._frames)} steps", file=self.name)
         return np.asarray(self._frames[steps])
 
 

@@ -208,7 +208,7 @@ class VideoFile:
         if not 0 <= begin < end <= number:
             why = f" ({packets.fault})" if packets.fault else ""
             raise SourceError(
-                f"frames {begin} to {end} are wanted, but there are {number}{why}", file=self.name
+                f"needs frames {begin} to {end}, but the video has {number}{why}", file=self.name
             )
         with source_errors(self.name):
             return Span(self, range(*packets.range_of(begin, end)), int(packets.frames[begin]))
@@ -245,7 +245,9 @@ class VideoFile:
                 file.seek(int(pos[begin]))
                 data = file.read(sum(sizes))
                 if len(data) < sum(sizes):
-                    raise SourceError("packets are missing: the file has changed", file=self.name)
+                    raise SourceError(
+                        "packets are missing: the file has changed; open it again", file=self.name
+                    )
                 yield data, sizes
 
     @property
@@ -470,7 +472,7 @@ def _check_frames(clip: Clip) -> int:
         raise SourceError(video.fault, file=video.name)
     if not 0 <= clip.first < end <= number:
         raise SourceError(
-            f"frames {clip.first} to {end} are wanted, but there are {number}", file=video.name
+            f"needs frames {clip.first} to {end}, but the video has {number}", file=video.name
         )
     return end - clip.first
 

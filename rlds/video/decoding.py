@@ -47,10 +47,10 @@ class ClipIndex(NamedTuple):
         """
         info, packets = video.index()
         if (packets.pos < 0).any():
-            raise SourceError("packets are not in the file", file=video.name)
+            raise SourceError("packets lie outside the file", file=video.name)
         times = packets.pts[packets.frames]
         if (np.diff(times) == 0).any():
-            raise SourceError("two frames have one time stamp", file=video.name)
+            raise SourceError("two frames have the same time stamp", file=video.name)
         keys = np.flatnonzero(packets.is_key)
         # The keyframe that is shown last before a frame.
         which = np.searchsorted(packets.pts[keys], times, side="right") - 1
@@ -212,7 +212,9 @@ class ClipReader:
         size = int(packets.size[number])
         data = self._file.read(size)
         if len(data) < size:
-            raise SourceError("the file is shorter than it was", file=self._name)
+            raise SourceError(
+                "the file is shorter than before: it was changed; open it again", file=self._name
+            )
         packet = import_extra("av").Packet(data)
         packet.pts, packet.dts = int(packets.pts[number]), int(packets.dts[number])
         return packet

@@ -111,7 +111,7 @@ def stream_packets(clip: Clip) -> tuple[list[bytes], np.ndarray]:
     video = clip.video
     info, known = video.index()
     if (np.diff(known.pts) <= 0).any() or not known.is_key[clip.first]:
-        raise SourceError("the frames do not begin with a key, or are reordered", file="clip")
+        raise SourceError("the frames do not begin with a keyframe, or are reordered", file="clip")
     number = len(known) - clip.first if clip.num_frames is None else clip.num_frames
     found = video.packets(0, len(known))
     if info.codec in _FILTERS:

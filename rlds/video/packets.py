@@ -181,19 +181,19 @@ def open_video(
         has_several = has_several_descriptions(file, size)
         in_order = not has_several and is_in_order(file, size)
         if has_several and not hasattr(av.Packet, "has_sidedata"):
-            what = "it may switch to another stream, which PyAV before 16 does not show: update av"
+            what = "the video may switch streams, which needs PyAV 16: pip install -U av"
             raise SourceError(what, file=name)
         file.seek(0)
         # Without its name, files of other formats could have FFmpeg open further files.
         container = stack.enter_context(av.open(file, format="mp4"))
         if not container.streams.video:
-            raise SourceError("no video in it", file=name)
+            raise SourceError("the file has no video", file=name)
         stream = container.streams.video[0]
         context = stream.codec_context
         if not 0 < context.width * context.height <= _MAX_PIXELS:
             raise SourceError(
-                f"frames of {context.width} x {context.height} pixels, which is nothing, or more "
-                f"than {_MAX_PIXELS:,}",
+                f"frames of {context.width} x {context.height} pixels, expected 1 to "
+                f"{_MAX_PIXELS:,}",
                 file=name,
             )
         yield container, stream, in_order, has_several
@@ -219,7 +219,7 @@ def read_packets(
     if not len(rows):
         raise ValueError(fault or "no packets of video")
     if not fault and len(rows) < stream.frames:
-        fault = f"it was cut: {len(rows)} frames are there, and {stream.frames} declared"
+        fault = f"the video was cut: {len(rows)} of {stream.frames} declared frames are there"
     pts, dts, pos, sizes, is_key, is_discard, duration = rows.T.copy()
     shown = np.flatnonzero(is_discard == 0)
     if fault:  # What is not there may be shown before packets that are.
@@ -249,7 +249,7 @@ def _listed(stream: Any, size: int) -> tuple[np.ndarray, str] | None:
 
 
 def _missing(number: int) -> str:
-    return f"it was cut: packet {number} is not all there"
+    return f"the video was cut: packet {number} is incomplete"
 
 
 def _demuxed(container: Any, stream: Any, size: int, has_several: bool) -> tuple[np.ndarray, str]:
@@ -265,10 +265,10 @@ def _demuxed(container: Any, stream: Any, size: int, has_several: bool) -> tuple
                 fault = _missing(len(rows))
                 break
             if packet.pts is None or packet.dts is None or packet.pos is None:
-                raise ValueError(f"packet {len(rows)} has no time stamp, or no place in the file")
+                raise ValueError(f"packet {len(rows)} has no time stamp or no position in the file")
             # To ask takes as long as to read the packet.
             if has_several and rows and packet.has_sidedata("new_extradata"):
-                raise ValueError(f"packet {len(rows)} begins another stream: cannot be cut")
+                raise ValueError(f"packet {len(rows)} begins another stream, which cannot be cut")
             rows.append(
                 (
                     *(packet.pts, packet.dts, packet.pos, packet.size),
@@ -276,7 +276,7 @@ def _demuxed(container: Any, stream: Any, size: int, has_several: bool) -> tuple
                 )
             )
     except av.FFmpegError as error:
-        fault = f"after packet {len(rows)}: {error}"
+        fault = f"cannot be read after packet {len(rows)}: {error}"
     return np.array(rows, np.int64), fault
 
 

@@ -141,7 +141,7 @@ def within(seconds: float, action: Callable[[], T]) -> T:
 
 def _no_answer(seconds: float | None) -> ConnectionError:
     after = "" if seconds is None else f" for {seconds:.0f} seconds"
-    return ConnectionError(f"there was no answer{after}")
+    return ConnectionError(f"no answer{after}")
 
 
 def _limited(
@@ -418,7 +418,9 @@ class HubStore:
                 reply = self._hub.utils.http_backoff("GET", address, headers=asked, timeout=30)
                 self._hub.utils.hf_raise_for_status(reply)
             if reply.status_code != 206:
-                raise OSError(f"{url}: the Hub gives no part of it ({reply.status_code})")
+                raise OSError(
+                    f"{url}: the Hub did not return a part of the file ({reply.status_code})"
+                )
             return bytes(reply.content)
 
         return _limited(fetch, patience)
@@ -435,8 +437,8 @@ class HubStore:
 
 def read_only(url: str) -> OSError:
     """The error of whoever writes to the Hub."""
-    what = "each change there is a commit; write to a folder, then `hf upload` it as a whole"
-    return io.UnsupportedOperation(f"{url}: the Hub is only read: {what}")
+    what = "write to a local folder, and then run `hf upload`"
+    return io.UnsupportedOperation(f"{url}: hf:// is read-only: {what}")
 
 
 # By the names of their classes, so that none of the packages that have them need be loaded.
@@ -505,8 +507,8 @@ def _os_error(url: str, error: Exception) -> OSError:
         if scheme_of(url) == "hf":
             what += f", or it is private: {_LOG_IN['hf']}"
         if "bucket does not exist" in text or "NoSuchBucket" in text:
-            what = f"bucket as {url.split('/')[2]!r}; check its name, or make it first"
-        return FileNotFoundError(f"{url}: there is no such {what}")
+            what = f"bucket {url.split('/')[2]!r}; check its name, or create it first"
+        return FileNotFoundError(f"{url}: no such {what}")
     if kind is ConnectionError:
         return ConnectionError(f"{url}: the store cannot be reached ({why})")
     return kind(f"{url}: {why}")

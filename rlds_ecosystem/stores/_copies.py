@@ -294,7 +294,9 @@ class CopiedObject:
         self.url, self._version, self.size = url, found.version, found.size
         folder = cache_folder("copies", url)
         if folder is None:
-            raise OSError(f"{url}: there is no place for a copy; set RLDS_CACHE_DIR")
+            raise OSError(
+                f"{url}: no folder for a local copy; set RLDS_CACHE_DIR to a writable folder"
+            )
         # After a crash of the machine, blocks may be missing that were said to be there.
         version = hashlib.sha256(f"{found.version}{_boot()}".encode()).hexdigest()[:16]
         machine = hashlib.sha256(platform.node().encode()).hexdigest()[:16]
@@ -362,9 +364,9 @@ class CopiedObject:
                 if os.pwrite(file, data, first) < len(data):
                     raise OSError("the disk is full")
             except OSError as error:
-                what = f"its copy {self.path} cannot be written: {error}"
+                what = f"its local copy {self.path} cannot be written: {error}"
                 raise OSError(
-                    f"{self.url}: {what}; RLDS_CACHE_DIR may name another folder"
+                    f"{self.url}: {what}; set RLDS_CACHE_DIR to another folder"
                 ) from error
             self.fetched[begin:end] = time.time_ns()
 
@@ -385,7 +387,7 @@ class CopiedObject:
         """
         found = self._tried(lambda: clients.within(_patience(), lambda: _found(self.url)))
         if found.version != self._version:
-            raise ChangedObjectError(f"{self.url}: it was replaced. Open the dataset again")
+            raise ChangedObjectError(f"{self.url}: the object was replaced. Open the dataset again")
 
     def _tried(self, action: Callable[[], T]) -> T:
         """Does something that may fail at first."""
@@ -418,7 +420,7 @@ class CopiedObject:
             try:
                 file = stack.enter_context(_opened(self._blocks, os.O_RDONLY))
             except FileNotFoundError as error:
-                what = "its copy here was removed, perhaps since it was replaced"
+                what = "its local copy was removed; the object may have been replaced"
                 raise ChangedObjectError(f"{self.url}: {what}. Open the dataset again") from error
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX)

@@ -29,7 +29,7 @@ class ReadObject(io.RawIOBase):
         self._client = clients.client_of(url)
         self._found = self._client.stat(url)
         if self._found.is_dir:
-            raise IsADirectoryError(f"{url} is no object, but the beginning of the names of some")
+            raise IsADirectoryError(f"{url} is a folder, expected an object")
         self._size = self._found.size
         self._blocks = _Blocks(self._client, url, self._found)
         self._pos = 0
@@ -131,8 +131,8 @@ class _Blocks:
         data = self._fetch(begin, end)
         if len(data) != end - begin:
             raise OSError(
-                f"{self._url}: got {len(data)} of the {end - begin} bytes from {begin} on: it was "
-                "replaced while it was read; open it again"
+                f"{self._url}: got {len(data)} of the {end - begin} bytes from {begin} on: the "
+                "object was replaced while it was read; open it again"
             )
         self._next = index + count
         blocks = [data[i : i + self._block_size] for i in range(0, len(data), self._block_size)]

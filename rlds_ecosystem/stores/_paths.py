@@ -60,7 +60,9 @@ def as_path(path: PathLike) -> epath.Path:
     name = os.fspath(path)
     if scheme_of(name) not in LIBRARIES:
         known = ", ".join(f"{scheme}://" for scheme in LIBRARIES)
-        raise ValueError(f"{name!r} is neither a path nor a URL that can be opened: {known}")
+        raise ValueError(
+            f"{name!r} is neither a path nor a supported URL, which begins with one of {known}"
+        )
     return StorePath(name)
 
 
@@ -129,7 +131,7 @@ def require_bucket(path: PathLike) -> None:
         return
     if not is_there:
         raise FileNotFoundError(
-            f"there is no bucket {bucket!r} for {name}; check its name, or make it first"
+            f"no bucket {bucket!r} for {name}; check its name, or create it first"
         )
 
 

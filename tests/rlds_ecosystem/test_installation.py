@@ -37,8 +37,8 @@ def test_packages_of_the_same_names_are_reported_on_import(tmp_path: Path) -> No
         check=True,
     )
     assert run.stderr.count("RuntimeWarning") == 1
-    assert f"in {tmp_path} and rlds-ecosystem have packages of the same names" in run.stderr
-    assert "pip uninstall RLDS envlogger, and then install it anew" in run.stderr
+    assert f"in {tmp_path} and rlds-ecosystem have packages with the same names" in run.stderr
+    assert "pip uninstall RLDS envlogger, and then reinstall it" in run.stderr
 
 
 def test_nothing_else_is_found(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_core_for_another_python(package: Path) -> None:
 def test_a_core_that_does_not_load(package: Path, suffix: str) -> None:
     (package / f"_compiled{suffix}").touch()
     reason = reason_for(package, ImportError("undefined symbol: x"))
-    assert "its compiled core does not load (undefined symbol: x). Install it anew" in reason
+    assert "its compiled core does not load (undefined symbol: x). Reinstall it" in reason
 
 
 def test_a_checkout_in_front_of_the_installed_package(

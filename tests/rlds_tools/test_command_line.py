@@ -99,10 +99,10 @@ def test_what_no_format_has(tmp_path, capsys):
             file.truncate(100 << 30)
     expected = {
         "empty": "an empty folder",
-        "half/1.0.0": "dataset_info.json, which is written last, is missing",
-        "large.bin": "of no known format",
+        "half/1.0.0": "dataset_info.json, the last file to be written, is missing",
+        "large.bin": "unknown format",
         "large.tfrecord": "no record begins at byte 0",
-        "large.hdf5": "of no known format",
+        "large.hdf5": "unknown format",
         "large.riegeli": "large.riegeli",
         "nowhere": "does not exist",
     }
@@ -128,7 +128,7 @@ def test_a_warning_is_a_line(tmp_path, monkeypatch, capsys):
     log = str(tmp_path)
     for arguments, expected in [
         ([], ""),
-        (["--metadata", "x=1"], f"warning: {log}/metadata.riegeli is kept as it is, although"),
+        (["--metadata", "x=1"], f"warning: {log}/metadata.riegeli keeps its metadata:"),
         (["--metadata", "x=1", "--quiet"], ""),
     ]:
         monkeypatch.setattr(sys, "argv", ["rlds", "record", "catch", "-o", log, *arguments])

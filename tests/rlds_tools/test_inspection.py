@@ -91,7 +91,7 @@ def test_what_is_nothing_that_can_be_read(tmp_path):
     with pytest.raises(tfds_files.DamagedFileError, match="expected a dict"):
         rlds_tools.inspect(tmp_path)
     (tmp_path / "dataset_info.json").write_text('{"splits": 7}')
-    with pytest.raises(tfds_files.DamagedFileError, match="not as TFDS writes it"):
+    with pytest.raises(tfds_files.DamagedFileError, match="the metadata is malformed"):
         rlds_tools.inspect(tmp_path)
 
 

@@ -93,7 +93,7 @@ def test_files_that_are_missing_or_too_many(tmp_path):
     (severity, text), *others = found(path)
     assert (severity, others) == ("error", [])
     assert text.startswith(str(last))
-    assert "dataset_info.json says that there are 2" in text
+    assert "dataset_info.json declares 2" in text
 
 
 def test_what_is_known_is_shown(tmp_path, capsys):

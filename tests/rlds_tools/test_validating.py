@@ -88,7 +88,7 @@ def test_the_command(faulty, dataset, tmp_path, capsys):
     assert check["findings"][0]["episodes"] == [0, 6]
     (tmp_path / "x.bin").write_text("nothing")
     assert run(["validate", str(tmp_path / "x.bin")]) == 1
-    assert f"error: {tmp_path / 'x.bin'}: of no known format" in capsys.readouterr().out
+    assert f"error: {tmp_path / 'x.bin'}: unknown format" in capsys.readouterr().out
     assert run(["validate"]) == 2
     assert run(["validate", dataset, "--finite", "nothing"]) == 1
     assert "no field 'nothing'" in capsys.readouterr().err
@@ -114,10 +114,10 @@ def test_files_that_are_not_as_said(tmp_path):
     (shard,) = path.glob("*tfrecord*")
     with changed(path / "dataset_info.json", b'"2"', b'"3"'):
         texts = [text for _, text, _ in found(path)]
-        assert "2 episodes are there, dataset_info.json says 3" in texts[0]
+        assert "the file has 2 episodes, but dataset_info.json declares 3" in texts[0]
         assert "cannot be read" in texts[1]
     with changed(path / "dataset_info.json", b'"2"', b'"1"'):
-        assert "2 episodes are there, dataset_info.json says 1" in found(path)[0][1]
+        assert "the file has 2 episodes, but dataset_info.json declares 1" in found(path)[0][1]
     with changed(shard, b"episode 6", b"episode 7"):
         ((severity, text, episodes),) = found(path)
         assert (severity, episodes) == ("error", (1,))
@@ -138,7 +138,7 @@ def test_episodes_that_are_declared_without_end(dataset, tmp_path):
     (path / "dataset_info.json").write_text(json.dumps(info))
     (check,) = rlds_tools.validate(path).checks
     texts = [finding.text for finding in check.findings]
-    assert any("dataset_info.json says 1000000000000" in text for text in texts)
+    assert any("dataset_info.json declares 1000000000000" in text for text in texts)
     assert "stopped at episode 1,003: the 1,000 episodes before it cannot be read" in texts
 
 

@@ -71,7 +71,7 @@ def test_float64_is_rounded_where_that_is_asked_for(raw, tmp_path):
     builder = RldsToy(path=raw, data_dir=tmp_path, float64="float32")
     builder.download_and_prepare()
     assert RldsToy(path=raw, data_dir=tmp_path).as_dataset("train").element_spec
-    with pytest.raises(FileExistsError, match="made with float64='float32'"):
+    with pytest.raises(FileExistsError, match="converted with float64='float32'"):
         RldsToy(data_dir=tmp_path, float64="bytes").download_and_prepare()
 
 
@@ -199,7 +199,7 @@ def test_other_raw_data_at_the_same_place(raw, tmp_path):
     RldsToy(path=raw, data_dir=tmp_path).download_and_prepare()
     other = tmp_path / "other.raw"
     other.write_text("other")
-    with pytest.raises(FileExistsError, match="made of other raw data"):
+    with pytest.raises(FileExistsError, match="a dataset of other raw data"):
         RldsToy(path=other, data_dir=tmp_path).download_and_prepare()
     assert RldsToy(data_dir=tmp_path).info.splits["train"].num_examples == 10
 
@@ -236,18 +236,18 @@ def test_totals_have_to_agree(raw, tmp_path, monkeypatch):
 
 def test_keys_have_to_be_unique(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(ToySource, "key", lambda self, split, index: f"key {index % 5}")
-    with pytest.raises(SourceError, match="another episode with the key 'key 0'"):
+    with pytest.raises(SourceError, match="another episode has the key 'key 0'"):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
 
 
 def test_names_of_fields_that_are_taken(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(ToySource, "episode_fields", lambda self: {"truncated": np.bool_})
-    with pytest.raises(ValueError, match="ToySource: the name 'truncated' is taken"):
+    with pytest.raises(ValueError, match="ToySource: the name 'truncated' is reserved"):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
 
 
 def test_too_many_shards(raw, tmp_path):
-    with pytest.raises(ValueError, match="10 episodes; 11 shards are too many"):
+    with pytest.raises(ValueError, match="got 11, expected 1 to 10"):
         convert(
             ToySource(raw),
             name="toy",
@@ -265,7 +265,7 @@ def test_what_was_read_back_has_to_be_what_was_written(raw, tmp_path, monkeypatc
         return iter([*examples[:-1], examples[0]])
 
     monkeypatch.setattr(sharding, "_read", lose_one)
-    with pytest.raises(StorageError, match="is not what was written; convert again"):
+    with pytest.raises(StorageError, match="differs from the data written; convert again"):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
     assert not (tmp_path / "toy" / "1.0.0").exists()
 

@@ -314,7 +314,7 @@ def test_metadata_becomes_json(tmp_path):
 
 def test_metadata_that_json_cannot_hold_is_refused_unless_replaced(tmp_path):
     log = numbered(1, metadata={"deep": [1j]})
-    with pytest.raises(ValueError, match=r"reader 0 .*, metadata/deep/0: JSON has no .*Pass"):
+    with pytest.raises(ValueError, match=r"reader 0 .*, metadata/deep/0: JSON cannot hold .*Pass"):
         build_from_logs(log, name="numbers", data_dir=tmp_path)
     builder = build_from_logs(log, name="numbers", data_dir=tmp_path, metadata={"seed": 3})
     assert metadata_of(builder) == {"seed": 3}
@@ -356,7 +356,7 @@ def test_a_mark_in_the_config_is_filled_in_whether_or_not_something_is_missing(t
 
 def test_a_mark_whose_name_is_taken():
     log = numbered(1, 2, episode_metadata=[{"seed": 1, "seed_known": 2}, {"seed_known": 3}])
-    with pytest.raises(ValueError, match=r"'seed' is missing in some episodes, and 'seed_known'"):
+    with pytest.raises(ValueError, match=r"'seed' is missing in some episodes, .*'seed_known'"):
         build_from_logs(log, name="numbers")
 
 
@@ -496,7 +496,7 @@ def test_a_log_of_float64_reaches_loaders_that_do_not_decode(tmp_path):
 
 def test_data_that_does_not_fit_the_config_is_refused(tmp_path):
     config = rlds_base.DatasetConfig(name="small", reward_info=np.int64)
-    message = r"field 'reward': got float64 .*, expected int64 .* name the feature for it"
+    message = r"field 'reward': got float64 .*, expected int64 .* declare this feature"
     with pytest.raises(ValueError, match=message):
         build_from_logs(numbered(1), name="numbers", data_dir=tmp_path, config=config)
     config = rlds_base.DatasetConfig(name="small", step_metadata_info={})
@@ -544,7 +544,7 @@ def test_logs_with_different_specs_are_refused():
     env_specs = {"action": INT, "reward": FLOAT, "discount": FLOAT}
     other = reader(episode(1.0, 2.0), observation=FLOAT, **env_specs)
     with pytest.raises(
-        ValueError, match=r"^reader 1 .*, field 'observation': .*float64.*int64.* a dataset each"
+        ValueError, match=r"^reader 1 .*, field 'observation': .*float64.*int64.* one by one"
     ):
         build_from_logs([numbered(1), other], name="bad")
 
@@ -560,17 +560,17 @@ def test_logs_that_are_not_there(tmp_path):
     with pytest.raises(ValueError, match=r"reader 1 .* holds no episodes"):
         build_from_logs([numbered(1), reader()], name="x")
     for logs in ({}, [], {"train": []}):
-        with pytest.raises(ValueError, match="No logs were given"):
+        with pytest.raises(ValueError, match="logs: expected at least one log"):
             build_from_logs(logs, name="x")
 
 
 @pytest.mark.parametrize("name", ["", "Catch", "1st", "a/b", "é"])
 def test_names_that_tfds_cannot_load_are_refused(name):
-    with pytest.raises(ValueError, match="not a name for a dataset; use lower-case"):
+    with pytest.raises(ValueError, match="not a valid dataset name; use lower-case"):
         build_from_logs(numbered(1), name=name)
 
 
 @pytest.mark.parametrize("split", ["all", "", "train[:1]"])
 def test_names_of_splits_that_tfds_cannot_load_are_refused(split):
-    with pytest.raises(ValueError, match="not a name for a split"):
+    with pytest.raises(ValueError, match="not a valid split name"):
         build_from_logs({split: numbered(1)}, name="numbers")

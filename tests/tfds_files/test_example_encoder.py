@@ -159,7 +159,7 @@ WRONG = [
     ),
     (Sequence(feature=TEXT), ["a"], r"x: .* expected arrays, or a RaggedColumn"),
     (Sequence(feature=TEXT, length=2), np.array(["a"], object), "x: .* of the length 2"),
-    (Feature(class_name="Mine"), 3, "x: .* expected a feature that is known here, not Mine"),
+    (Feature(class_name="Mine"), 3, "x: .* expected a supported feature, not Mine"),
     (STEPS, {"x": np.ones((2, 2), np.float32)}, r"x: got \[2\] rows, expected 3"),
     (STEPS, {"x": np.ones((3, 3), np.float32)}, r"x/x: got float32 of shape \(3,\), expected"),
     (STEPS, {"y": np.ones(3)}, r"x: got \['y'\], expected the fields \['x'\]"),

@@ -155,7 +155,7 @@ UNFIT = [
         lists(x__value=[zlib.compress(b"ab")], x__shape=[1 << 40, 1 << 40]),
         "x: got an array of 2 bytes",
     ),
-    (IMAGE, lists(x=[b"GIF89a"]), "x: no image that can be read"),
+    (IMAGE, lists(x=[b"GIF89a"]), "x: not a readable image"),
 ]
 
 

@@ -117,5 +117,5 @@ def test_a_replacement_that_is_refused_changes_nothing(tmp_path):
 
 def test_a_damaged_info(tmp_path):
     (tmp_path / "dataset_info.json").write_text(json.dumps({"splits": [{"shardLengths": ["x"]}]}))
-    with pytest.raises(StorageError, match=r"dataset_info\.json: the splits are not as TFDS"):
+    with pytest.raises(StorageError, match=r"dataset_info\.json: the splits are malformed"):
         dataset(tmp_path).splits()

@@ -54,7 +54,7 @@ def test_files_that_are_written(tmp_path):
     write_records(tmp_path / "c", "array_record", RECORDS)
     with contextlib.closing(open_record_file(tmp_path / "c", "array_record")) as file:
         assert [file.read(index) for index in range(len(file))] == RECORDS
-    with pytest.raises(UnsupportedFileError, match="'parquet' are not written here"):
+    with pytest.raises(UnsupportedFileError, match="cannot write files in the format 'parquet'"):
         write_records(tmp_path / "d", "parquet", RECORDS)
 
 
@@ -114,13 +114,13 @@ def test_damage_in_a_tfrecord_file(tmp_path):
         return [bytes(file.read(i)) for i in range(len(file))]
 
     path.write_bytes(data[:-3])
-    with pytest.raises(DamagedFileError, match=r"b: it ends within the record at byte \d+"):
+    with pytest.raises(DamagedFileError, match=r"b: the file ends within the record at byte \d+"):
         read_all()
     path.write_bytes(data[:-18])
     with pytest.raises(DamagedFileError, match=r"b: no record begins at byte \d+"):
         read_all()
     path.write_bytes(data[:60] + b"?" + data[61:])
-    with pytest.raises(DamagedFileError, match="record 2 does not have the checksum"):
+    with pytest.raises(DamagedFileError, match="record 2 does not match its checksum"):
         read_all()
     file = open_record_file(path, "tfrecord")
     assert file.read(3) == RECORDS[3]  # The others are there.
@@ -143,7 +143,7 @@ def test_a_file_that_shrinks_while_it_is_open(tmp_path):
 
 
 def test_files_of_other_formats(tmp_path):
-    with pytest.raises(UnsupportedFileError, match="'bagz' are not read here, only tfrecord, arr"):
+    with pytest.raises(UnsupportedFileError, match="format 'bagz', expected one of tfrecord, arr"):
         open_record_file(tmp_path / "a", "bagz")
     for file_format in FILE_FORMATS:
         with pytest.raises(OSError, match="a"):

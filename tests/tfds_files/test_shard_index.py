@@ -260,7 +260,7 @@ def test_strings_of_all_sizes_of_heads(tmp_path):
     padded = b"\n\x85\x00" + b"12345" + content  # A number of more bytes than it needs.
     cut = content[:-3]
     examples = [example_of(steps__x=(BYTES, c)) for c in (content, padded, cut, content)]
-    with pytest.raises(DamagedFileError, match=r"record 2, at byte .*: no tf.train.Example"):
+    with pytest.raises(DamagedFileError, match=r"record 2, at byte .*: not a tf.train.Example"):
         tfds_files.index_shard(shard_of(tmp_path, examples), features)
     index = tfds_files.index_shard(shard_of(tmp_path, [*examples[:2], examples[3]]), features)
     assert index.num_elements.tolist() == [len(files), len(files) + 1, len(files)]
@@ -474,7 +474,7 @@ def test_where_nothing_can_be_written_the_cache_has_the_index(folder, built):
     assert len(list((folder.parent / "cache").rglob("*.index"))) == 1
     shutil.rmtree(folder.parent / "cache")
     (folder.parent / "cache").write_text("in the way, too")
-    with pytest.warns(UserWarning, match="is not saved, so it is made anew each time"):
+    with pytest.warns(UserWarning, match="cannot be saved, so it is built each time"):
         tfds_files.open_indexes(split)
     assert built == SHARDS[:1] * 2
 
@@ -484,21 +484,23 @@ def test_files_that_have_no_index(folder):
     shard = folder / SHARDS[0]
     content = shard.read_bytes()
     shard.write_bytes(b"\x1f\x8b" + content)
-    with pytest.raises(UnsupportedFileError, match="compressed as a whole"):
+    with pytest.raises(UnsupportedFileError, match="the whole file is compressed"):
         tfds_files.open_indexes(split)
     shard.write_bytes(content * 2)
     with pytest.raises(
-        DamagedFileError, match=r"00000: it has 2 records; dataset_info.json says 1"
+        DamagedFileError, match=r"00000: 2 records, but dataset_info.json declares 1"
     ):
         tfds_files.open_indexes(split)
     shard.write_bytes(content + content[:-1])
-    with pytest.raises(DamagedFileError, match=f"it ends within the record at byte {len(content)}"):
+    with pytest.raises(
+        DamagedFileError, match=f"the file ends within the record at byte {len(content)}"
+    ):
         tfds_files.open_indexes(split)
     shard.write_bytes(content + b"\1" + content)
     with pytest.raises(DamagedFileError, match=f"no record begins at byte {len(content)}"):
         tfds_files.open_indexes(split)
     shard.write_bytes(content[:-10] + b"?" + content[-9:])
-    with pytest.raises(DamagedFileError, match="the record at byte 0 does not have the checksum"):
+    with pytest.raises(DamagedFileError, match="the record at byte 0 does not match its checksum"):
         tfds_files.open_indexes(split, verify=True)
     assert not indexes_of(folder)
     info = json.loads((folder / "dataset_info.json").read_text())

@@ -97,11 +97,11 @@ def test_parts():
         part[2]
     assert pickle.loads(pickle.dumps(part)).example_bytes(0) == dataset["train"].example_bytes(1)
     for name, words in (
-        ("train[:9]", r"tfrecord: 'train\[:9\]': there are 3 examples"),
+        ("train[:9]", r"tfrecord: 'train\[:9\]': the split has only 3 examples"),
         ("train[0]", "a single number must be the number of a shard"),
-        ("train[:200%]", "more than 100 %"),
+        ("train[:200%]", "200% is more than 100%"),
         ("train[1.5:]", "'1.5' is not a number"),
-        ("train 1", "'train 1' names no part of a split"),
+        ("train 1", "'train 1' is not a split or a part"),
     ):
         with pytest.raises(ValueError, match=words):
             dataset[name]

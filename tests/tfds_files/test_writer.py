@@ -208,7 +208,7 @@ def test_a_dataset_that_is_complete(tmp_path):
     info = json.loads((tmp_path / "dataset_info.json").read_text())
     del info["splits"][0]["filepathTemplate"]
     (tmp_path / "dataset_info.json").write_text(json.dumps(info))
-    with pytest.raises(StorageError, match="a dataset that is complete"):
+    with pytest.raises(StorageError, match="a complete dataset"):
         DatasetWriter(tmp_path, features, "mine")
 
 

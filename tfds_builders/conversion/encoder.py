@@ -68,8 +68,8 @@ class EpisodeEncoder:
             raise SourceError(str(error), file=episode.origin.file, episode=episode.key) from error
         if len(example) > _MAX_SIZE:
             raise SourceError(
-                f"{len(example):,} bytes as an example of a dataset, which has room for "
-                f"{_MAX_SIZE:,}; leave it out (`skip_damaged`), or cut it into several episodes",
+                f"{len(example):,} bytes, but an example of a dataset holds at most "
+                f"{_MAX_SIZE:,}; skip it (`skip_damaged`), or cut it into several episodes",
                 file=episode.origin.file,
                 episode=episode.key,
             )

@@ -406,6 +406,6 @@ def _check_totals(source: Source, split: str, report: SplitReport) -> None:
         if counted != total:
             raise SourceError(
                 f"the raw data of the split {split!r} has {total} {name}, but its episodes have "
-                f"{counted}; please report this as an error of the builder, if the data is sound",
+                f"{counted}. If the data is sound, please report this as a bug of the builder",
                 file=files_of(source),
             )

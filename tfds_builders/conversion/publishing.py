@@ -70,7 +70,7 @@ def _bring(here: epath.Path, there: epath.Path) -> None:
     stores.copy_file(here, there)
     if not _is_same(here, there):
         raise StorageError(
-            f"{there}: what was read back is not what was written; convert again, and see that "
+            f"{there}: the data read back differs from the data written; convert again, while "
             "nobody else writes there"
         )
 

@@ -96,9 +96,9 @@ def plan_shards(
     num_bytes = sum(example.size for _, example in examples)
     num_shards = shard_config.get_number_shards(num_bytes, len(examples))
     if not 0 < num_shards <= len(examples):
-        what = "too many" if num_shards > 0 else "not possible"
         raise ValueError(
-            f"the split {split!r} has {len(examples)} episodes; {num_shards} shards are {what}"
+            f"num_shards: got {num_shards}, expected 1 to {len(examples)}, the number of episodes "
+            f"of the split {split!r}"
         )
     boundaries = shard_utils.get_shard_boundaries(len(examples), num_shards)
     return ShardPlan(examples, parts, boundaries, num_bytes)
@@ -106,8 +106,8 @@ def plan_shards(
 
 def no_episodes(split: str, num_left_out: int = 0) -> SourceError:
     """Returns the error for a split without episodes, which TFDS cannot store."""
-    why = f" ({num_left_out} were left out)" if num_left_out else ""
-    return SourceError(f"there is no episode to convert{why}", file=f"split {split!r}")
+    why = f" ({num_left_out} were skipped)" if num_left_out else ""
+    return SourceError(f"no episodes to convert{why}", file=f"split {split!r}")
 
 
 def write_shard(
@@ -187,7 +187,7 @@ def _check_unique(examples: Sequence[_Placed], split: str) -> None:
     for part, example in examples:
         if example.key in seen:
             raise SourceError(
-                f"there is another episode with the key {example.key!r}; keys must be unique",
+                f"another episode has the key {example.key!r}; keys must be unique",
                 file=f"split {split!r}, part {part}",
                 episode=example.key,
             )

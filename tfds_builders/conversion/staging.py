@@ -406,8 +406,8 @@ def _check_entries(directory: epath.Path) -> None:
 
 def _not_ours(path: str | os.PathLike[str]) -> StorageError:
     return StorageError(
-        f"{os.fspath(path)!r} is a link, or something else that no conversion puts there; see "
-        "where it comes from, and remove it"
+        f"{os.fspath(path)!r} is a link or a special file, which no conversion writes; check its "
+        "origin, and remove it"
     )
 
 

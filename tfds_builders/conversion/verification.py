@@ -73,7 +73,7 @@ def _read_back(plan: ShardPlan, builder: tfds.core.DatasetBuilder, split: str) -
         for example in read_examples(path, builder.info.file_format.file_suffix)
     )
     wrong = StorageError(
-        f"{builder.data_path}, split {split!r}: what was read back is not what was written; "
+        f"{builder.data_path}, split {split!r}: the data read back differs from the data written; "
         "convert again, to another disk"
     )
     try:

@@ -216,7 +216,7 @@ class AgiBotSource(Hdf5EpisodesSource):
         for index, (task, _) in enumerate(self._episodes):
             with contextlib.suppress(SourceError):  # The episode says so when it is read.
                 if not self._info(index):
-                    what = "the file says nothing of this episode"
+                    what = "the file has no entry for this episode"
                     file = self._info_file(task)
                     yield SourceError(what, file=file, episode=self.key(split, index))
 
@@ -329,10 +329,11 @@ class _Proprio(EpisodeGroup):
         self.num_rows(index)
         found = self.value(index)
         if found.shape != (number,) or found.dtype.kind not in "iu":
-            raise self.error(f"{number} rows, but another number of integers in {index}", path)
+            what = f"{number} rows, but {index} holds {found.dtype} of shape {found.shape}"
+            raise self.error(what, path)
         steps = np.asarray(found, np.int64)
         if (np.diff(steps) <= 0).any() or not 0 <= steps[0] <= steps[-1] < self.num_steps:
-            raise self.error(f"expected rising numbers below {self.num_steps}", index)
+            raise self.error(f"expected increasing numbers below {self.num_steps}", index)
         return steps
 
     def _field_of_images(self, path: str) -> Field:

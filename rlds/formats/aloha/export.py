@@ -53,7 +53,7 @@ class AlohaExport(Hdf5EpisodesExport):
     def find_places(self) -> dict[str, str]:
         for path in self._fields.values():
             if not self.holds(path):
-                raise ValueError(f"fields: {path!r} is no field of steps with numbers or images")
+                raise ValueError(f"fields: {path!r} is not a step field of numbers or images")
         places = {path: place for place, path in self._fields.items()}
         taken = Paths(dict.fromkeys(self._fields))
         for path, place in super().find_places().items():
@@ -66,9 +66,9 @@ class AlohaExport(Hdf5EpisodesExport):
             numbers = [path for path in self.steps if self.holds(path)]
             said = {**self._fields, **{place: self._likely(place, numbers) for place in missing}}
             raise ValueError(
-                f"no field for {missing[0]!r}, which every file of ALOHA has. Say which it is, as "
-                f"in fields={said} (-T 'fields={json.dumps(said)}' on the command line); there are "
-                f"{', '.join(numbers) or 'none'}"
+                f"no field for {missing[0]!r}, which every ALOHA file has. Pass the field, such as "
+                f"fields={said} (-T 'fields={json.dumps(said)}' on the command line); the steps "
+                f"have the fields {', '.join(numbers) or 'none'}"
             )
         return places
 

@@ -152,9 +152,9 @@ def read_checkpoints(
         needed = [*files.values(), *([f"add_count_ckpt.{number}.gz"] if with_count else [])]
         for name in needed:
             if name not in names:
-                what = f"there is no such file, but there are others of checkpoint {number}"
+                what = f"the file is missing, but checkpoint {number} has others"
                 if name.startswith("add_count"):
-                    what = f"there is no such file, but there is one of checkpoint {with_count[0]}"
+                    what = f"the file is missing, but checkpoint {with_count[0]} has one"
                 raise SourceError(what, file=f"{label}/{name}")
         used += needed
         arrays = {
@@ -197,9 +197,8 @@ def _by_count(
         known = before.end
         if count <= known:
             raise SourceError(
-                f"{count} rows were recorded up to this checkpoint, but {known} up to checkpoint "
-                f"{before.number}; if these files are not to be trusted, use_add_count=False reads "
-                "without them",
+                f"{count} rows up to this checkpoint, but {known} up to checkpoint {before.number} "
+                "before it. If the add_count files are wrong, pass use_add_count=False",
                 file=arrays["observation"].label.replace("$store$_observation", "add_count"),
             )
     left_out = max(known - first, 0)
@@ -293,14 +292,14 @@ def _read_rows(stream: ByteStream, array: Array, low: int, high: int) -> np.ndar
     data = stream.read(size)
     if len(data) < size:
         raise SourceError(
-            f"the data ends in row {low + len(data) // array.row_size}, the header says that there "
-            f"are {array.shape[0]}",
+            f"the data ends in row {low + len(data) // array.row_size}, but the header declares "
+            f"{array.shape[0]} rows",
             file=array.label,
         )
     # Looking for the end also checks the checksum of the file.
     if high == array.shape[0] and stream.read(1):
         raise SourceError(
-            f"more data follows the {array.shape[0]} rows that the header says", file=array.label
+            f"more data follows the {array.shape[0]} rows of the header", file=array.label
         )
     return np.frombuffer(data, array.dtype).reshape(high - low, *array.shape[1:])
 
@@ -329,8 +328,8 @@ def _read_header(stream: ByteStream) -> tuple[tuple[int, ...], np.dtype]:
     if any(type(size) is not int or size < 0 for size in shape):
         raise SourceError(f"an array of shape {shape}", file=stream.name)
     if dtype.hasobject or (is_fortran and len(shape) > 1):
-        what = "pickled objects" if dtype.hasobject else "columns"
-        raise SourceError(f"an array of {what}, expected one of rows of numbers", file=stream.name)
+        what = "pickled objects" if dtype.hasobject else "columns (Fortran order)"
+        raise SourceError(f"an array of {what}, expected rows of numbers", file=stream.name)
     return tuple(shape), dtype
 
 
@@ -339,7 +338,7 @@ def _read_header_bytes(stream: ByteStream) -> io.BytesIO:
     magic = stream.read(np.lib.format.MAGIC_LEN)
     if magic != np.lib.format.magic(1, 0):
         raise SourceError(
-            f"this is no .npy file of version 1: it begins with {magic!r}", file=stream.name
+            f"not a .npy file of version 1: it begins with {magic!r}", file=stream.name
         )
     length = stream.read(2)
     return io.BytesIO(magic + length + stream.read(int.from_bytes(length, "little")))
@@ -385,7 +384,9 @@ def _read_small(file: epath.Path, label: str) -> np.ndarray:
             raise SourceError(f"{dtype} of shape {shape}, expected a few integers", file=label)
         data = stream.read(size * dtype.itemsize)
         if len(data) < size * dtype.itemsize or stream.read(1):
-            raise SourceError(f"the array is not of shape {shape}, as its header says", file=label)
+            raise SourceError(
+                f"the array does not have the shape {shape} of its header", file=label
+            )
     return np.frombuffer(data, dtype).reshape(shape)
 
 
@@ -402,7 +403,7 @@ def _check_invalid_range(file: epath.Path, label: str, count: int, rows: int) ->
     # A buffer to which nothing was added since it was made has zeros here.
     if invalid.any() and cursor not in invalid:
         raise SourceError(
-            f"{invalid.tolist()} are the rows around the one that is overwritten next, but by "
-            f"add_count this is {cursor} ({count} modulo {rows})",
+            f"the row to overwrite next is one of {invalid.tolist()}, but add_count says {cursor} "
+            f"({count} modulo {rows})",
             file=label,
         )

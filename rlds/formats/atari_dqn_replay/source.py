@@ -109,7 +109,8 @@ class AtariDqnReplaySource(Source):
             with source_errors(directory):
                 run = _read_run(directory, use_add_count)
             if run.part in self._runs:
-                raise ValueError(f"two folders are of {run.part!r}: {os.fspath(directory)!r} too")
+                where = os.fspath(directory)
+                raise ValueError(f"{where!r} is a second folder of the run {run.part!r}; pass one")
             self._runs[run.part] = run
         _check_same_kind(self._checkpoints())
 

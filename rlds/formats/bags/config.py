@@ -174,10 +174,11 @@ class BagConfig:
     def from_json(cls, content: Mapping[str, Any]) -> BagConfig:
         """Reads what `to_json` returns; see `of`."""
         if not isinstance(content, Mapping):
-            raise ValueError(f"a configuration: got {content!r}, expected a table")
+            raise ValueError(f"bag_config: got {content!r}, expected a table")
         content = dict(content)
         if unknown := content.keys() - {"clock", "fields", "episodes", "types"}:
-            raise ValueError(f"{min(unknown)!r}: expected clock, fields, episodes or types")
+            expected = "clock, fields, episodes or types"
+            raise ValueError(f"bag_config: got {min(unknown)!r}, expected {expected}")
         fields, types = content.get("fields", []), content.get("types", {})
         if not isinstance(fields, list | tuple) or not isinstance(types, Mapping):
             raise ValueError("fields: expected tables [[fields]]; types: expected a table")
@@ -222,45 +223,47 @@ class BagConfig:
         _check_values(self.clock, "clock")
         _check_values(self.episodes, "episodes")
         if bool(self.clock.topic) == bool(self.clock.rate) or not self.clock.rate >= 0:
-            raise ValueError(f"clock: got {self.clock}, expected a topic or a rate")
+            raise ValueError(f"clock: got {self.clock}, expected either a topic or a rate")
         if self.episodes.by == "marker" and not self.episodes.topic:
-            raise ValueError("episodes: markers need a topic")
+            raise ValueError('episodes: by = "marker" needs a topic; set episodes.topic')
         if self.episodes.by == "gap" and (not self.clock.topic or not self.episodes.seconds > 0):
-            raise ValueError("episodes: a gap is one of the topic of the clock; set clock.topic")
+            raise ValueError('episodes: by = "gap" needs clock.topic, and seconds above 0')
         if not self.fields:
-            raise ValueError("fields: expected at least one")
+            raise ValueError("fields: expected at least one field")
         seen: dict[str, Any] = {}
         for field in self.fields:
             self._check_field(field, seen)
             seen[field.field] = field
         actions = [f for f in self.fields if root_of(f.field) == rlds.ACTION]
         if len({field.policy == "next_state" for field in actions}) > 1:
-            raise ValueError("action: with next_state, all parts of the action have to be so")
+            raise ValueError(
+                "action: expected the policy next_state for all its parts, or for none"
+            )
 
     def _check_field(self, field: FieldOf, seen: Mapping[str, Any]) -> None:
         where = f"field {field.field!r}"
         _check_values(field, where)
         reserved = (*rlds.STEP_FLAGS, "stamps", "ages", "timestamp", "video")
         if not field.field or root_of(field.field) in reserved:
-            raise ValueError(f"{where}: the name is taken, or missing")
+            raise ValueError(f"{where}: the name is reserved or empty; choose another")
         if field.field in seen or conflicts(seen, field.field):
-            raise ValueError(f"{where}: there are two, or there is a field below it")
+            raise ValueError(f"{where}: two fields have this name, or one lies below the other")
         if field.policy != "next_state":
             if not field.topic:
-                raise ValueError(f"{where}: it needs a topic")
+                raise ValueError(f"{where}: the topic is missing")
         else:
             sources = [other.field for other in self.fields if other.policy != "next_state"]
             if field.source not in sources or root_of(field.field) != rlds.ACTION:
                 raise ValueError(
-                    f"{where}: next_state makes an action of a field of the observation; source: "
+                    f"{where}: next_state makes an action from an observation field; source: "
                     f"got {field.source!r}, expected one of {sources}"
                 )
         if (field.policy == "window") != (field.size > 0):
             raise ValueError(
-                f"{where}: size: got {field.size}; a window, and nothing else, has one"
+                f"{where}: size: got {field.size}; the policy window needs a size, others have none"
             )
         if not field.max_age >= 0:
-            raise ValueError(f"{where}: max_age: got {field.max_age}, expected seconds")
+            raise ValueError(f"{where}: max_age: got {field.max_age}, expected 0 seconds or more")
 
 
 def _read(kind: Any, content: Any, where: str) -> Any:

@@ -70,8 +70,8 @@ def decoder(channel: Channel, types: Mapping[str, str] | None = None) -> Decoder
     if channel.encoding == "protobuf":
         return _protobuf_decoder(channel)
     raise UnknownTypeError(
-        f"topic {channel.topic}: messages in {channel.encoding!r} are not decoded; use the path "
-        "'bytes' to have them as they are"
+        f"topic {channel.topic}: cannot decode messages in {channel.encoding!r}; use the path "
+        "'bytes' to read their bytes"
     )
 
 
@@ -89,7 +89,7 @@ def _ros_decoder(channel: Channel, types: Mapping[str, str]) -> Decoder:
     def from_cdr(data: Data) -> Any:
         data = memoryview(data)
         if len(data) < 4 or data[0] != 0 or data[1] > 1:
-            raise ValueError(f"topic {channel.topic}: no CDR: it begins with {bytes(data[:4])!r}")
+            raise ValueError(f"topic {channel.topic}: not CDR: it begins with {bytes(data[:4])!r}")
         return (little if data[1] else big)(data[4:], 0)[0]
 
     return from_ros1 if channel.encoding == "ros1" else from_cdr
@@ -101,7 +101,7 @@ def _definitions(channel: Channel, types: Mapping[str, str]) -> Mapping[str, Any
     text = channel.schema.decode(errors="replace").replace("\r\n", "\n")
     if (lines := max(text.count("\n"), text.count(";"))) > _MAX_LINES:
         raise UnknownTypeError(
-            f"its definition has {lines:,} lines, at most {_MAX_LINES:,} are read"
+            f"its definition has {lines:,} lines, expected at most {_MAX_LINES:,}"
         )
     name = plain_type(channel.type)
     found: dict[str, Any] = {}
@@ -119,7 +119,7 @@ def _definitions(channel: Channel, types: Mapping[str, str]) -> Mapping[str, Any
             header, _, rest = part.partition("\n")
             found.update(parsers.get_types_from_idl(rest if header[:5] == "IDL: " else part))
         return found
-    raise UnknownTypeError(f"its definition is in {channel.schema_encoding!r}, which is not known")
+    raise UnknownTypeError(f"its definition is in the unknown format {channel.schema_encoding!r}")
 
 
 class _Compiler:
@@ -168,7 +168,7 @@ class _Compiler:
             return fields or ([] if self._is_ros1 else [("", (1, ("uint8", 0)))])
         if name in _TIMES:
             return [(part, (1, (kind, 0))) for part, kind in zip(("sec", "nanosec"), _TIMES[name])]
-        raise UnknownTypeError(f"there is no definition of {name}")
+        raise UnknownTypeError(f"the definition of {name} is missing")
 
     def _any(self, desc: Any) -> tuple[_Reader, int]:
         """Returns the reader of a value, and how many values it has at least."""
@@ -248,7 +248,7 @@ class _Compiler:
                 begin = at
                 value, at = reader(data, at)
                 if at == begin:
-                    raise ValueError("a list of messages without content")
+                    raise ValueError("a list of messages that take no bytes")
                 found.append(value)
             return found, at
 
@@ -271,7 +271,7 @@ def _protobuf_decoder(channel: Channel) -> Decoder:
     from google.protobuf.message import DecodeError
 
     if channel.schema_encoding != "protobuf":
-        raise UnknownTypeError(f"topic {channel.topic}: it has no definition for protobuf")
+        raise UnknownTypeError(f"topic {channel.topic}: its protobuf definition is missing")
     pool = descriptor_pool.DescriptorPool()
     try:
         for file in _in_order(descriptor_pb2.FileDescriptorSet.FromString(channel.schema).file):

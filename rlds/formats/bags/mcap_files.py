@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from rlds.formats.bags.messages import LAST_TIME, Channel, Flaws, Message, check_decompressed
-from rlds.raw_files.untrusted import is_damage
+from rlds.raw_files.untrusted import is_damage, words_of
 from rlds_ecosystem import import_extra
 
 __all__ = ["MAGIC", "attachment", "messages", "metadata"]
@@ -33,7 +33,7 @@ class _File(io.BufferedReader):
         super().__init__(io.FileIO(path))
         self.size = os.path.getsize(path)
         if self.read(len(MAGIC)) != MAGIC:
-            raise ValueError("no MCAP file: it begins with other bytes")
+            raise ValueError("not an MCAP file: it begins with other bytes")
 
     def read(self, size: int | None = -1) -> bytes:
         return super().read(size if size is None else min(size, self.size))
@@ -62,7 +62,10 @@ def messages(
                     count += 1
                     channel = channels[it.channel_id]
                     if max(it.log_time, it.publish_time) >= LAST_TIME:
-                        raise ValueError(f"a message of {channel.topic} at {it.log_time}")
+                        times = f"{it.log_time}, {it.publish_time}"
+                        raise ValueError(
+                            f"a message of {channel.topic} has impossible times: {times}"
+                        )
                     is_wanted = topics is None or channel.topic in topics
                     if is_wanted and begin <= it.log_time < end:
                         yield Message(channel, it.log_time, it.publish_time, it.sequence, it.data)
@@ -113,14 +116,16 @@ def _records_between(
                 return
             start, place = place, place + _HEAD_SIZE + size
             if place > end:
-                raise ValueError(f"a record of {size} bytes reaches over byte {end}")
+                raise ValueError(f"a record of {size} bytes reaches beyond byte {end}")
             if code in wanted and start not in indexed:
                 more = (size,) if code == codes.MESSAGE else ()
                 yield wanted[code].read(stream, *more)
     except Exception as error:
         if not is_damage(error):
             raise
-        flaws.damages.append((0, LAST_TIME, f"records outside chunks: {error!r}"))
+        flaws.damages.append(
+            (0, LAST_TIME, f"records outside chunks are damaged: {words_of(error)}")
+        )
 
 
 def _all_records(file: _File, flaws: Flaws) -> Iterator[Any]:
@@ -133,7 +138,9 @@ def _all_records(file: _File, flaws: Flaws) -> Iterator[Any]:
     except Exception as error:
         if not is_damage(error):
             raise
-        flaws.cut = f"the file ends at byte {file.size}, or is damaged before ({error!r})"
+        flaws.cut = (
+            f"the file ends at byte {file.size}, or is damaged before it ({words_of(error)})"
+        )
 
 
 def _content(record: Any, flaws: Flaws) -> list[Any]:
@@ -142,7 +149,7 @@ def _content(record: Any, flaws: Flaws) -> list[Any]:
         return [record]
     try:
         if record.compression not in _COMPRESSIONS:
-            raise ValueError(f"compression {record.compression!r} is not known")
+            raise ValueError(f"unknown compression {record.compression!r}")
         check_decompressed(record.uncompressed_size, len(record.data))
         found: list[Any] = import_extra("mcap.stream_reader").breakup_chunk(record, True)
         return found
@@ -150,7 +157,7 @@ def _content(record: Any, flaws: Flaws) -> list[Any]:
         if not is_damage(error):
             raise
         times = record.message_start_time, record.message_end_time
-        flaws.damages.append((*times, f"a chunk from log time {times[0]} on: {error}"))
+        flaws.damages.append((*times, f"the chunk from log time {times[0]} on is damaged: {error}"))
         return []
 
 

@@ -73,4 +73,4 @@ def check_decompressed(declared: int, size: int) -> None:
       ValueError: They do.
     """
     if declared > trusted_bytes(size):
-        raise ValueError(f"{declared:,} bytes are declared, which {size:,} cannot stand for")
+        raise ValueError(f"{declared:,} bytes are declared, but only {size:,} are stored")

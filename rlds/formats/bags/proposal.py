@@ -104,7 +104,7 @@ class Overview:
                 what = f"field {field.field!r}: no message of {field.topic!r} has a value"
                 raise self.missing(what, recording)
         if config.clock.topic not in ("", *self.topics):
-            what = f"clock: there are no messages of {config.clock.topic!r}"
+            what = f"clock: the recording has no messages of {config.clock.topic!r}"
             raise self.missing(what, recording)
 
     def missing(self, what: str, recording: Recording) -> SourceError:
@@ -114,7 +114,7 @@ class Overview:
             + (f", {seen.rate:.3g} Hz)" if seen.rate else ")")
             for topic, seen in sorted(self.topics.items())
         )
-        return SourceError(f"{what}; there are the topics {topics}", file=recording.files[0])
+        return SourceError(f"{what}; its topics are {topics}", file=recording.files[0])
 
 
 def picked_of(
@@ -130,15 +130,17 @@ def picked_of(
         return pick(field, channel, data)
     picked = pick(field, channel, decoder(channel, config.types if config else {})(data))
     if field.policy in ("linear", "slerp", "window") and picked.kind != "numbers":
-        raise ValueError(f"the policy {field.policy!r} is for numbers")
+        raise ValueError(f"the policy {field.policy!r} needs numbers")
     if field.policy in ("linear", "slerp") and picked.field.column_dtype.kind != "f":
-        raise ValueError(f"{picked.field.dtype} cannot be interpolated; set dtype")
+        raise ValueError(f"{picked.field.dtype} cannot be interpolated; set dtype to a float")
     if picked.kind == "video":
         if field.policy not in ("hold", "nearest") or field.missing == "null":
-            raise ValueError("video is for hold or nearest, without null")
+            raise ValueError(
+                'video needs policy "hold" or "nearest", and missing other than "null"'
+            )
         is_keyframe(b"", picked.field.doc)  # Of a codec that is known.
     if field.policy == "slerp" and picked.field.shape != (4,):
-        raise ValueError(f"{picked.field} is no quaternion")
+        raise ValueError(f"{picked.field} is not a quaternion of 4 values")
     return picked
 
 
@@ -165,7 +167,7 @@ def propose(overview: Overview, recording: Recording) -> BagConfig:
                 if not conflicts(picked, item.config.field):
                     picked[item.config.field] = item
     if not picked:
-        what = "no topic has what could be proposed as a field of a step: pass a bag_config"
+        what = "no topic could be proposed as a step field: pass a bag_config"
         raise overview.missing(what, recording)
     actions = [path for path in picked if path.startswith(f"{rlds.ACTION}/")]
     if len(actions) == 1:
@@ -204,7 +206,7 @@ def _useful(fields: Iterable[FieldOf], seen: _Topic) -> Iterator[Picked]:
     for field in fields:
         try:
             picked = picked_of(field, seen.channel, seen.data)
-            what = f"images of {picked.field.doc!r} are not decoded; the path 'data' has the bytes"
+            what = f"cannot decode images of {picked.field.doc!r}; the path 'data' has the bytes"
         except Exception as error:
             if not is_damage(error):
                 raise
@@ -215,7 +217,7 @@ def _useful(fields: Iterable[FieldOf], seen: _Topic) -> Iterator[Picked]:
         ):
             yield picked
         elif _kind_of(seen).endswith(("Image", "Video")):
-            what = f"{field.topic} is left out: {what}. Pass a bag_config to have it"
+            what = f"{field.topic} is left out: {what}. Pass a bag_config to read it"
             warnings.warn(what, stacklevel=2)
 
 

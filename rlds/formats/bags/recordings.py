@@ -114,7 +114,7 @@ class Recording:
             there = {_stem(file.name) for file in self.files}
             listed = [os.path.basename(name) for name in content.get("relative_file_paths") or ()]
             if missing := [name for name in listed if _stem(name) not in there]:
-                raise ValueError(f"it names files that are not there: {', '.join(missing)}")
+                raise ValueError(f"it lists missing files: {', '.join(missing)}")
             return int(content.get("message_count", 0))
 
 

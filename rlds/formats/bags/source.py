@@ -360,7 +360,7 @@ class BagSource(RandomAccessSource):
             why for begin, end, why in flaws.damages if begin < span.end and end >= span.begin
         ]
         if damages and not self._leaves_out:
-            what = f'{damages[0]}; damaged_chunks="leave_out" reads the rest'
+            what = f'{damages[0]}. Pass damaged_chunks="leave_out" to read the rest'
             raise SourceError(what, file=recording.files[0])
         is_cut = bool(flaws.cut) and span.end > found.last
         return not is_cut and not damages and span.has_end
@@ -376,7 +376,7 @@ class BagSource(RandomAccessSource):
             config, is_there = self.config.field(path), of_steps >= 0
             if not is_there.all() and config.missing == "error":
                 row = int(np.flatnonzero(~is_there)[0])
-                what = f"there is no message of {config.topic} for it"
+                what = f"{config.topic} has no message for this step"
                 raise SourceError(what, file=recording.files[0], row=row, field=path)
             if config.missing == "drop":
                 is_kept &= is_there
@@ -476,9 +476,7 @@ def _why_empty(times: Any, tracks: Mapping[str, Track]) -> str:
         + (f" from {stamps[0] / 1e9:.3f} s to {stamps[-1] / 1e9:.3f} s" if len(stamps) else "")
         for name, stamps in spans.items()
     ]
-    hint = (
-        'no step has values of all fields; if the times are of two clocks, try stamp = "log_time"'
-    )
+    hint = 'no step has values of all fields; if the topics use two clocks, try stamp = "log_time"'
     return f"{hint}. {'; '.join(ranges)}"
 
 

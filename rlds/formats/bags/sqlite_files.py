@@ -49,7 +49,7 @@ def messages(
             if number <= latest:  # Damaged pages may lead to one another for ever.
                 raise ValueError(f"the database is damaged: row {number} comes after {latest}")
             if not isinstance(time, int) or not isinstance(data, bytes):
-                raise ValueError(f"row {number} of its messages is no message of a topic")
+                raise ValueError(f"row {number} of the table messages is not a message")
             latest = number
             yield Message(channels[topic], time, time, 0, _plain(data))
 
@@ -62,12 +62,12 @@ def _check_tables(database: sqlite3.Connection) -> None:
     for name, sql in database.execute("SELECT name, CAST(sql AS TEXT) FROM sqlite_master"):
         # What is said of the kind may be wrong: what is there was made by this statement.
         if sql is not None and not _STATEMENT.match(sql):
-            raise ValueError(f"no database of rosbag2: {name!r} is no table ({sql:.60})")
+            raise ValueError(f"not a rosbag2 database: {name!r} is not a table ({sql:.60})")
     for table in ("topics", "messages", "message_definitions"):
         columns = database.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table,))
         for column, hidden in columns:
             if hidden:
-                raise ValueError(f"no database of rosbag2: {table}.{column} is generated")
+                raise ValueError(f"not a rosbag2 database: {table}.{column} is a generated column")
 
 
 def _channels(database: sqlite3.Connection) -> dict[int, Channel]:

@@ -101,8 +101,8 @@ def step_times(index: Index, span: Span, config: BagConfig, tracks: Mapping[str,
     number = int((last - first) * config.clock.rate / 1e9) + 1 if last >= first else 0
     if number > _MAX_STEPS:
         raise ValueError(
-            f"{number:,} steps at {config.clock.rate} Hz: stamps seem to jump; try "
-            'stamp = "log_time"'
+            f"{number:,} steps at {config.clock.rate} Hz, expected at most {_MAX_STEPS:,}: the "
+            'stamps seem to jump; try stamp = "log_time"'
         )
     return first + np.round(np.arange(number) * 1e9 / config.clock.rate).astype(np.int64)
 
@@ -110,8 +110,8 @@ def step_times(index: Index, span: Span, config: BagConfig, tracks: Mapping[str,
 def _check_runs(stamps: Any, topic: str) -> None:
     if len(stamps) > 1 and (back := int(np.diff(stamps).min())) < -_MAX_BACK:
         raise ValueError(
-            f"the stamps of {topic} go back by {-back / 1e9:.3f} s: the clock was set, or a "
-            'simulation began anew. Split there with episodes.by = "gap", or use '
+            f"the stamps of {topic} go back by {-back / 1e9:.3f} s: the clock was set back, or a "
+            'simulation restarted. Split there with episodes.by = "gap", or use '
             'stamp = "log_time"'
         )
 
@@ -227,7 +227,7 @@ def stacked(values: Sequence[Any], field: Field) -> Any:
         if value is not None:
             if value.shape != column.shape[1:] or value.dtype != column.dtype:
                 found = f"{value.dtype} of shape {value.shape}"
-                raise ValueError(f"{found}, expected {field}, as the first one is")
+                raise ValueError(f"{found}, expected {field}, as in the first message")
             column[row] = value
     return column
 

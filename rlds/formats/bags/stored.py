@@ -68,7 +68,7 @@ class StoredEpisodes:
         recording = self._recordings[index]
         packed = recording.attachment(EPISODE_ATTACHMENT)
         if packed is None:
-            raise SourceError("no episode of RLDS", file=recording.files[0])
+            raise SourceError("not an episode that RLDS exported", file=recording.files[0])
         with source_errors(recording.files[0]):
             places = self.sidecar.episode_places.items()
             videos = {topic: path.rpartition("/")[0] for path, topic in places if path in others}
@@ -126,7 +126,7 @@ def _image(channel: Channel, message: Any, field: Field) -> Any:
 
 def _column(rows: Mapping[int, Any], field: Field) -> Any:
     if sorted(rows) != list(range(len(rows))):
-        raise ValueError(f"{len(rows)} messages, whose numbers have gaps")
+        raise ValueError(f"{len(rows)} messages, but their numbers have gaps")
     values = [rows[number] for number in range(len(rows))]
     if field.is_text or (values and isinstance(values[0], bytes)):
         return np.array([*values, None], object)[:-1]

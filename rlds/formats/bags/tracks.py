@@ -225,7 +225,9 @@ def read_values(
         topic = message.channel.topic
         number, logged = next(expected[topic], (0, None))
         if logged != message.log_time:
-            what = f"a message of {topic} at {message.log_time}, where one at {logged} was before"
+            what = (
+                f"the message of {topic} at {logged} is now at {message.log_time}: the file changed"
+            )
             raise SourceError(what, file=recording.files[0])
         for path in topics[topic]:
             if number in wanted[path]:

@@ -76,13 +76,13 @@ def at_path(message: Any, path: str) -> Any:
             raise NotThereError(f"{path!r} is not set")
         if isinstance(found, list | np.ndarray) and name.isdecimal():
             if int(name) >= len(found):
-                raise NotThereError(f"{path!r}: there are {len(found)} values")
+                raise NotThereError(f"{path!r}: only {len(found)} values")
             found = found[int(name)]
         elif isinstance(found, Mapping) and name in found:
             found = found[name]
         else:
             known = ", ".join(found) if isinstance(found, Mapping) else type(found).__name__
-            raise ValueError(f"no {name!r} of the path {path!r}; there are: {known}")
+            raise ValueError(f"the path {path!r} has no {name!r}, only {known}")
     return found
 
 
@@ -162,7 +162,7 @@ def _numbers(config: FieldOf, get: Callable[[Any], Any], message: Any) -> Picked
     names_path, names = _names_of(config, message, found)
     order = config.order or names
     if order and not (names_path and found.ndim):
-        raise ValueError("values by name: the message has no names; set names to their path")
+        raise ValueError("order needs names, but the message has none; set names to their path")
     shape = (len(order), *found.shape[1:]) if order else found.shape
     names = order if len(shape) == 1 and order else _keys(get(message), shape, config)
     field = Field(found.dtype, shape, names=names or None, unit=config.unit or None)
@@ -180,7 +180,7 @@ def _numbers(config: FieldOf, get: Callable[[Any], Any], message: Any) -> Picked
                 places[names] = [names.index(name) for name in order] if has_all else None
             rows = places[names]
             if rows is None or len(found) != len(names):
-                raise NotThereError(f"it has no values of all of {order}")
+                raise NotThereError(f"it lacks some of the values {order}")
             return found[rows]
         if found.shape != shape:
             if not found.size:
@@ -216,9 +216,9 @@ def _array(found: Any, dtype: str) -> np.ndarray:
     elif isinstance(found, list):
         made = _joined(found, dtype) if found else np.zeros(0)
     else:
-        raise ValueError(f"{type(found).__name__} cannot be numbers; name a path into it")
+        raise ValueError(f"got {type(found).__name__}, expected numbers; extend the path")
     if made.dtype.kind not in "biuf":
-        raise ValueError(f"{made.dtype} cannot be numbers")
+        raise ValueError(f"got {made.dtype}, expected numbers")
     return _as_dtype(made, np.dtype(dtype)) if dtype else made
 
 
@@ -288,8 +288,7 @@ def _depth_encoding(image: Any) -> str:
     if _PIXELS.get(name, ("", 0, False))[:2] not in (("u2", 1), ("f4", 1)):
         raise ValueError(
             f"compressed depth of the format {image['format']!r}, expected one that begins with "
-            "16UC1 or 32FC1, so that it is known whether values are depths; use the path 'data' "
-            "for the bytes"
+            "16UC1 or 32FC1; use the path 'data' for the bytes"
         )
     return name
 
@@ -328,7 +327,7 @@ def _pixels(image: Any, is_json: bool) -> np.ndarray:
     name = str(image["encoding"]).lower()
     if name not in _PIXELS:
         raise ValueError(
-            f"pixels in {image['encoding']!r} are not decoded; use the path 'data' for their bytes"
+            f"cannot decode pixels in {image['encoding']!r}; use the path 'data' for their bytes"
         )
     kind, channels, is_swapped = _PIXELS[name]
     dtype = np.dtype(kind).newbyteorder(">" if image.get("is_bigendian") else "<")

@@ -25,7 +25,7 @@ def is_keyframe(packet: bytes, codec: str) -> bool:
       ValueError: The codec is none of those whose packets are known.
     """
     if codec not in _CODECS:
-        raise ValueError(f"packets of {codec} are not cut here; use the path 'data' to have them")
+        raise ValueError(f"cannot cut packets of {codec}; use the path 'data' for their bytes")
     for found in _START.finditer(packet):
         header = found[1][0]
         if header & 31 == 5 if codec == "h264" else 16 <= header >> 1 & 63 <= 21:
@@ -43,6 +43,8 @@ def clip_of(packets: Sequence[bytes], codec: str) -> bytes:
     with import_extra("av").open(stream, format=codec) as found:
         number = sum(packet.size > 0 for packet in found.demux(video=0))
     if number != len(packets):
-        raise ValueError(f"{len(packets)} messages hold {number} frames of video")
+        raise ValueError(
+            f"{len(packets)} messages hold {number} frames of video, expected one each"
+        )
     is_key = np.array([is_keyframe(packet, codec) for packet in packets])
     return encoding.clip_of(packets, is_key, codec, _FPS).data

@@ -281,13 +281,13 @@ class _Split:
         if getattr(ends, "dtype", np.dtype("O")).kind not in "iu" or ends.shape[1:] != (2,):
             raise SourceError("expected two integers for each range", file=directory / _ENDS)
         if not len(ends):
-            raise SourceError("there is no range", file=directory / _ENDS)
+            raise SourceError("expected at least one range", file=directory / _ENDS)
         self.ranges = [(int(first), int(last)) for first, last in ends]
         before = -1
         for row, (first, last) in enumerate(sorted(self.ranges)):
             if first <= before or last < first:
-                what = f"{first} to {last}, of which some steps are in another range"
-                what = what if last >= first else f"{first} to {last}"
+                why = "overlaps another range" if last >= first else "ends before it begins"
+                what = f"the range {first} to {last} {why}"
                 raise SourceError(what, file=directory / _ENDS, row=row)
             before = last
         if (total := sum(last + 1 - first for first, last in self.ranges)) > _MAX_STEPS:
@@ -390,7 +390,7 @@ class _Split:
         """Yields what does not belong to a range."""
         for row in np.flatnonzero(self._range_of < 0).tolist():
             begin, end = (int(self._annotations[name][row]) for name in ("begin", "end"))
-            what = f"the window from {begin} to {end - 1} is in no range of {_ENDS}"
+            what = f"the window from {begin} to {end - 1} is outside all ranges of {_ENDS}"
             yield SourceError(what, file=self._annotations_file, row=row)
         numbers = set()
         for entry in stores.list_directory(self._directory):
@@ -399,7 +399,7 @@ class _Split:
         for first, last in self.ranges:
             numbers.difference_update(range(first, last + 1))
         for number in sorted(numbers):
-            yield SourceError(f"a step in no range of {_ENDS}", file=self.step(number))
+            yield SourceError(f"the step is outside all ranges of {_ENDS}", file=self.step(number))
 
 
 def _annotations_of(

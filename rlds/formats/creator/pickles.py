@@ -25,7 +25,7 @@ def _step_type(number: Any) -> dm_env.StepType:
 def _step_type_of_name(kind: Any, name: Any) -> dm_env.StepType:
     """How the first releases of Python 3.11 write the members of an enumeration."""
     if kind is not _step_type:
-        raise ValueError("an attribute of something else than a type of steps")
+        raise ValueError("an attribute of an object other than StepType")
     return dm_env.StepType[name]
 
 
@@ -39,7 +39,8 @@ def _array(kind: type[specs.Array]) -> Callable[..., specs.Array]:
 
     def make(shape: Any, dtype: Any, *others: Any) -> specs.Array:
         if type(shape) is not tuple or not 0 <= math.prod(shape) <= _MOST_VALUES:
-            raise ValueError(f"a spec of shape {shape!r:.100}")
+            what = f"at most {_MOST_VALUES:,} values"
+            raise ValueError(f"a spec of shape {shape!r:.100}, expected {what}")
         if kind is specs.StringArray:
             return specs.StringArray(shape, str if dtype is _text else bytes, *others)
         if not isinstance(dtype, np.dtype):

@@ -180,8 +180,8 @@ class RldsCreatorSource(RandomAccessSource):
             spec = episode[field]
             if _field_of(spec) != _field_of(first):
                 raise SourceError(
-                    f"{spec!r:.200}, but in {self._names[0]} it is {first!r:.200}; episodes of "
-                    "different environments need a dataset each",
+                    f"{spec!r:.200}, but {first!r:.200} in {self._names[0]}; make one dataset for "
+                    "each environment",
                     file=self._path / name,
                     field=field,
                 )
@@ -211,7 +211,9 @@ class RldsCreatorSource(RandomAccessSource):
             raise SourceError(f"{type(episode).__name__}, expected a dict", file=file)
         for field in expected:
             if field not in episode:
-                raise SourceError(f"missing; there are {list(episode)}", file=file, field=field)
+                raise SourceError(
+                    f"missing; the episode has {list(episode)}", file=file, field=field
+                )
         _check_steps(episode["steps"], file)
         if not isinstance(episode["metadata"], dict | None):
             raise SourceError(
@@ -227,7 +229,7 @@ class RldsCreatorSource(RandomAccessSource):
         for row, image in enumerate(steps.get(_IMAGE, ())):
             channels = _channels(image, file, row)
             if channels != expected:
-                what = f"an image of {channels} channels, but of {expected} in {self._names[0]}"
+                what = f"an image of {channels} channels, but {expected} in {self._names[0]}"
                 raise SourceError(what, file=file, row=row, field=_IMAGE)
 
     def _read_bytes(self, name: str) -> bytes:
@@ -333,18 +335,19 @@ def _pickles_in(path: epath.Path) -> list[str]:
         files = [child.name for child in path.iterdir()]
     if any(name.split("/")[-1] == METADATA_FILE for name in files):
         raise SourceError(
-            "this download is an EnvLogger log; use tfds_builders.build_from_logs"
-            + (", after unpacking it" if _is_zip(path) else ""),
+            "this download is an EnvLogger log; "
+            + ("unpack it, and " if _is_zip(path) else "")
+            + 'open it with format="envlogger"',
             file=path,
         )
     names = [name for name in files if re.fullmatch(r"[0-9]{1,18}\.pkl", name.split("/")[-1])]
     if not names:
         raise FileNotFoundError(
-            f"{os.fspath(path)!r} holds no episodes: no files of the names 0.pkl, 1.pkl, ..."
+            f"{os.fspath(path)!r} holds no episodes: it has no files 0.pkl, 1.pkl, ..."
         )
     for name, count in Counter(names).items():
         if count > 1:
-            raise SourceError(f"there are {count} files of the name {name}", file=path)
+            raise SourceError(f"{count} files have the name {name}", file=path)
     return sorted(names, key=_folder_and_number)
 
 

@@ -97,7 +97,7 @@ class D3rlpyExport(Export):
             return as_it_was(self.episodes)
         found = sidecar_placements(self._sidecar)
         if rlds.REWARD not in self._sidecar.places:
-            why = "there is no number; d3rlpy gets zeros"
+            why = "no reward is a number; d3rlpy gets zeros"
             found.append(Placement(f"{rlds.STEPS}/{rlds.REWARD}", "rewards", "sidecar", why))
         return found
 

@@ -100,7 +100,9 @@ class D3rlpySource(RandomAccessSource):
         """Reads which columns and episodes there are."""
         version = as_text(self._value(opened, _VERSION))
         if version != VERSION:
-            what = f"version {version!r}, expected {VERSION!r}: load it with d3rlpy, and dump it"
+            what = (
+                f"version {version!r}, expected {VERSION!r}: load it with d3rlpy, and dump it again"
+            )
             raise self._file.error(what, _VERSION)
         self._columns = [as_text(name) for name in self._value(opened, _COLUMNS)]
         self._count = int(self._value(opened, _NUM_EPISODES))

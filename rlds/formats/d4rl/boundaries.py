@@ -37,13 +37,16 @@ def check_rules(
     """
     unknown = sorted(set(rules) - set(BOUNDARY_RULES))
     if unknown or not rules:
-        raise ValueError(f"boundary: {unknown or 'no rule'}; the rules are {BOUNDARY_RULES}")
+        found = unknown or "no rule"
+        raise ValueError(f"boundary: got {found}, expected some of {BOUNDARY_RULES}")
     if TIMEOUTS in rules and TIMEOUTS not in arrays:
         raise ValueError(f"boundary: {name} has no timeouts; it has {list(arrays)}")
     if "infos_index" in rules and not has_index(arrays):
         raise ValueError(f"boundary: {name} has no array of integers 'infos'")
     if ("length" in rules) != (length is not None):
-        raise ValueError(f"the rule 'length' and the option go together, got {length}")
+        raise ValueError(
+            f"boundary: the rule 'length' needs the option length, and the reverse; got {length}"
+        )
     if length is not None and length < 1:
         raise ValueError(f"length: got {length}, expected 1 or more")
     if "observation_jump" in rules and NEXT_OBSERVATIONS not in arrays:
@@ -51,7 +54,7 @@ def check_rules(
             raise ValueError(f"boundary: {name} has no next_observations; pass a distance as jump")
         shape = arrays[OBSERVATIONS].shape
         if len(shape) != 1 or shape < (2,):
-            raise ValueError(f"boundary: {name} has observations of shape {shape}: no position")
+            raise ValueError(f"boundary: {name} has observations of shape {shape}: no positions")
 
 
 def has_index(arrays: Mapping[str, Field]) -> bool:

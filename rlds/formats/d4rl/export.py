@@ -80,7 +80,9 @@ class D4rlExport(Export):
     ) -> None:
         super().__init__(episodes)
         fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
-        check_arrays(fields, (observation, action), f"{self.format} needs one of each")
+        check_arrays(
+            fields, (observation, action), f"{self.format} needs one observation and one action"
+        )
         self._arrays = {OBSERVATIONS: observation, ACTIONS: action}
         if is_array(fields.get(rlds.REWARD)) and fields[rlds.REWARD].shape == ():
             self._arrays[REWARDS] = rlds.REWARD

@@ -102,8 +102,8 @@ class D4rlPybulletSource(RowsSource):
                     raise self._file.error(f"shape {shape}, expected a vector for each row", name)
         if unknown := sorted(contents.arrays.keys() - {*_ARRAYS}):
             raise self._file.error(
-                f"the file has the arrays {unknown} too; d4rl-pybullet has only {list(_ARRAYS)}. "
-                "For a file of D4RL use D4rlSource"
+                f"the file also has the arrays {unknown}; d4rl-pybullet has only {list(_ARRAYS)}. "
+                'To read a file of D4RL, pass format="d4rl"'
             )
         return contents
 

@@ -178,7 +178,7 @@ def _field_of(hdf5: Hdf5File, path: str, array: Any) -> Field:
         is_right, expected, shape = shape in ((), (1,)), "(N,) or (N, 1)", ()
     else:
         is_right = bool(shape) or path not in (OBSERVATIONS, NEXT_OBSERVATIONS)
-        expected = "(N, ...) with an axis after that of rows"
+        expected = "(N, ...) with at least two axes"
     if not is_right:
         raise hdf5.error(f"shape {array.shape}, expected {expected}", path)
     return Field(array.dtype.newbyteorder("="), shape)
@@ -328,7 +328,8 @@ class RowsSource(RandomAccessSource):
             ends = np.asarray(read_numbers(self._file, file, EPISODE_ENDS), np.int64)
             is_right = ends.ndim == 1 and len(ends) and np.all(np.diff(ends, prepend=0) > 0)
             if not is_right or ends[-1] != self._contents.num_rows:
-                raise self._file.error("not the rows at which episodes end", EPISODE_ENDS)
+                what = f"expected increasing rows that end with {self._contents.num_rows}"
+                raise self._file.error(what, EPISODE_ENDS)
         self._ends = ends
         self._is_exported = True
         return True

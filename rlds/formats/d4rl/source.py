@@ -200,7 +200,7 @@ class D4rlSource(RowsSource):
         arrays = contents.arrays
         for name in arrays:
             if root_of(name) in _TAKEN:
-                raise self._file.error("the name is that of another field", name)
+                raise self._file.error("another field has this name", name)
         following = arrays.get(NEXT_OBSERVATIONS)
         if following not in (None, arrays[OBSERVATIONS]):
             what = f"{following}, but the observations are {arrays[OBSERVATIONS]}"
@@ -391,5 +391,5 @@ class D4rlSource(RowsSource):
 
 def _dataset_of(file_name: str, name: str | None) -> D4rlDataset | None:
     if name is not None and name not in DATASETS:
-        raise ValueError(f"dataset: D4RL has none of the name {name!r}; it has {sorted(DATASETS)}")
+        raise ValueError(f"dataset: got {name!r}, expected one of {sorted(DATASETS)}")
     return find_dataset(file_name if name is None else name)

@@ -163,13 +163,17 @@ class DroidSource(Hdf5EpisodesSource):
         folder = self._folders[index]
         uuid = _uuid_of(folder)
         if not uuid:
-            raise SourceError(f"no {_METADATA}<uuid>.json", file=folder, episode=self._keys[index])
+            raise SourceError(
+                f"the file {_METADATA}<uuid>.json is missing",
+                file=folder,
+                episode=self._keys[index],
+            )
         file = folder / f"{_METADATA}{uuid}.json"
         check_is_file(file)
         with source_errors(file, episode=self._keys[index]):
             found = json.loads(file.read_bytes())
             if not isinstance(found, dict):
-                raise SourceError("no object of JSON", file=file)
+                raise SourceError("expected a JSON object", file=file)
             return found
 
     def _roles(self, metadata: Mapping[str, Any]) -> dict[str, str]:

@@ -80,7 +80,9 @@ class ImitationSource(RandomAccessSource):
             names = [str(file["filename"]) for file in self._state["_data_files"]]
             for name in names:
                 if name != os.path.basename(name) or name.startswith("."):
-                    raise SourceError(f"a file called {name!r}", file=described[1])
+                    raise SourceError(
+                        f"the file name {name!r}, expected a name in this folder", file=described[1]
+                    )
         if not {OBS, ACTS, TERMINAL} <= {*self._features} <= {*FIELDS, TERMINAL}:
             what = f"columns {self._features}, expected {OBS}, {ACTS}, {INFOS}, {TERMINAL}, {REWS}"
             raise SourceError(what, file=described[0])

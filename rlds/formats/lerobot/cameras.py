@@ -118,15 +118,16 @@ class Cameras:
         is_codes = said["info"]["video.is_depth_map"]
         if name not in self.described and video.info.dtype != np.uint8 and not is_codes:
             warnings.warn(
-                f"{where}: gray of more than 8 bits without a quantisation of depths. LeRobot "
-                "reads it as RGB of 8 bits. To export depth images, open it with video='frames'",
+                f"{where}: gray video of more than 8 bits, without a quantisation of depths: "
+                "LeRobot reads it as RGB of 8 bits. To export depth images, open it with "
+                "video='frames'",
                 stacklevel=2,
             )
         known = self.described.setdefault(name, said)
         if said["shape"] != known["shape"]:
             raise ValueError(
-                f"{where}: frames of {said['shape']}, where others are of {known['shape']}; "
-                f"LeRobot has one size only. Pass to_sidecar=[{where.split(', ')[-1]!r}]"
+                f"{where}: frames of {said['shape']}, but {known['shape']} in other episodes; "
+                f"LeRobot needs one size. Pass to_sidecar=[{where.split(', ')[-1]!r}]"
             )
 
 

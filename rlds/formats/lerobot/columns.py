@@ -101,7 +101,7 @@ def contradiction(column: Column, feature: Feature) -> str:
         fits = dtype not in ("string", "image") and dtype not in np.sctypeDict
     if fits:
         return ""
-    kinds = {"json": "values of no one shape", "image": f"image files of shape {found}"}
+    kinds = {"json": "values of several shapes", "image": f"image files of shape {found}"}
     return f"{dtype} of shape {shape}, but the data have {kinds.get(column.kind, column.field)}"
 
 
@@ -141,7 +141,7 @@ def values_of(column: Column, array: Any, damage: Damage) -> np.ndarray:
     if _kind_of(array.type) != column.kind and not (
         column.kind == "numbers" and _is_list(array.type)
     ):
-        raise damage(f"{array.type}, but it is {column.field} in the first file")
+        raise damage(f"{array.type}, but {column.field} in the first file")
     if column.kind == "numbers":
         return _numbers(column.field, array, damage)
     _check_no_null(array, 1, damage)
@@ -162,7 +162,7 @@ def _tiff_images(field: Field, files: list[bytes], damage: Damage) -> np.ndarray
             raise damage(f"a damaged TIFF file: {error}", row=row) from error
         if (pixels.shape, pixels.dtype) != (field.shape, field.dtype):
             found = f"an image of {pixels.dtype} of shape {pixels.shape}"
-            raise damage(f"{found}, but it is {field} in the first file", row=row)
+            raise damage(f"{found}, but {field} in the first file", row=row)
         images[row] = pixels
     return images
 
@@ -215,7 +215,7 @@ def _in_dtype(values: np.ndarray, dtype: np.dtype, damage: Damage) -> np.ndarray
     if "b" in (values.dtype.kind, dtype.kind) or not same.all():
         row = int(np.argmin(same)) // max(same[:1].size, 1)
         found = f"{values.dtype} {values[row]!r:.100}"
-        raise damage(f"{found}, which {dtype}, as in the first file, cannot hold", row=row)
+        raise damage(f"{found} does not fit {dtype}, the dtype of the first file", row=row)
     return converted
 
 

@@ -77,7 +77,7 @@ class DataFiles:
         columns = {}
         for field in rows.schema:
             if field.name in columns:
-                raise SourceError("two columns have one name", file=rows.path, field=field.name)
+                raise SourceError("two columns have this name", file=rows.path, field=field.name)
             feature = self._features.get(field.name)
             column = column_of(field, feature)
             if column.kind == "image" and rows.num_rows:
@@ -201,10 +201,10 @@ class DataFiles:
         missing = self.columns.keys() - {*rows.schema.names}
         others = {*rows.schema.names} - self.columns.keys()
         if missing:
-            what = "no such column, but others have one"
+            what = "no such column, but other files have it"
             raise SourceError(what, file=rows.path, field=min(missing))
         if others:
-            what = "a column that others do not have"
+            what = "other files have no such column"
             raise SourceError(what, file=rows.path, field=min(others))
 
 

@@ -221,8 +221,8 @@ class DatasetFiles(abc.ABC):
                 new = renumbered(numbers, {n: self._task(known[n]) for n in used if n in known})
             except ValueError as error:
                 raise ValueError(
-                    f"episode {self._num_episodes}, {name}: {error}. If these are no numbers of "
-                    "tasks, pass task_columns=[] (-O task_columns=[])"
+                    f"episode {self._num_episodes}, {name}: {error}. If these are not task "
+                    "numbers, pass task_columns=[] (-O task_columns=[])"
                 ) from error
             if not np.array_equal(new, numbers):
                 found[name] = new
@@ -437,8 +437,8 @@ class _Files21(DatasetFiles):
         begin = span_of(clip).copy_file(path)
         if begin * self._settings.fps > 0.5:
             raise ValueError(
-                f"{path.name}, {name}: its frames begin with number {clip.first} of the clip, as "
-                "there is no other keyframe before; version 3.0 has a place for that, 2.1 has not"
+                f"{path.name}, {name}: the episode begins with frame {clip.first} of its clip, "
+                "after the last keyframe. Only version 3.0 can hold that; export to it"
             )
 
     def _finish(self) -> None:

@@ -145,7 +145,9 @@ class EpisodeTable:
         again = np.flatnonzero(known[1:] == known[:-1]) + 1
         if len(again):
             file = self._files[self._columns[_FILE][again[0]]]
-            raise SourceError(f"a second row of episode {known[again[0]]}", file=file, field=_INDEX)
+            raise SourceError(
+                f"episode {known[again[0]]} has a second row", file=file, field=_INDEX
+            )
         self.lost = self._find_lost()
         self.indices, self.lengths = known, self._columns[_LENGTH]
         if self.lost:
@@ -263,7 +265,7 @@ class EpisodeTable:
                 what = f"{raw!r:.200}, expected an {_INDEX} and a {_LENGTH}"
                 raise SourceError(what, file=file, row=number)
             if index in found:
-                raise SourceError(f"a second line of episode {index}", file=file, row=number)
+                raise SourceError(f"episode {index} has a second line", file=file, row=number)
             found[index] = (index, length, 0, offset)
         table = np.array([*found.values()], np.int64).reshape(-1, 4)
         return dict(zip((_INDEX, _LENGTH, _FILE, _PLACE), table.T))
@@ -294,8 +296,8 @@ class EpisodeTable:
             parts.append(part)
         if not parts:
             missing = FileNotFoundError(
-                f"{os.fspath(folder)!r} has no Parquet files. If a recording was stopped, `rlds "
-                "recover` makes a dataset of what is there"
+                f"{os.fspath(folder)!r} has no Parquet files. If a recording was interrupted, run "
+                "`rlds recover`"
             )
             raise self._unreadable[0] if self._unreadable else missing
         columns = parts[0]
@@ -341,8 +343,8 @@ class EpisodeTable:
             if named and not self._info.is_v3:
                 continue  # It has no other episode.
             what = (
-                f"there are rows of it, but no line in {table}: if its recording was stopped, "
-                "`rlds recover` adds what is there"
+                f"the data files have its rows, but {table} does not list it. If its recording "
+                "was interrupted, run `rlds recover`"
             )
             indices: list[int] = []
             try:

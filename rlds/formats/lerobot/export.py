@@ -98,7 +98,7 @@ class LeRobotExport(Export):
             if size < 1:
                 raise ValueError(f"{name}: got {size}, expected a positive number")
         if codec is None and quality is not None:
-            raise ValueError("quality: it is that of the video, of which no codec is given")
+            raise ValueError("quality: pass codec, too; quality is that of the encoded video")
         self._made: RldsRows | LeRobotRows
         bare = [path.removeprefix(f"{VIDEO}/") for path in to_sidecar]
         cameras = encodable(episodes, bare) if codec is not None else []
@@ -122,8 +122,8 @@ class LeRobotExport(Export):
             return
         if fps is not None or robot_type is not None or task is not None or to_sidecar:
             raise ValueError(
-                "fps, robot_type, task and to_sidecar are for other data: what came from LeRobot "
-                "is exported as it was"
+                "fps, robot_type, task and to_sidecar: the episodes came from LeRobot, and keep "
+                "theirs. Leave these options out"
             )
         self._made = LeRobotRows(self, kept, version, sizes)
         self.unchecked = self._made.unchecked
@@ -171,10 +171,10 @@ def _checked_rate(fps: float | None, episodes: Episodes, version: str | None) ->
     if fps is None:
         known = {*rates_in(episodes.metadata)}
         if len(known) != 1:
-            found = f"says several ({sorted(known)})" if known else "does not say it"
+            found = f"the data has several ({sorted(known)})" if known else "the data has none"
             raise ValueError(
-                f"fps: LeRobot needs the number of steps in a second, and the data {found}: pass "
-                "it, such as fps=10 (--to-option fps=10 on the command line)"
+                f"fps: LeRobot needs the number of steps in a second, and {found}: pass it, such "
+                "as fps=10 (--to-option fps=10 on the command line)"
             )
         fps = known.pop()
     if not 0 < fps < float("inf"):

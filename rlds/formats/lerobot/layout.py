@@ -221,7 +221,7 @@ class Info:
           SourceError: It is not what the format demands; says which entry.
         """
         if not isinstance(raw, Mapping):
-            raise SourceError("no object of JSON", file=file)
+            raise SourceError("expected a JSON object", file=file)
         major = _major_version(raw.get("codebase_version"), file)
         is_v3 = major >= 3 if is_v3 is None else is_v3
         features = {}
@@ -415,7 +415,8 @@ def _depth_of(raw: Mapping[str, Any]) -> tuple[str | None, DepthCodes | None]:
     is_depth = info.get("is_depth_map") or info.get("video.is_depth_map")
     if not is_depth or not all(map(_is_number, numbers)) or not isinstance(is_log, bool):
         said["is_depth_map"] = is_depth
-        raise ValueError(f"{said!r:.200}, expected three numbers, true or false, and true")
+        expected = "numbers, use_log as a bool, and is_depth_map as true"
+        raise ValueError(f"{said!r:.200}, expected {expected}")
     low, high, shift = map(float, numbers)
     return unit or "m", DepthCodes(low, high, shift, is_log)
 
@@ -438,7 +439,7 @@ def _major_version(version: Any, file: Any) -> int:
     found = re.match(r"v?([0-9]{1,3})(\.|$)", version) if isinstance(version, str) else None
     if found is None or int(found[1]) < 2:
         raise SourceError(
-            f"{version!r:.100}, expected v2.0, v2.1 or v3.0; LeRobot itself converts older ones",
+            f"{version!r:.100}, expected v2.0, v2.1 or v3.0; LeRobot converts older datasets",
             file=file,
             field="codebase_version",
         )
@@ -450,7 +451,7 @@ def _template(template: Any, file: Any, field: str) -> str:
     rest = _PLACEHOLDER.sub("", template) if isinstance(template, str) else "/"
     if {"{", "}", "\\", "\0", ":"} & {*rest} or rest.startswith("/") or ".." in rest.split("/"):
         raise SourceError(
-            f"{template!r:.200}, expected the template of a path below the dataset, of "
+            f"{template!r:.200}, expected a path template below the dataset, with the fields "
             f"{', '.join(_NUMBERS)}, video_key",
             file=file,
             field=field,

@@ -193,7 +193,7 @@ class LeRobotRows:
         names += (_FRAME, _TIME, PERSISTENT) if self._is_edited else ()
         numbers = {f"{rlds.STEPS}/{self.paths[name]}" for name in names if name in self.paths}
         return [
-            Placement(path, places[path], "renumbered", "counted anew")
+            Placement(path, places[path], "renumbered", "positions in the new dataset")
             if path in numbers
             else Placement(path, places[path], "exact")
             for path in self._spec
@@ -441,4 +441,4 @@ def _check_is_below(name: str) -> None:
       ValueError: It can be.
     """
     if not name or ".." in name.split("/") or name.startswith("/") or {"\\", "\0", ":"} & {*name}:
-        raise ValueError(f"a file of the dataset cannot be {name!r}")
+        raise ValueError(f"{name!r} is not the name of a file below the dataset")

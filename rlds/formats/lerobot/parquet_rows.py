@@ -54,10 +54,12 @@ class ParquetRows:
             self._metadata = self._file.metadata
         groups = [*map(self._metadata.row_group, range(self._metadata.num_row_groups))]
         if (declared := sum(group.total_byte_size for group in groups)) > _SMALL + 100 * size:
-            raise SourceError(f"{size:,} bytes stand for {declared:,}", file=self.path)
+            raise SourceError(
+                f"{declared:,} bytes are declared, but the file has {size:,}", file=self.path
+            )
         sizes = [group.num_rows for group in groups]
         if min(sizes, default=0) < 0:
-            raise SourceError("a row group of less than no rows", file=self.path)
+            raise SourceError("a row group has a negative number of rows", file=self.path)
         self._begins = np.cumsum([0, *sizes])
         self.num_rows = int(self._begins[-1])
         check_declared(8 * self.num_rows, size, file=self.path)  # A row has a number at least.
@@ -78,7 +80,8 @@ class ParquetRows:
         """
         if not 0 <= begin <= end <= self.num_rows:
             raise SourceError(
-                f"rows {begin} to {end} are wanted, but there are {self.num_rows}", file=self.path
+                f"the episode has rows {begin} to {end}, but the file {self.num_rows}",
+                file=self.path,
             )
         with source_errors(self.path):
             return self._read(begin, end, ahead)

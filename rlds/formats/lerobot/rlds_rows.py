@@ -117,9 +117,9 @@ class RldsRows:
         for path in to_sidecar:
             if path not in fields and path not in cameras:
                 known = ", ".join([*fields, *cameras])
-                raise ValueError(f"to_sidecar: there is no field {path!r}, only {known}")
+                raise ValueError(f"to_sidecar: got {path!r}, expected one of {known}")
         if task is not None and not _is_text(fields.get(task, of_episode.get(task))):
-            raise ValueError(f"task: there is no text {task!r} in a step or an episode")
+            raise ValueError(f"task: got {task!r}, expected a text field of steps or episodes")
         texts = {p: field for p, field in {**of_episode, **fields}.items() if _is_text(field)}
         self._task = instruction_of(texts) if task is None else task
         is_column = self._task in fields and fields[self._task].dtype == str
@@ -156,7 +156,7 @@ class RldsRows:
             if field.dtype == str and (path in fields or "/" not in path)
         }
         self._why |= {path: why_not(field) for path, field in fields.items() if path not in places}
-        kept = "frames after the rows are in the sidecar, unless others are decoded from them"
+        kept = "frames after the last row are in the sidecar, unless others depend on them"
         self._why |= {f"{path}/{CLIP}": kept for path in self._cameras.names}
         self._why |= dict.fromkeys(
             without_table, "LeRobot would have its numbers without the texts"
@@ -332,9 +332,9 @@ class RldsRows:
         for image in images:
             if image.shape != self._shapes.setdefault(column.name, image.shape):
                 raise ValueError(
-                    f"{where}, {column.path}: an image of {image.shape}, where others are of "
-                    f"{self._shapes[column.name]}; LeRobot has one size only. Pass "
-                    f"to_sidecar=[{column.path!r}] to write no column for them"
+                    f"{where}, {column.path}: an image of {image.shape}, but "
+                    f"{self._shapes[column.name]} before; LeRobot needs one size. Pass "
+                    f"to_sidecar=[{column.path!r}] to write no column of them"
                 )
         return of_images(images)
 
@@ -361,8 +361,8 @@ class RldsRows:
         apart = np.diff((np.arange(num_rows) / fps).astype(np.float32))
         if (abs(apart - 1 / fps) > _TOLERANCE).any():
             warnings.warn(
-                f"{where} takes {num_rows / fps:.0f} seconds: LeRobot 0.3 finds its time stamps, "
-                "which are of 32 bits, out of step, and does not open the dataset",
+                f"{where} lasts {num_rows / fps:.0f} seconds: its time stamps of 32 bits are too "
+                "coarse for LeRobot 0.3, which does not open such a dataset",
                 stacklevel=2,
             )
 

@@ -39,8 +39,8 @@ def salvaged_info(root: Path, *, is_v3: bool) -> dict[str, Any]:
             break
     if rows is None:
         raise SourceError(
-            "damaged, and no data file has a footer that says what its columns are: put a copy of "
-            "the info.json of a dataset that was recorded in the same way here, and recover again",
+            "damaged, and no data file has a footer that lists its columns. Copy the info.json of "
+            "a dataset with the same features here, and recover again",
             file=root / layout.INFO,
         )
     with source_errors(rows.path):

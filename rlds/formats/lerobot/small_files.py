@@ -81,7 +81,7 @@ def read_tasks(root: epath.Path, info: Info) -> list[Mapping[str, Any]]:
     for number, row in enumerate(rows):
         index, text = row.get("task_index"), task_text(row)
         if not isinstance(index, int) or not isinstance(text, str) or index in found:
-            what = f"{row!r:.200}, expected a task_index of its own, and the text of a task"
+            what = f"{row!r:.200}, expected a unique task_index, and the text of the task"
             raise SourceError(what, file=file, row=number)
         found.add(index)
     return rows
@@ -173,7 +173,7 @@ def read_lines(file: epath.Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             with source_errors(file, row=number):
                 raw = json.loads(line)
                 if not isinstance(raw, dict):
-                    raise SourceError("no object of JSON", file=file, row=number)
+                    raise SourceError("expected a JSON object", file=file, row=number)
             yield begin, raw
 
 

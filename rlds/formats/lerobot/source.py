@@ -215,7 +215,7 @@ class LeRobotSource(RandomAccessSource):
         self.subtasks = read_subtasks(self._root) if SUBTASK_INDEX in self._columns else {}
         flag = f"next.{terminal}"
         if terminal is not None and flag not in self._columns:
-            raise ValueError(f"terminal: {terminal!r}, but there is no column {flag!r}")
+            raise ValueError(f"terminal: got {terminal!r}, but the data has no column {flag!r}")
         self._flag = None if terminal is None else flag
         self._extras = self._extra_names()
         self._stored: tuple[int, StoredEpisode] | None = None
@@ -243,7 +243,7 @@ class LeRobotSource(RandomAccessSource):
         for name in {*task_columns, *found} - {_TASK_INDEX, SUBTASK_INDEX}:
             if name not in features or name not in self._columns:
                 known = ", ".join(self._columns)
-                raise ValueError(f"task_columns: there is no column {name!r}, only {known}")
+                raise ValueError(f"task_columns: got {name!r}, expected some of {known}")
             # What is exported says it, too.
             features[name][TABLE] = OF_TASKS if name in task_columns else ""
         return tables_of(text, self._columns.values(), features)
@@ -394,7 +394,7 @@ class LeRobotSource(RandomAccessSource):
         raw, file = self._info.raw, self._root / INFO
         version = str(raw.get("codebase_version"))
         if version.lstrip("v").startswith("3") != self._info.is_v3:
-            what = f"{version}, but the files are those of {'3.0' if self._info.is_v3 else '2.x'}"
+            what = f"{version}, but the files have version {'3.0' if self._info.is_v3 else '2.x'}"
             yield SourceError(what, file=file, field="codebase_version")
         lengths = self._table.lengths
         for name, found in {
@@ -417,20 +417,18 @@ class LeRobotSource(RandomAccessSource):
             if what:
                 yield SourceError(what, file=file, field=f"features/{name}")
         for left in leftovers(self._root):
-            what = (
-                "was left when a recording was stopped: `rlds recover` says what can be recovered"
-            )
+            what = "left by an interrupted recording: `rlds recover` reports what can be recovered"
             yield SourceError(what, file=self._root / left)
         order = [row["task_index"] for row in self._tasks]
         if self._info.is_v3 and order != list(range(len(order))):
-            what = f"the rows are in the order {order[:10]}, by which LeRobot takes wrong tasks"
+            what = f"the order {order[:10]}, expected 0, 1, ...: LeRobot reads wrong tasks"
             yield SourceError(what, file=self._root / TASKS, field=_TASK_INDEX)
         if "splits" in raw and not self._stated_splits():
             what = f"{raw['splits']!r:.100}, expected ranges of the {len(lengths)} episodes"
             yield SourceError(what, file=file, field="splits")
         gaps = np.setdiff1d(np.arange(len(self._table.indices)), self._table.indices)
         if len(gaps):
-            what = f"no episode {gaps[0]}: LeRobot takes wrong rows, as it counts the episodes"
+            what = f"episode {gaps[0]} is missing: LeRobot counts episodes, and reads wrong rows"
             table = EPISODES_FOLDER if self._info.is_v3 else EPISODES_JSONL
             yield SourceError(what, file=self._root / table, field="episode_index")
         yield from self._unknown_tasks()
@@ -446,7 +444,7 @@ class LeRobotSource(RandomAccessSource):
                 for name in self.task_columns:
                     numbers = values_of(self._columns[name], table[name], error)
                     if name not in unknown and (found := unknown_numbers(numbers, self.texts)):
-                        what = f"{found[0]}, which is no task of the dataset"
+                        what = f"the dataset has no task {found[0]}"
                         unknown[name] = SourceError(what, file=file, field=name)
         yield from unknown.values()
 
@@ -680,6 +678,6 @@ class LeRobotSource(RandomAccessSource):
     def _without_text(
         self, row: EpisodeRow, span: range, number: int, field: str, what: str
     ) -> SourceError:
-        what, place = f"{what}, which is none of the dataset", row.begin + span.start + number
+        what, place = f"the dataset has no {what}", row.begin + span.start + number
         file = self._root / row.file
         return SourceError(what, file=file, episode=row.key, row=place, field=field)

@@ -100,7 +100,7 @@ def finish_parquet(data: bytes, path: Path, schema: Any, leaves: Sequence[Leaf])
       SourceError: It does not begin as such a file.
     """
     if not data.startswith(_MAGIC):
-        raise SourceError("no Parquet file", file=path)
+        raise SourceError("not a Parquet file", file=path)
     pages = list(_pages(data))
     groups = list(_groups(pages, leaves))
     end = pages[groups[-1].columns[-1].stop - 1].end if groups else len(_MAGIC)
@@ -244,7 +244,7 @@ class _Reader:
 
     def _value(self, kind: int, depth: int) -> Any:
         if depth > _MAX_DEPTH:
-            raise ValueError("too deep")
+            raise ValueError("nested too deeply")
         if kind in (_TRUE, _FALSE, 3):
             return self._byte()
         if kind in (4, _I32, _I64):

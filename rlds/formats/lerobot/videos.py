@@ -88,10 +88,12 @@ class Videos:
             wrong = np.flatnonzero((shown != frames) | (shown >= end) | (off > half))
             if len(wrong):
                 step = wrong[0]
-                advice = "" if self._by_time else "; match='timestamp' takes them by their time"
+                advice = (
+                    "" if self._by_time else ". Pass match='timestamp' to find frames by their time"
+                )
                 raise SourceError(
-                    f"{end - begin} frames for {row.length} rows, and the frame of row {step} "
-                    f"at {wanted[step] - span.begin} s is not where it is expected{advice}",
+                    f"{end - begin} frames for {row.length} rows, and frame {step} is not at "
+                    f"{wanted[step] - span.begin} s, the time of row {step}{advice}",
                     file=video.name,
                 )
         return video, frames

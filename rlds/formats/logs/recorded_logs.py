@@ -157,7 +157,7 @@ def logs_by_split(logs: Logs) -> dict[str, list[Log]]:
     """
     splits = logs if isinstance(logs, Mapping) else {"train": logs}
     if not splits:
-        raise ValueError("No logs were given.")
+        raise ValueError("logs: expected at least one log.")
     found = {split: _split_logs(split, sources) for split, sources in splits.items()}
     _name([log for split_logs in found.values() for log in split_logs])
     return found
@@ -166,7 +166,7 @@ def logs_by_split(logs: Logs) -> dict[str, list[Log]]:
 def _split_logs(split: str, sources: LogSource | Sequence[LogSource]) -> list[Log]:
     if not re.fullmatch(r"\w+", split) or split == "all":
         raise ValueError(
-            f"{split!r} is not a name for a split; use letters, digits and '_' ('all' means all "
+            f"{split!r} is not a valid split name; use letters, digits and '_' ('all' means all "
             "splits to TFDS)."
         )
     if isinstance(sources, (str, os.PathLike)) or not isinstance(sources, Sequence):
@@ -178,5 +178,5 @@ def _split_logs(split: str, sources: LogSource | Sequence[LogSource]) -> list[Lo
         else:
             logs.append(Log(f"reader {index} of split {split!r}", source))
     if not logs:
-        raise ValueError(f"No logs were given for the split {split!r}.")
+        raise ValueError(f"logs: expected at least one log for the split {split!r}.")
     return logs

@@ -221,7 +221,7 @@ class EnvLoggerSource(RandomAccessSource):
             if log is self._all_logs()[0]:
                 self._video = video
             if video.cameras.keys() != self._video.cameras.keys():
-                what = "other fields are video than in the first log; it needs a dataset of its own"
+                what = "its video fields differ from those of the first log; convert it alone"
                 raise SourceError(what, file=log.path)
             log.joins = not video
             specs = _recorded_specs(reader)
@@ -249,7 +249,7 @@ class EnvLoggerSource(RandomAccessSource):
                 return to_json(metadata, f"{log.path}, metadata")
             except (TypeError, ValueError) as error:
                 raise ValueError(
-                    f"{error}. Pass `metadata` to replace what is recorded."
+                    f"{error}. Pass `metadata` to replace the recorded metadata."
                 ) from error
 
     def _find_step_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
@@ -290,7 +290,7 @@ class EnvLoggerSource(RandomAccessSource):
             if fields != first:
                 raise SourceError(
                     f"the spec describes {in_words(fields)}, that of {self._all_logs()[0].path} "
-                    f"{in_words(first)}; logs with different specs need a dataset each",
+                    f"{in_words(first)}. Open these logs one by one; `rlds list` lists them",
                     file=log.path,
                     field=name,
                 )
@@ -575,9 +575,9 @@ class EnvLoggerSource(RandomAccessSource):
             columns = match_columns(columns, self._expected_metadata, rows=1, where="")
         except MismatchError as error:
             raise SourceError(
-                f"{error.what} The metadata of all episodes must be alike; for a field that is "
-                f"missing in some, the config needs the bool `{known_field(error.path)}` too, or "
-                "`episode_metadata_defaults` a value.",
+                f"{error.what} All episodes need the same metadata. If some lack a field, add the "
+                f"bool `{known_field(error.path)}` to the config, or pass a value in "
+                "`episode_metadata_defaults`.",
                 file=log.path,
                 episode=index,
                 field=error.path,
@@ -598,8 +598,8 @@ class EnvLoggerSource(RandomAccessSource):
             renamed = f"recorded_{reserved}"
             if renamed in metadata:
                 raise SourceError(
-                    f"the metadata has both {reserved!r} and {renamed!r}, which is the name that a "
-                    f"recorded {reserved!r} gets in the dataset",
+                    f"the metadata has both {reserved!r} and {renamed!r}; the dataset calls a "
+                    f"recorded {reserved!r} {renamed!r}. Pass `metadata` to replace them",
                     file=log.path,
                     episode=index,
                 )
@@ -742,8 +742,8 @@ def _step_specs(reader: envlogger.Reader, recorded: dict[str, Any], log: str) ->
             return {**specs_from_columns(columns), **known}
     missing = [field for field in recorded if field not in known]
     raise SourceError(
-        "the log has no specs of the environment, and no episode with an action to find out what "
-        f"{missing} look like",
+        "the log has no specs of the environment, and no episode with an action from which to "
+        f"infer the fields {missing}",
         file=log,
     )
 

@@ -54,7 +54,7 @@ class ManiSkillExport(Hdf5EpisodesExport):
     def find_places(self) -> dict[str, str]:
         places = super().find_places()
         if self.table.actions not in map(root_of, places.values()):
-            raise ValueError("the steps have no actions that are numbers, as ManiSkill's are")
+            raise ValueError("ManiSkill needs actions that are numbers; the steps have none")
         return places
 
     @override

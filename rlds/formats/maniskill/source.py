@@ -104,7 +104,9 @@ class ManiSkillSource(Hdf5EpisodesSource):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         file = _find_file(path)
         if file is None:
-            raise FileNotFoundError(f"{os.fspath(path)!r} has no file, or several: name one")
+            raise FileNotFoundError(
+                f"{os.fspath(path)!r} has no .h5 file, or several: pass the path of one"
+            )
         (self._path,) = require_files(file)
         self._hdf5 = Hdf5File(self._path)
         self._json: dict[str, Any] = {}
@@ -234,7 +236,9 @@ class ManiSkillSource(Hdf5EpisodesSource):
                 continue
             yield SourceError(what, file=self._json_file, episode=name, row=row)
         for name in self._unknown:
-            yield SourceError(f"no {TRAJECTORY}<i>, so it is not read", file=self._path, field=name)
+            yield SourceError(
+                f"not read: its name is not {TRAJECTORY}<i>", file=self._path, field=name
+            )
         for number in self._numbers if self._json else ():
             if number not in self._entries:
                 what = f"{self._json_file.name} does not list it"

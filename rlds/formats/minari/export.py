@@ -180,7 +180,7 @@ class MinariExport(Export):
             return [Placement(path, place, "exact") for path, place in places.items()]
         why = {path: f"Minari has no place for {field}" for path, field in self._unfit.items()}
         if self._drop:
-            cut = "the last transition is in the sidecar where no final observation is known"
+            cut = "if the final observation is unknown, the sidecar has the last transition"
             why |= {path: cut for path in self._sidecar.places if path not in self._sidecar.whole}
         found = [
             dataclasses.replace(place, place=places.get(place.field, ""))
@@ -206,13 +206,13 @@ class MinariExport(Export):
                     del self._steps[path]
         for name in (rlds.OBSERVATION, rlds.ACTION):
             if not any(is_in(path, name) for path in self._steps):
-                raise ValueError(f"the steps have no {name!r}, without which Minari has no episode")
+                raise ValueError(f"the steps have no {name!r}, which Minari needs")
         reward = self._steps.get(rlds.REWARD)
         has_parts = any(is_in(path, rlds.REWARD) for path in self._steps) and reward is None
         if has_parts or (reward is not None and _shape_of(reward) != ()):
             raise ValueError(
-                f"the reward is {reward or 'nested'}, expected a number, as Minari's are. "
-                "Rename it (rlds edit --rename reward=rewards), and Minari gets zeros"
+                f"the reward is {reward or 'nested'}, expected a number. If you rename it (rlds "
+                "edit --rename reward=rewards), Minari gets zeros"
             )
         for path in self._steps.keys() & self._unfit.keys():
             raise ValueError(
@@ -242,7 +242,7 @@ class MinariExport(Export):
                 paths[path] = f"{INFOS}/{path}"
         doubled = sorted(path for path in paths.values() if list(paths.values()).count(path) > 1)
         if doubled:
-            raise ValueError(f"two fields of a step become {doubled[0]!r}; choose some of `fields`")
+            raise ValueError(f"two step fields become {doubled[0]!r}; leave one out with `fields`")
         return paths
 
     def _can_keep_jpeg(self) -> bool:
@@ -445,7 +445,7 @@ class MinariExport(Export):
             except UnicodeDecodeError as error:
                 if self._sidecar is None:
                     raise ValueError(
-                        f"{path}: no text; leave it out with `episode_fields`"
+                        f"{path}: not valid UTF-8; leave it out with `episode_fields`"
                     ) from error
                 continue
             if self._sidecar is None or np.asarray(value).nbytes <= _ATTRIBUTE_BYTES:
@@ -480,7 +480,9 @@ def _as_column(
         for row, image in enumerate(values):
             shape = jpeg_shape(image)
             if shape != field.shape[: len(shape)]:
-                raise ValueError(f"step {row}: a JPEG image of shape {shape}, not {field.shape}")
+                raise ValueError(
+                    f"step {row}: a JPEG image of shape {shape}, expected {field.shape}"
+                )
         return Column(field, values)
     if field.encoding or not field.is_text:
         return _numbers(as_values(values, field))

@@ -146,7 +146,7 @@ class Hdf5Storage(Storage):
             if not array.shape:
                 raise self.error("a single value, expected one for each step", index, path)
             if array.kind == "ragged" and not self._is_image(path):
-                raise self.error("rows of different lengths, but no images", index, path)
+                raise self.error("rows of different lengths, which only images have", index, path)
             found[path] = array
         return found
 

@@ -162,7 +162,8 @@ class MinariSource(RandomAccessSource):
             # There is one in a number more than are present.
             first = range(min(number, len(indices) + 1))
             missing = [index for index in first if index not in present]
-            what = f"episode {missing[0]} is missing" if missing else f"there are {len(indices)}"
+            found = f"the files hold {len(indices)}"
+            what = f"episode {missing[0]} is missing" if missing else found
             raise SourceError(
                 f"{number} episodes, but {what}", file=self._metadata_file, field="total_episodes"
             )
@@ -217,11 +218,11 @@ class MinariSource(RandomAccessSource):
         if group == INFOS:
             return "an array, expected a group" if path == INFOS else None
         if group not in SPACES:
-            return "Minari has no such field"
+            return "unknown to Minari"
         leaf = self._spaces.leaves.get(path)
         if leaf is None:
             known = SPACES[group] not in self._metadata
-            return None if known else f"the {SPACES[group]} has no such part"
+            return None if known else f"missing in the {SPACES[group]}"
         return _mismatch(leaf, field)
 
     # --- What it becomes.
@@ -376,11 +377,13 @@ class MinariSource(RandomAccessSource):
         values, expected = column.values, self._columns.get(path)
         if expected is None:
             others = [other for other in self._columns if root_of(other) == root_of(path)]
-            raise self._storage.error(f"the episodes before have {others} instead", index, path)
+            raise self._storage.error(
+                f"missing in earlier episodes, which have {others}", index, path
+            )
         if path in SCALARS:
             values = values.reshape(len(values))
         elif not _are_alike(column.field, expected):
-            what = f"{column.field}, but the episodes before have {expected}"
+            what = f"{column.field}, but {expected} in earlier episodes"
             raise self._storage.error(what, index, path)
         if expected.encoding:
             self._check_images(values, index, path, first)
@@ -390,8 +393,8 @@ class MinariSource(RandomAccessSource):
             changed = ~_equal(converted.astype(values.dtype), values)
             if changed.any():
                 row = int(np.argwhere(changed)[0][0])
-                what = f"{values.dtype} {values[row]}, which {converted.dtype}, the dtype for all "
-                raise self._storage.error(f"{what}episodes, cannot hold", index, path, first + row)
+                what = f"{values.dtype} {values[row]} does not fit {converted.dtype}, the dtype of "
+                raise self._storage.error(f"{what}all episodes", index, path, first + row)
             values = converted
         return values
 

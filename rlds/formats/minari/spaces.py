@@ -81,7 +81,9 @@ def parse_space(space: str | Mapping[str, Any], path: str) -> Spaces:
         parsed = json.loads(space) if isinstance(space, str) else space
         return _parse(parsed, path)
     except (KeyError, TypeError) as error:
-        raise ValueError(f"{path}: no space of Minari, {error!r}: {str(space)[:200]}") from error
+        raise ValueError(
+            f"{path}: not a space of Minari ({error!r}): {str(space)[:200]}"
+        ) from error
 
 
 def merged(spaces: Iterable[Spaces]) -> Spaces:
@@ -130,7 +132,7 @@ def _parse(space: Mapping[str, Any], path: str) -> Spaces:
             subspaces = {tuple_name(index): child for index, child in enumerate(subspaces)}
         for name in subspaces:
             if "/" in name or not name:
-                raise ValueError(f"{path}: {name!r} cannot be the name of a field")
+                raise ValueError(f"{path}: {name!r} is not a valid field name")
         tuples = frozenset([path] if kind == "Tuple" else [])
         children = [_parse(child, f"{path}/{name}") for name, child in subspaces.items()]
         return merged([Spaces({}, tuples), *children])

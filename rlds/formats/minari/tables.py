@@ -81,7 +81,7 @@ class TableStorage(Storage):
         except (OSError, ValueError, arrow.ArrowException) as error:
             raise self.error(f"cannot be read: {error}", index) from error
         if not isinstance(attributes, dict):
-            raise self.error(f"{_METADATA} holds no object of JSON", index)
+            raise self.error(f"{_METADATA} is not a JSON object", index)
         columns: dict[str, Column] = {}
         for field in table.schema:
             array = table[field.name].combine_chunks()
@@ -135,13 +135,13 @@ class TableStorage(Storage):
             array = array.flatten()
             self._check_no_null(array, size, index, path)
             if math.prod(shape) != size:
-                what = f"{size} values in a row, expected the shape {shape}"
+                what = f"{size} values in a row, expected shape {shape}"
                 raise self.error(what, index, path)
             values = array.to_numpy(zero_copy_only=False).reshape(num_rows, *shape)
         elif _is_number(array.type):
             values = array.to_numpy(zero_copy_only=False)
         else:
-            raise self.error(f"values of the Arrow type {array.type} are not known", index, path)
+            raise self.error(f"cannot read values of the Arrow type {array.type}", index, path)
         return Column(Field(values.dtype, values.shape[1:]), values)
 
     def _check_no_null(self, array: Any, width: int, index: int, path: str) -> None:
@@ -184,8 +184,8 @@ def write_table(
     if data_format == "parquet":
         if len(table) > _MAX_PARQUET_ROWS:
             raise ValueError(
-                f"Minari reads no episodes of more than {_MAX_PARQUET_ROWS} rows from "
-                f"Parquet files, this one has {len(table)}; use another data_format"
+                f"{len(table)} rows, but Minari reads at most {_MAX_PARQUET_ROWS} rows of an "
+                "episode from Parquet files; use another data_format"
             )
         import_extra("pyarrow.parquet").write_table(table, file)
     else:

@@ -51,7 +51,7 @@ class Layout(NamedTuple):
         """Returns the path in an episode of an array, or of those in a group."""
         root, slash, rest = name.partition("/")
         if "" in name.split("/"):
-            raise ValueError(f"an array called {name!r}")
+            raise ValueError(f"an array with the name {name!r}, expected no empty parts")
         for given, path in self.names.items():
             if is_in(name, given):
                 return path + name.removeprefix(given)
@@ -80,7 +80,7 @@ class EpisodeFile:
             found = self._arrays if flag is None else self._flags
             path = flag or layout.path_of(name)
             if path in found or conflicts(found, path):
-                raise self.error(f"there is another array for {path!r}", name)
+                raise self.error(f"another array becomes {path!r}, too", name)
             found[path] = name
         self.paths = list(self._arrays)
         self.num_rows = self.num_transitions = self._rows_of_all(rlds.ACTION)
@@ -121,7 +121,7 @@ class EpisodeFile:
         if rows not in expected:
             found = "a scalar" if rows is None else f"{rows} rows"
             wanted = " or ".join(map(str, sorted(expected)))
-            raise self.error(f"{found}, expected {wanted} rows: those of the steps", path)
+            raise self.error(f"{found}, expected {wanted} rows, one for each step", path)
 
     def field(self, path: str, *, of_steps: bool) -> Field:
         """Returns what an array holds for each step, or for the episode."""
@@ -203,23 +203,24 @@ class EpisodeFile:
         rows = np.flatnonzero(values)
         if wrong := sorted({*rows.tolist()} - {range(len(values))[expected_row]}):
             place = "last" if expected_row else "first"
-            what = f"set in row {wrong[0]} of {len(values)}, expected in the {place} one only"
-            raise self.error(f"{what}: a file is one episode", name)
+            what = f"set in row {wrong[0]} of {len(values)}, expected only in the {place} one"
+            raise self.error(f"{what}: each file must be one episode", name)
         return bool(len(rows))
 
     def _rows_of_all(self, root: str) -> int:
         """The number of rows that all arrays of an observation or an action have."""
         paths = [path for path in self.paths if root_of(path) == root]
         if not paths:
-            what = f"no such array; there are {', '.join(self.paths) or 'none'}"
+            what = f"no such array; the file has {', '.join(self.paths) or 'none'}"
             words = f'-O {root}=NAME, or -O \'{root}=["NAME", "NAME"]\''
-            hint = f"pass {root}=... (on the command line {words}) if it is called otherwise"
+            hint = f"if it has another name, pass {root}=... (on the command line {words})"
             raise self.error(f"{what}: {hint}", root)
         rows = [self.rows(path) for path in paths]
         for path, found in zip(paths, rows):
             if found is None or found != rows[0]:
                 expected = "rows" if rows[0] is None else f"{rows[0]}, as {paths[0]} has"
-                raise self.error(f"of {found} rows, expected {expected}", path)
+                what = "a scalar" if found is None else f"{found} rows"
+                raise self.error(f"{what}, expected {expected}", path)
         assert rows[0] is not None
         return rows[0]
 

@@ -131,12 +131,12 @@ class NpzSource(RandomAccessSource):
             for option, paths in named.items():
                 for name, path_in_episode in paths.items():
                     if not any(is_in(found, path_in_episode) for found in there):
-                        raise ValueError(f"{option}: {name!r} is none of {there}")
+                        raise ValueError(f"{option}: got {name!r}, expected one of {there}")
             for found in first.paths:
                 of_steps = self._is_of_steps(found, first)
                 of_episode = (*RESERVED, *([_PLACEHOLDERS] if self._is_led else []))
                 if root_of(found) in (rlds.STEP_FLAGS if of_steps else of_episode):
-                    raise first.error("every dataset has a field of this name: rename it", found)
+                    raise first.error("this name is reserved: rename the array", found)
                 fields = self._steps if of_steps else self._episode
                 fields[found] = first.field(found, of_steps=of_steps)
             may_be_led = alignment is None and first.starts_with_placeholder()
@@ -150,9 +150,9 @@ class NpzSource(RandomAccessSource):
         if may_be_led:
             warn_of_convention(
                 self._files[0],
-                "the first action is zero, and hardly another: it may be a placeholder, so that "
-                "each action and reward led to the observation of its row (DrQ-v2, Dreamer). They "
-                "are read as taken on that observation: pass alignment='rsa' or alignment='sar'",
+                "the first action is zero, and few others are: it may be a placeholder, as in "
+                "DrQ-v2 and Dreamer, where an action led to the observation of its row. The file "
+                "is read as alignment='sar': pass alignment='rsa' or alignment='sar'",
             )
 
     @property
@@ -235,10 +235,10 @@ class NpzSource(RandomAccessSource):
             first, expected = self._files[0].name, {**self._steps, **self._episode}
             there = set(episode.paths)
             for path in [path for path in expected if path not in there]:
-                raise episode.error(f"no such array, but {first} has one", path)
+                raise episode.error(f"no such array, but {first} has it", path)
             for path in episode.paths:
                 if path not in expected:
-                    raise episode.error(f"an array that {first} does not have", path)
+                    raise episode.error(f"{first} has no such array", path)
                 of_steps = path in self._steps
                 if of_steps:
                     episode.check_rows(path)

@@ -93,7 +93,7 @@ class OGBenchSource(RandomAccessSource):
         for name in _REQUIRED:
             if name not in arrays:
                 raise SourceError(
-                    f"no such array; there are {[*arrays]}", file=file.path, field=name
+                    f"no such array; the file has {[*arrays]}", file=file.path, field=name
                 )
         rows = arrays[TERMINALS].shape[0]
         for name, array in arrays.items():
@@ -101,10 +101,12 @@ class OGBenchSource(RandomAccessSource):
                 what = f"{array.shape[0]} rows, but {TERMINALS} has {rows}"
                 raise SourceError(what, file=file.path, field=name)
             if name not in first or _field_of(first[name]) != _field_of(array):
-                what = f"{_field_of(array)}, but not in the file of the other split"
+                what = f"{_field_of(array)}, unlike in the file of the other split"
                 raise SourceError(what, file=file.path, field=name)
         if first.keys() != arrays.keys():
-            raise SourceError(f"the other split has {[*first]}", file=file.path)
+            raise SourceError(
+                f"the arrays {[*arrays]}, but the other split has {[*first]}", file=file.path
+            )
 
     @property
     def splits(self) -> Sequence[str]:
@@ -233,7 +235,7 @@ def _ends_of(file: NpzRows) -> np.ndarray:
     # Compact files mark the last two rows of an episode.
     ends = np.flatnonzero(terminals & ~np.append(terminals[1:], False)) + 1
     if not len(ends) or ends[-1] != len(terminals):
-        what = "the last row is no final observation: the file is cut"
+        what = "the last row is not a final observation: the file is cut"
         raise SourceError(what, file=file.path, row=len(terminals) - 1, field=TERMINALS)
     short = np.flatnonzero(np.diff(ends, prepend=0) < 2)
     if len(short):

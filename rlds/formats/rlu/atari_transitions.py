@@ -80,7 +80,7 @@ class RluAtariTransitionsSource(RluWindowsSource):
 
 def _check(name: str, values: Mapping[str, Values], dtype: np.dtype | None, count: int) -> None:
     if name not in values:
-        raise FieldError(name, f"there is no such field; the record has {sorted(values)}")
+        raise FieldError(name, f"no such field; the record has {sorted(values)}")
     found = values[name]
     found_dtype = found.dtype if isinstance(found, np.ndarray) else None
     if found_dtype != dtype or len(found) != count:

@@ -65,5 +65,5 @@ class RluBsuiteSource(RluWindowsSource):
 def _numbers(values: Mapping[str, Values], name: str) -> np.ndarray:
     found = values.get(name)
     if not isinstance(found, np.ndarray):
-        raise FieldError(name, f"there are no such numbers; the record has {sorted(values)}")
+        raise FieldError(name, f"no such numbers; the record has {sorted(values)}")
     return found

@@ -62,9 +62,9 @@ def count_sets(files: Iterable[epath.Path]) -> dict[str, dict[str, int]]:
 def _named(files: Sequence[epath.Path]) -> dict[str, epath.Path]:
     """Names files by as much of the ends of their paths as it takes to tell them apart."""
     if not files:
-        raise FileNotFoundError("No files were given.")
+        raise FileNotFoundError("files: expected at least one file.")
     for depth in range(1, 1 + max(len(file.parts) for file in files)):
         names = {"/".join(file.parts[-depth:]): file for file in files}
         if len(names) == len(files):
             return names
-    raise ValueError(f"a file is there twice: {[os.fspath(file) for file in files]}")
+    raise ValueError(f"files: a file is listed twice:  {[os.fspath(file) for file in files]}")

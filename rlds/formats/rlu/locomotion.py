@@ -69,8 +69,8 @@ class RluLocomotionSource(RluControlSuiteSource):
             return found
         (images,), size = found, math.prod(shape)
         if len(images) != rows * size:
-            what = f"one string of {len(images)} bytes, but {rows} raw images of shape {shape} have"
-            raise FieldError(name, f"{what} {rows * size}")
+            what = f"one string of {len(images)} bytes, expected {rows * size}"
+            raise FieldError(name, f"{what}: {rows} raw images of shape {shape}")
         return [images[i * size : (i + 1) * size] for i in range(rows)]
 
     def options(self) -> Mapping[str, Any]:

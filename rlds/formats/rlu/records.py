@@ -139,7 +139,7 @@ def lay_out(
         is_floats = isinstance(found, np.ndarray) and found.dtype == np.float32
         must_be_vector = is_floats and is_vector(path)
         if rest or not (width or must_be_vector):
-            what = f"{len(found)} values for {rows} rows, the number of values of {row_field!r}"
+            what = f"{len(found)} values, expected a multiple of {rows}, the rows of {row_field!r}"
             raise FieldError(name, what)
         if isinstance(found, np.ndarray):
             shape = () if width == 1 and not must_be_vector else (width,)
@@ -158,7 +158,9 @@ def num_rows(values: Mapping[str, Values], row_field: str) -> int:
       FieldError: `row_field` is missing.
     """
     if not len(values.get(row_field, ())):
-        raise FieldError(row_field, f"there is no such field, or it is empty; got {sorted(values)}")
+        raise FieldError(
+            row_field, f"no such field, or it is empty; the record has {sorted(values)}"
+        )
     return len(values[row_field])
 
 
@@ -196,9 +198,9 @@ def read_fields(
     contents = Contents({}, {}, {})
     for name in sorted(fields.keys() | values.keys()):
         if name not in values:
-            raise FieldError(name, "there is no such field, but the first record has it")
+            raise FieldError(name, "no such field, but the first record has it")
         if name not in fields:
-            raise FieldError(name, "there is such a field, but the first record does not have it")
+            raise FieldError(name, "the first record has no such field")
         field = fields[name]
         column = _column(name, values[name], field, rows)
         if field.per == "episode":
@@ -232,10 +234,10 @@ def _column(name: str, found: Values, field: Field, rows: int) -> np.ndarray:
 def _as_png_files(name: str, images: list[bytes], field: Field) -> list[bytes]:
     for row, image in enumerate(images):
         if field.png is not None and not image.startswith(field.png):
-            what = f"this is not a PNG image of shape {field.shape}, as the first one is"
+            what = f"expected a PNG image of shape {field.shape}, as in the first record"
             raise FieldError(name, what, row)
         if field.png is not None and not image.endswith(_PNG_END):
-            raise FieldError(name, "this PNG image is cut off", row)
+            raise FieldError(name, "the PNG image is cut off", row)
         if field.png is None and len(image) != math.prod(field.shape):
             what = f"{len(image)} bytes, but a raw image of shape {field.shape} has "
             raise FieldError(name, f"{what}{math.prod(field.shape)}", row)

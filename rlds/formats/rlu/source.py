@@ -262,8 +262,8 @@ class RluSource(Source):
         right = builder_for(undamaged())
         if right not in (None, self.builder_name):
             raise SourceError(
-                f"these records are of another product of RL Unplugged: the builder {right!r} "
-                f"reads them, not {self.builder_name!r}",
+                f"the records belong to another part of RL Unplugged: use the builder {right!r}, "
+                f"not {self.builder_name!r}",
                 file=next(iter(self._files)),
             )
 
@@ -281,7 +281,7 @@ class RluSource(Source):
             if has_several_rows:
                 break
         if chosen is None:
-            raise SourceError("none of the files has a record", file=next(iter(self._files)))
+            raise SourceError("the files have no records", file=next(iter(self._files)))
         part, index, values = chosen
         with _errors_of(part, index):
             return self._lay_out(values)
@@ -299,14 +299,14 @@ class RluSource(Source):
         found = {field.path[0] for field in fields.values()}
         for role in (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT):
             if role not in found:
-                raise FieldError(role, f"there is none; the record has {sorted(values)}")
+                raise FieldError(role, f"missing; the record has {sorted(values)}")
         for name, field in fields.items():
             if name in self.image_fields and field.png is None:
                 first = values[name][0]
                 begin = first[:8] if isinstance(first, bytes) else first
-                raise FieldError(name, f"this is not a PNG image: it begins with {begin!r}", row=0)
+                raise FieldError(name, f"not a PNG image: it begins with {begin!r}", row=0)
             if field.path[0] in (rlds.REWARD, rlds.DISCOUNT, STEP_TYPE) and field.dtype == object:
-                raise FieldError(name, "these are strings, expected numbers")
+                raise FieldError(name, "strings, expected numbers")
         return fields
 
     def _episode(self, part: str, index: int, record: bytes, fraction: float) -> SourceEpisode:
@@ -356,8 +356,8 @@ class RluSource(Source):
         if abs(reward) > 0.0:  # NaN is none either.
             raise FieldError(
                 rlds.REWARD,
-                f"{reward}, but with alignment={self.alignment!r} this reward belongs to no "
-                f"transition; expected one of {self.alignments}",
+                f"{reward}, expected 0: with alignment={self.alignment!r} this reward belongs to "
+                f"no transition. Pass one of the alignments {self.alignments}",
                 row % len(rows[rlds.REWARD]),
             )
 

@@ -86,9 +86,9 @@ class RobomimicExport(Hdf5EpisodesExport):
         found = {each[_ENVIRONMENT] for each in texts if _ENVIRONMENT in each}
         if len(found) > 1 and env_args is None:
             raise ValueError(
-                f"the files have {len(found)} unlike {_ENVIRONMENT}, and the new one has place for "
-                f"one. Pass {_ENVIRONMENT}=... for all of it (--to-option on the command line), or "
-                "export each file by itself"
+                f"the files have {len(found)} different {_ENVIRONMENT}, but a file holds one. Pass "
+                f"{_ENVIRONMENT}=... (--to-option on the command line), or export each file "
+                "separately"
             )
 
     @override
@@ -110,7 +110,7 @@ class RobomimicExport(Hdf5EpisodesExport):
         if _ACTIONS in places.values():
             self._parts = []
         elif not self._parts:
-            raise ValueError("the steps have no actions that are numbers, as robomimic's are")
+            raise ValueError("robomimic needs actions that are numbers; the steps have none")
         return places
 
     def _place(self, path: str) -> str:

@@ -194,10 +194,10 @@ class DemoFile:
         demo.arrays, demo.attributes = arrays, attributes
         lengths = {rows for path, rows in demo.rows.items() if is_in(path, _ACTIONS)}
         if len(lengths) != 1:
-            what = "they differ in their number of rows" if lengths else "missing"
+            what = "the arrays have different numbers of rows" if lengths else "missing"
             raise self.hdf5.error(what, _ACTIONS)
         if not demo.length:
-            raise self.hdf5.error("there is not a single row", _ACTIONS)
+            raise self.hdf5.error("no rows", _ACTIONS)
         num_samples = group.attrs.get(_SAMPLES, demo.length)
         if not np.array_equal(num_samples, demo.length):
             what = f"{num_samples}, but there are {demo.length} actions"

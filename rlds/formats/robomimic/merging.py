@@ -104,11 +104,11 @@ def _why_unlike(
     for path, array in arrays.items():
         before = known.get(path, array)
         if conflicts(known, path):
-            what = "an array, but a group in those before, or a group, but an array there"
+            what = "an array here and a group in earlier demonstrations, or the reverse"
         elif before.kind != array.kind:
-            what = f"{array.kind}, but {before.kind} in those before"
+            what = f"{array.kind}, but {before.kind} in earlier demonstrations"
         elif len(before.shape) != len(array.shape):
-            what = f"shape {array.shape}, but {before.shape} in those before"
+            what = f"shape {array.shape}, but {before.shape} in earlier demonstrations"
         else:
             continue
         return demo.error(what, path)
@@ -141,8 +141,8 @@ def _find_odd_lengths(demos: Sequence[Demo], has_steps: _HasSteps) -> None:
         for path in demo.rows:
             if path in of_steps and not fits(demo, path):
                 what = (
-                    f"{demo.rows[path]} rows, but there are {demo.length} actions; if it is not "
-                    "meant to have a row for each, name it in per_episode"
+                    f"{demo.rows[path]} rows, but there are {demo.length} actions; if it has no "
+                    "row for each step, name it in per_episode"
                 )
                 demo.damage = demo.error(what, path)
                 break

@@ -157,7 +157,7 @@ class RobomimicSource(RandomAccessSource):
         merged, self._attributes = merge(self._demos, self._has_steps)
         if not merged:
             damage = next((demo.damage for demo in self._demos), None)
-            raise damage or self._files[0].hdf5.error("there is no demonstration", "data")
+            raise damage or self._files[0].hdf5.error("no demonstrations", "data")
         self._steps = {path: each for path, each in merged.items() if each.is_of_steps}
         self._values = {path: each for path, each in merged.items() if not each.is_of_steps}
         self._initials = {path: self._initial(path) for path in self._steps}

@@ -150,13 +150,13 @@ class Sb3Source(RandomAccessSource):
         with source_errors(self._file):
             self._episodes = self._find_episodes()
             if not self._episodes:
-                raise self._error("there is no transition")
+                raise self._error("no transitions")
             self._bounds = self._find_bounds()
             may_be_scaled = self._may_be_scaled()
         self._is_scaled = actions == "scaled"
         if self._is_scaled and not may_be_scaled:
-            found = "are beyond [-1, 1]" if self._bounds else "have no bounds in the action space"
-            raise ValueError(f"actions: {self._file.name} has no scaled actions: they {found}")
+            found = "some are beyond [-1, 1]" if self._bounds else "the action space has no bounds"
+            raise ValueError(f"actions: {self._file.name} has no scaled actions: {found}")
         if actions is None and may_be_scaled and not _are_unit(*self._bounds):
             low, high = (bound.tolist() for bound in self._bounds)
             warn_of_convention(
@@ -203,9 +203,10 @@ class Sb3Source(RandomAccessSource):
     def _checked(self, state: Any) -> Mapping[str, Any]:
         size, envs, pos = (state[name] for name in ("buffer_size", "n_envs", "pos"))
         if not all(type(number) is int and number >= 0 for number in (size, envs, pos)):
-            raise self._error(f"buffer_size {size!r}, n_envs {envs!r}, pos {pos!r}")
+            what = f"buffer_size {size!r}, n_envs {envs!r}, pos {pos!r}"
+            raise self._error(f"{what}, expected integers of 0 or more")
         if pos > size:
-            raise self._error(f"row {pos} of {size} is the next one", "pos")
+            raise self._error(f"{pos}, expected at most {size}", "pos")
         for name, array in self._all_arrays(state).items():
             if not isinstance(array, np.ndarray) or array.shape[:2] != (size, envs):
                 found = array.shape if isinstance(array, np.ndarray) else type(array).__name__

@@ -138,9 +138,7 @@ class FolderSource(StoredSource, RandomAccessSource):
         missing = [file for file, is_there in zip(files, are_there) if not is_there]
         if missing:
             others = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
-            what = (
-                f"the file is missing{others}: dataset_info.json says that there are {len(files)}"
-            )
+            what = f"the file is missing{others}; dataset_info.json declares {len(files)} files"
             raise SourceError(what, file=missing[0])
 
     @property
@@ -239,7 +237,7 @@ class FolderSource(StoredSource, RandomAccessSource):
         lengths = self._folder[split].shard_lengths, self._folder[split].stored_lengths()
         for file, said, found in zip(self._folder[split].paths, *lengths):
             if found != said:
-                what = f"{found} episodes are there, dataset_info.json says {said}"
+                what = f"the file has {found} episodes, but dataset_info.json declares {said}"
                 yield SourceError(what, file=file)
         listed = {file.name for file in self._folder[split].paths}
         like = f"-{split}.{self._folder.file_format}-"
@@ -263,7 +261,7 @@ class FolderSource(StoredSource, RandomAccessSource):
                     )
                 number += 1
             if number != length:
-                what = f"{number} episodes are there, dataset_info.json says {length}"
+                what = f"the file has {number} episodes, but dataset_info.json declares {length}"
                 raise SourceError(what, file=self.directory / part)
         except SourceError as error:
             yield DamagedEpisode(f"{part}:{number}", error, ends_part=True)

@@ -83,7 +83,7 @@ class Shard:
                 elif field in names:
                     sample = sample._replace(damage=f"two members for the field {field!r}")
                 elif info.issparse():
-                    sample = sample._replace(damage=f"{field!r} is a file with holes")
+                    sample = sample._replace(damage=f"{field!r} is a sparse file")
                 names.add(field)
                 self.samples[-1] = sample
                 self.num_fields += 1

@@ -131,7 +131,7 @@ class WebdatasetSource(RandomAccessSource):
                 self._episodes[-1] = range(self._episodes[-1].start, row + 1)
             else:
                 if rises:
-                    what = f"step {number} comes after those of other episodes: put them in a row"
+                    what = f"step {number} comes after steps of other episodes: sort the samples"
                     self._scattered[name] = SourceError(what, file=shard.path, episode=name)
                 self._episodes.append(range(row, row + 1))
             seen[name] = number
@@ -163,11 +163,11 @@ class WebdatasetSource(RandomAccessSource):
             except SourceError as error:
                 damage = damage or error
         else:
-            raise damage or SourceError("there is no sample", file=self._shards[0].path)
+            raise damage or SourceError("no samples", file=self._shards[0].path)
         odd = [path for path in (*self._steps, *self._episode) if path[:1].isdecimal()]
         if odd and self._group == "number":
             warnings.warn(
-                f"{self._shards[0].path}: a field is called {odd[0]!r}. As in webdataset, a key "
+                f"{self._shards[0].path}: a field has the name {odd[0]!r}. In WebDataset, a key "
                 "ends at the first dot of a name: write keys without dots",
                 stacklevel=2,
             )
@@ -216,7 +216,7 @@ class WebdatasetSource(RandomAccessSource):
     def faults(self, split: str) -> Iterator[SourceError]:
         for shard in self._shards:
             if not shard.is_complete:
-                what = "no mark at the end: it was cut, or damaged where the last sample ends"
+                what = "no end mark: the file was cut, or is damaged after the last sample"
                 yield SourceError(what, file=shard.path)
 
     @override
@@ -265,11 +265,11 @@ class WebdatasetSource(RandomAccessSource):
             for path in {**declared, **found}:
                 one, other = declared.get(path), found.get(path)
                 if one is None or other is None:
-                    what = "missing" if other is None else "a field that the first one lacks"
+                    what = "missing" if other is None else "no such field in the first episode"
                 elif self._is_exported and one.encoding and other.encoding:
                     continue  # The sidecar says which sizes there may be.
                 elif (one.dtype, one.shape) != (other.dtype, other.shape):
-                    what = f"{other}, but the first one has {one}"
+                    what = f"{other}, but {one} in the first episode"
                 else:
                     continue
                 raise SourceError(what, file=file, field=path)
@@ -308,7 +308,7 @@ class WebdatasetSource(RandomAccessSource):
                 steps[path] = np.asarray(value)
         for path, column in steps.items():
             if not length or column.shape[:1] != (length,):
-                what = f"of shape {column.shape}, expected {length} rows"
+                what = f"shape {column.shape}, expected {length} rows"
                 raise SourceError(what, file=shard.path, field=path)
         if not steps:
             raise SourceError("no steps.npz, actions or frames", file=shard.path)
@@ -333,7 +333,7 @@ class WebdatasetSource(RandomAccessSource):
         shard, steps = self._samples[rows[0]][0], {}
         for path, values in columns.items():
             if len(values) != len(rows):
-                what = f"in {len(values)} of {len(rows)} steps only"
+                what = f"only in {len(values)} of {len(rows)} steps"
                 raise SourceError(what, file=shard.path, field=path)
             is_object = isinstance(values[0], str | bytes)
             with source_errors(shard.path, field=path):
@@ -360,7 +360,7 @@ class WebdatasetSource(RandomAccessSource):
         for name, data in members.items():
             for path, value in self._value(file, name, data).items():
                 if path in values:
-                    what = f"another field is {path!r}, too: name one of them in `fields`"
+                    what = f"another field is {path!r}, too: rename one with `fields`"
                     raise SourceError(what, file=file, field=name)
                 values[path] = value
         return values
@@ -413,7 +413,9 @@ def _check_paths(shard: Shard, steps: Mapping[str, Any]) -> None:
     seen: Paths[None] = Paths()
     for path in steps:
         if "" in path.split("/") or conflicts(seen, path):
-            raise SourceError("no path of its own", file=shard.path, field=path)
+            raise SourceError(
+                "another field has this path, or one above or below it", file=shard.path, field=path
+            )
         seen[path] = None
 
 

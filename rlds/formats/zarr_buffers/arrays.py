@@ -92,13 +92,13 @@ class ZarrArray:
         filters = [found["id"] for found in content.get("filters") or []]
         self._filter: str = "".join(filters[:1])
         if filters[1:] or self._filter not in _FILTERS.get(self.dtype.kind, ("",)):
-            raise ValueError(f"the filters {filters} on {name!r} are not read")
+            raise ValueError(f"unsupported filters {filters} on {name!r}")
         if self.dtype.kind not in "biufUSO":
             raise ValueError(f"dtype {name!r}, expected numbers, bools or text")
         self.codec = str((content.get("compressor") or {"id": ""})["id"])
         if self.codec not in _CODECS:
             known = ", ".join(_CODECS[1:])
-            raise ValueError(f"the compressor {self.codec!r} is not read, only {known}")
+            raise ValueError(f"unsupported compressor {self.codec!r}, expected one of {known}")
         self._order = "F" if content.get("order") == "F" else "C"
         self._separator = "/" if content.get("dimension_separator") == "/" else "."
 
@@ -175,9 +175,9 @@ class ZarrArray:
 
     def _missing(self, position: tuple[int, ...]) -> SourceError:
         what = (
-            f"its chunk {self._chunk_file(position)} is missing; if chunks of nothing but the "
-            f"fill_value ({self.described.get('fill_value')!r}) were left out, "
-            'missing_chunks="fill" reads them'
+            f"its chunk {self._chunk_file(position)} is missing. If the writer left out chunks "
+            f"that hold only the fill_value ({self.described.get('fill_value')!r}), pass "
+            'missing_chunks="fill"'
         )
         return self.error(what, position[0] * self._chunks[0] if position else None)
 
@@ -207,7 +207,9 @@ class ZarrArray:
             try:
                 chunk = self._decoded(data)
             except MemoryError as error:  # Of codecs that make room for what a chunk declares.
-                raise ValueError(f"{len(data):,} bytes declare too many") from error
+                raise ValueError(
+                    f"the {len(data):,} bytes declare more than memory holds"
+                ) from error
         if chunk.nbytes <= _CACHED_BYTES and self._chunks[:1] != (1,):
             self._cached = position, chunk
         return chunk
@@ -233,7 +235,7 @@ class ZarrArray:
             return np.asarray(values, object).reshape(self._chunks, order=order)  # type: ignore[call-overload]
         size = count * self.dtype.itemsize
         if size > trusted_bytes(len(data)):
-            raise ValueError(f"{len(data):,} bytes stand for {size:,}")
+            raise ValueError(f"{size:,} bytes are declared, but only {len(data):,} are stored")
         if self.codec in IMAGE_CODECS:
             out = np.empty([length for length in self._chunks if length > 1], self.dtype)
             decode = getattr(import_extra("imagecodecs"), IMAGE_CODECS[self.codec])
@@ -258,5 +260,5 @@ class ZarrArray:
 def _sizes(described: Mapping[str, Any], name: str) -> tuple[int, ...]:
     sizes = described[name]
     if not isinstance(sizes, list) or not all(type(size) is int and size >= 0 for size in sizes):
-        raise ValueError(f"{name}: {sizes!r}")
+        raise ValueError(f"{name}: {sizes!r}, expected a list of sizes")
     return tuple(sizes)

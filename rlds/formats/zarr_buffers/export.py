@@ -77,7 +77,9 @@ class ZarrExport(Export):
             if _is_array(field) or self._is_chunks(path):
                 self._columns[path] = self._name_of(path)
         if not self._columns:
-            raise ValueError("no field of steps has numbers of one shape, which Zarr could hold")
+            raise ValueError(
+                "Zarr needs a step field with numbers of one shape; the steps have none"
+            )
         self.pngs = pngs_of(self._steps, self._columns)
         images = [path for path in self._columns if encoding_of(self._steps[path])]
         self._copies = [path for path in images if path not in self.pngs]

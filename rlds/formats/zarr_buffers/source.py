@@ -125,16 +125,16 @@ class ZarrSource(RandomAccessSource):
             self._arrays, self._ends = arrays, _read_ends(arrays[EPISODE_ENDS])
             self._data = [array for name, array in arrays.items() if name.startswith(DATA)]
             if not self._data:
-                raise SourceError("no array in the group data", file=self._files.path)
+                raise SourceError("the group data has no arrays", file=self._files.path)
             for array in self._data:
                 if not array.shape:
                     raise array.error("a scalar, expected a row for each step")
         for name in per_episode or ():
             if DATA + name not in arrays:
                 known = [array.name for array in self._data]
-                raise ValueError(f"per_episode: {name!r} is none of {known}")
+                raise ValueError(f"per_episode: got {name!r}, expected some of {known}")
             if name in RESERVED:
-                raise ValueError(f"per_episode: every episode has a field {name!r} of its own")
+                raise ValueError(f"per_episode: the name {name!r} is reserved")
         # The rows where episodes begin, and where the last one ends, maybe aborted.
         num_rows = min(map(len, self._data))
         ends = self._ends.tolist()
@@ -255,7 +255,7 @@ class ZarrSource(RandomAccessSource):
         expected = min(map(len, self._data))
         for array in self._data:
             if len(array) != expected:
-                yield array.error(f"{len(array)} rows, but others have {expected}", expected)
+                yield array.error(f"{len(array)} rows, but other arrays have {expected}", expected)
 
     @override
     def key(self, split: str, index: int) -> str:
@@ -274,7 +274,7 @@ class ZarrSource(RandomAccessSource):
         first, after = self._bounds[index : index + 2]
         num_rows = min(map(len, self._data))
         if after > num_rows:
-            what = f"{num_rows} rows, but it ends at {after}"
+            what = f"the episode ends at {after}, but the arrays have {num_rows} rows"
             raise SourceError(what, file=self._files.path, field=EPISODE_ENDS)
         if first == after and fields is None:
             raise self._arrays[EPISODE_ENDS].error("an episode without rows", index)
@@ -357,7 +357,7 @@ def _read_ends(array: ZarrArray) -> np.ndarray:
     ends = array.all().astype(np.int64)
     falls = np.flatnonzero(np.diff(ends, prepend=0) < 0)
     if len(falls):
-        raise array.error(f"{ends[falls[0]]}, less than the one before", int(falls[0]))
+        raise array.error(f"{ends[falls[0]]}, expected at least the end before it", int(falls[0]))
     return ends
 
 
@@ -368,8 +368,8 @@ def _constant(array: ZarrArray, begin: int, end: int) -> Any:
     others = [row for row, value in enumerate(values) if value != values[0]]
     if others:
         what = (
-            "another value than in the row where the episode begins; pass per_episode "
-            "without it to have it as a field of steps"
+            "the value differs from the first row of the episode; leave it out of per_episode "
+            "to read it as a step field"
         )
         raise array.error(what, begin + others[0])
     return rows[0]

@@ -231,7 +231,7 @@ def test_an_edit_is_an_error_of_its_own_in_workers(tmp_path, workers):
                 timestep = env.step(0)
     feed = Feed(rlds.feeds.open(tmp_path / "log").steps(), 4, seed=1, epochs=1)
     rlds.edit(tmp_path / "log", Delete(episodes=[0]))
-    with pytest.raises(SourceChangedError, match=r"log: it was (changed|removed)"):
+    with pytest.raises(SourceChangedError, match=r"log: the file was (changed|removed)"):
         list(feed.torch(num_workers=workers))
 
 

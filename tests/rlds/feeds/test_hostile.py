@@ -183,7 +183,7 @@ def test_files_that_are_replaced_or_deleted_stay_open(directory, feed, tmp_path)
         os.replace(file, directory / file.name)
     for number, batch in enumerate(expected):
         assert_equal(feed[number], batch)
-    with pytest.raises(SourceChangedError, match="it was changed or replaced"):
+    with pytest.raises(SourceChangedError, match="the file was changed or replaced"):
         pickle.loads(pickled)
     with pytest.raises(ValueError, match="the data or the fields that are read differ"):
         Feed(rlds.feeds.open(directory).steps(), 8, seed=1, epochs=2).start_of(feed.state_dict(1))

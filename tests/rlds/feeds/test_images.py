@@ -258,7 +258,7 @@ def test_the_error_is_that_of_the_first_bad_row(library, threads):
     files[24] = saved(picture(size=(29, 37)))
     decoder = ImageDecoder((37, 29, 3), np.uint8, threads=threads)
     for _ in range(5):
-        with pytest.raises(ImageError, match="row 23: no image that can be read") as caught:
+        with pytest.raises(ImageError, match="row 23: not a readable image") as caught:
             decoder.decode(files)
     error = pickle.loads(pickle.dumps(caught.value))
     assert (error.row, error.what, str(error)) == (23, caught.value.what, str(caught.value))

@@ -54,12 +54,12 @@ OPTIONS = {
     **hostile_sources.OPTIONS,
     "lerobot_frames": {"video": "frames"},
 }
-NO_STEP = "holds none without a transition; leave it out with a split"
-NO_ARRAY = "is no array of numbers; .* needs .*: name them with observation="
-NO_OBSERVATION = "the steps have no 'observation', without which Minari has no episode"
-NO_ACTION = "no 'action', without which Minari|the steps have no actions that are numbers"
+NO_STEP = "cannot hold an episode without a transition; leave it out with a split"
+NO_ARRAY = "is not an array of numbers; .* needs .* Name them with observation="
+NO_OBSERVATION = "the steps have no 'observation', which Minari needs"
+NO_ACTION = "no 'action', which Minari needs|needs actions that are numbers"
 NO_PICTURE = dict.fromkeys(("ogbench", "d3rlpy", "imitation", "d4rl", "d4rl_pybullet"), NO_ARRAY)
-NO_NUMBERS = {**NO_PICTURE, "aloha": "'(observation|action)' is no field of steps with numbers"}
+NO_NUMBERS = {**NO_PICTURE, "aloha": "'(observation|action)' is not a step field of numbers"}
 # What cannot be written, and why.
 REFUSED = {
     **{

@@ -86,5 +86,5 @@ def test_names_are_not_enough(tmp_path, name):
     with h5py.File(tmp_path / name, "w") as file:
         file["something"] = np.zeros(3)
     for path in (tmp_path, tmp_path / name):
-        with pytest.raises(SourceError, match="of no known format"):
+        with pytest.raises(SourceError, match="unknown format"):
             format_of(path)

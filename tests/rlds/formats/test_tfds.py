@@ -195,7 +195,7 @@ def test_truncated_file(original, tmp_path):
     file.write_bytes(file.read_bytes()[:-20])
     with pytest.raises(SourceError, match=file.name):
         convert(FolderSource(directory), name="made", data_dir=tmp_path)
-    with pytest.warns(UserWarning, match="left out, beginning with 'made-train"):
+    with pytest.warns(UserWarning, match="left out; the first is 'made-train"):
         builder = convert(
             FolderSource(directory), name="made", data_dir=tmp_path, skip_damaged=True
         )
@@ -238,7 +238,7 @@ def test_a_copy_tells_of_the_original_conversion(tmp_path):
     conversion = tfds.builder("rlds_folder", data_dir=tmp_path).info.metadata["conversion"]
     assert conversion["original"] == original.info.metadata["conversion"]
     assert conversion["splits"] == {"train": {"episodes": 10}}
-    with pytest.raises(FileExistsError, match="made of other raw data"):
+    with pytest.raises(FileExistsError, match="a dataset of other raw data"):
         other = convert(ToySource(tmp_path / "toy.raw", 4), name="other", data_dir=tmp_path)
         RldsFolder(path=other.data_path, data_dir=tmp_path).download_and_prepare()
 
@@ -266,7 +266,7 @@ def test_file_with_other_episodes_than_it_should_have(original, tmp_path):
     (split,) = [split for split in info["splits"] if split["name"] == "train"]
     split["shardLengths"][1] = "7"
     (directory / "dataset_info.json").write_text(json.dumps(info))
-    with pytest.raises(SourceError, match=r"episodes are there, dataset_info.json says 7"):
+    with pytest.raises(SourceError, match=r"episodes, but dataset_info.json declares 7"):
         convert(FolderSource(directory), name="made", data_dir=tmp_path)
 
 
@@ -291,7 +291,7 @@ def test_episodes_are_read_with_all_they_have(original):
 def test_lost_on_the_way(original, tmp_path, monkeypatch):
     read = sharding._read
     monkeypatch.setattr(sharding, "_read", lambda plan, index: reversed(list(read(plan, index))))
-    with pytest.raises(StorageError, match="is not what was written"):
+    with pytest.raises(StorageError, match="differs from the data written"):
         convert(FolderSource(original.data_path), name="made", data_dir=tmp_path)
 
 

@@ -115,7 +115,7 @@ def test_archives_that_were_cut_or_damaged(tmp_path, place, name):
         (member("link", tarfile.SYMTYPE, link="/etc/passwd"), "neither a file nor a directory"),
         (member("link", tarfile.LNKTYPE, link="/etc/passwd"), "neither a file nor a directory"),
         (member("pipe", tarfile.FIFOTYPE), "neither a file nor a directory"),
-        (member("file"), "a file of its name is there already"),
+        (member("file"), "a second file has this name"),
     ],
     ids=lambda value: value.name if isinstance(value, tarfile.TarInfo) else "",
 )
@@ -167,7 +167,7 @@ def test_the_command_line_says_in_a_line_that_an_archive_was_cut(tmp_path, capsy
 
 def test_a_pipe_is_no_archive(tmp_path, place):
     os.mkfifo(tmp_path / "log.tar.gz")
-    with pytest.raises(SourceError, match="no regular file"):
+    with pytest.raises(SourceError, match="not a regular file"):
         extracted(epath.Path(tmp_path / "log.tar.gz"), place)
 
 

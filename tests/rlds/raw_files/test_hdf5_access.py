@@ -179,9 +179,9 @@ COSTS = {
     linked_twice: "(paths, more than|in more than 32 groups)",
     deep: "in more than 32 groups",
     loop: "in more than 32 groups",
-    many_rows: "bytes are declared, but the file has",
-    long_rows: "bytes are declared, but the file has",
-    large_chunks: "bytes are declared, but the file has",
+    many_rows: "bytes are declared, but the .* bytes of the file",
+    long_rows: "bytes are declared, but the .* bytes of the file",
+    large_chunks: "bytes are declared, but the .* bytes of the file",
     many_constants: "bytes are declared, (more|but)",
 }
 
@@ -308,7 +308,7 @@ def test_another_file_in_its_place(tmp_path, path, replace):
         os.replace(raw_d4rl.write(tmp_path / "b.hdf5", other), path)
     else:
         raw_d4rl.write(path, other)
-    with pytest.raises(SourceChangedError, match=r"a\.hdf5: it was changed or replaced"):
+    with pytest.raises(SourceChangedError, match=r"a\.hdf5: the file was changed or replaced"):
         list(source.episodes("train", "0-3"))
     with pytest.raises(SourceChangedError):
         convert(source, name="a", data_dir=tmp_path, skip_damaged=True)
@@ -338,7 +338,7 @@ def test_other_processes_open_it_themselves(path):
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.hdf5")
     with (
-        pytest.raises(SourceError, match="no regular file"),
+        pytest.raises(SourceError, match="not a regular file"),
         Hdf5File(tmp_path / "pipe.hdf5").read(),
     ):
         pass

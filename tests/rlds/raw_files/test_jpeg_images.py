@@ -32,5 +32,5 @@ def test_what_is_no_whole_image_is_refused():
         jpeg_shape(b"\x89P")
     with pytest.raises(ValueError, match="cut off: it ends with"):
         jpeg_shape(image[:-5])
-    with pytest.raises(ValueError, match="no header of a frame"):
+    with pytest.raises(ValueError, match="the header of its frame is missing"):
         jpeg_shape(image[:20] + image[-2:])

@@ -34,7 +34,7 @@ def test_sizes_that_no_data_can_stand_for_are_refused(width, height):
 
 def test_what_is_refused():
     for data in (b"", b"GIF89a", b"\x89PNG\r\n\x1a\n"):
-        with pytest.raises(ValueError, match="no PNG file"):
+        with pytest.raises(ValueError, match="not a PNG file"):
             png_shape(data)
     with pytest.raises(ValueError, match="colour type 4, expected grey, RGB or RGBA"):
         png_shape(raw_rlu.png_of_type(4))

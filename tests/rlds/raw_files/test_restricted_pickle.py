@@ -140,7 +140,7 @@ def test_other_names_are_refused_and_told(
         with pytest.raises(RestrictedPickleError) as error:
             loads(pickle.dumps(data, protocol))
         found = str(error.value).replace("__builtin__", "builtins")
-        assert f"the pickle names {name}, which is no plain data" in found
+        assert f"the pickle names {name}, which is not plain data" in found
     assert not list(tmp_path.iterdir())
 
 

@@ -76,7 +76,9 @@ def test_after_a_damaged_record_the_next_one_can_be_read(tmp_path):
     data[12] ^= 1
     file.write_bytes(bytes(data))
     with TFRecordReader(file, "shard") as reader:
-        with pytest.raises(SourceError, match="shard, episode 0: the data does not have the check"):
+        with pytest.raises(
+            SourceError, match="shard, episode 0: the data does not match its check"
+        ):
             reader.read()
         assert not reader.ended
         assert list(iter(reader.read, None)) == RECORDS[1:]
@@ -116,5 +118,5 @@ def test_a_length_that_the_file_does_not_have_costs_no_memory(tmp_path, compress
     masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
     file = epath.Path(tmp_path / "shard")
     file.write_bytes(compress(length + struct.pack("<I", masked) + b"abc"))
-    with pytest.raises(SourceError, match=r"bytes are declared, but the file has"):
+    with pytest.raises(SourceError, match=r"bytes are declared, but the .* bytes of the file"):
         read(file)

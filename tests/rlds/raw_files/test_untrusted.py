@@ -64,9 +64,9 @@ def test_no_more_is_declared_than_deflate_makes_of_the_bytes():
 
 def test_what_is_no_file_is_not_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(SourceError, match="pipe: no regular file"):
+    with pytest.raises(SourceError, match="pipe: not a regular file"):
         require_files(tmp_path / "pipe")
-    with pytest.raises(SourceError, match="no regular file"):
+    with pytest.raises(SourceError, match="not a regular file"):
         require_files("/dev/zero")
     for name in ("n" * 300, "a\0b"):
         with pytest.raises(SourceError, match="cannot be read"):

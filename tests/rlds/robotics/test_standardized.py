@@ -161,7 +161,7 @@ def test_what_cannot_be_standardized(tmp_path):
         rlds.robotics.standardized(bridge, wide)
     with pytest.raises(KeyError, match="no dataset 'mine' is registered"):
         rlds.robotics.standardized(bridge, "mine")
-    with pytest.raises(ValueError, match="nobody has said how"):
+    with pytest.raises(ValueError, match="the registry has no rule"):
         rlds.robotics.standardized(opened(raw_oxe.mt_opt, tmp_path / "mt_opt"))
     # Without an encoding it may have any number of elements.
     free = rlds.robotics.DatasetMeaning("free", standard_action=("action[0:2]", "1"))
@@ -170,7 +170,7 @@ def test_what_cannot_be_standardized(tmp_path):
     twice = rlds.robotics.standardized(bridge)
     with pytest.raises(ValueError, match="a field 'standard' already"):
         rlds.robotics.standardized(twice, "bridge_dataset")
-    with pytest.warns(UserWarning, match="what is published differs.*1 is closed: inverted"):
+    with pytest.warns(UserWarning, match="publications disagree.*1 is closed: inverted"):
         with pytest.raises(KeyError):
             rlds.robotics.standardized(bridge, "berkeley_mvp")
 
@@ -178,7 +178,7 @@ def test_what_cannot_be_standardized(tmp_path):
 def test_a_field_that_is_too_short():
     droid = rlds.robotics.meaning_of("droid")
     shapes = {"action_dict/cartesian_velocity": (6,), "action_dict/gripper_position": (1,)}
-    with pytest.raises(ValueError, match=r"cartesian_position\[0:6\]: there are 5 elements"):
+    with pytest.raises(ValueError, match=r"cartesian_position\[0:6\]: the field has 5 elements"):
         shapes |= {"observation/cartesian_position": (5,), "observation/gripper_position": (1,)}
         standard.widths_of(droid, shapes)
 

@@ -132,14 +132,14 @@ def test_odd_episodes_come_back(table):
 
 def test_what_cannot_be_exported(table, tmp_path):
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
-    with pytest.raises(ValueError, match=r"expected one that can be written: .*table"):
+    with pytest.raises(ValueError, match=r"which cannot be written; expected one of .*table"):
         export(path, "floppy", tmp_path / "made")
     with pytest.raises(TypeError, match="no option 'hole'; its options are: whole=true"):
         export(path, "table", tmp_path / "made", hole=True)
     (path / "episode_2.npz").write_bytes(b"PK")
     with pytest.raises(SourceError, match=r"episode_2\.npz") as error:
         export(path, "table", tmp_path / "made")
-    assert "To leave out what cannot be read: skip_damaged=True" in error.value.__notes__[0]
+    assert "To skip unreadable episodes, pass skip_damaged=True" in error.value.__notes__[0]
     assert [found.name for found in tmp_path.iterdir()] == ["raw"]
     with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
         made = export(path, "table", tmp_path / "made", skip_damaged=True)
@@ -161,7 +161,7 @@ def test_a_full_disk(table, tmp_path, monkeypatch):
     monkeypatch.setattr(TableExport, "write", write)
     with pytest.raises(OSError, match=f"No space left .*: '{tmp_path / 'made'}'\n") as error:
         export(path, "table", tmp_path / "made")
-    assert "make some, or name a place on another disk" in error.value.__notes__[0]
+    assert "Free some, or write to another disk" in error.value.__notes__[0]
     assert [found.name for found in tmp_path.iterdir()] == ["raw"]
 
 
@@ -183,6 +183,6 @@ def test_an_export_that_loses_something_is_found_out(table, tmp_path, monkeypatc
         return real(self, dataclasses.replace(episode, steps=steps))
 
     monkeypatch.setattr(Sidecar, "pack", pack)
-    with pytest.raises(ValueError, match=r"episode 0 .*steps/reward: values are others"):
+    with pytest.raises(ValueError, match=r"episode 0 .*steps/reward: values differ"):
         export(path, "table", tmp_path / "made")
     assert not (tmp_path / "made").exists()

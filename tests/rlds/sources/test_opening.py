@@ -154,7 +154,7 @@ def record(directory, **splits):
 def test_a_split_has_to_be_named_if_there_are_several(tmp_path):
     record(tmp_path, train=2, test=1)
     logs = {split: tmp_path / split for split in ("train", "test")}
-    with pytest.raises(KeyError, match=r"there are the splits \['train', 'test'\]: say"):
+    with pytest.raises(KeyError, match=r"has the splits \['train', 'test'\]: choose one"):
         opening.only_split(open_episodes(logs, "train", format="envlogger").source, None)
     assert len(open_episodes(logs, "test", format="envlogger")) == 1
     with pytest.raises(KeyError, match=r"no split 'other', only \['train', 'test'\]"):
@@ -185,9 +185,9 @@ def test_parts_of_splits(raw_data, name):
     with pytest.raises(IndexError, match=rf"split '{split}\[1:\]' has {number - 1} episodes"):
         part.episode(number - 1)
     for wrong, message in {
-        f"{split}[:10": "names no part of a split, such as 'train",
-        f"{split}[:{number + 1}]": f"there are {number} examples",
-        f"{split}[:200%]": "more than 100 %",
+        f"{split}[:10": "is not a split or a part of one, such as 'train",
+        f"{split}[:{number + 1}]": f"has only {number} examples",
+        f"{split}[:200%]": "200% is more than 100%",
     }.items():
         with pytest.raises(ValueError, match=message):
             open_episodes(folder, wrong)
@@ -223,30 +223,30 @@ def test_what_cannot_be_opened(tmp_path):
     (tmp_path / "log.tar.gz").write_bytes(hostile_sources.files_of("logs_tar")["log.tar.gz"])
     with pytest.raises(SourceError, match=r"log.tar.gz: an archive: unpack it"):
         open_episodes(tmp_path / "log.tar.gz")
-    with pytest.raises(SourceError, match=r"x.txt: of no known format. To open it as one, .* pass"):
+    with pytest.raises(SourceError, match=r"x.txt: unknown format. If you know the format, pass"):
         open_episodes(tmp_path / "x.txt")
     with h5py.File(tmp_path / "mine.h5", "w") as file:
         file["poses"] = file["grips"] = 1
     with pytest.raises(SourceError) as caught:
         open_episodes(tmp_path / "mine.h5")
-    seen = "of no known format: an HDF5 file with 'grips', 'poses'. The nearest are: maniskill, "
+    seen = "unknown format: an HDF5 file with 'grips', 'poses'. The nearest formats are: "
     assert seen in str(caught.value)
     with h5py.File(tmp_path / "episode0.hdf5", "w") as file:
         file["joint_action"] = file["observation"] = 1
-    with pytest.raises(SourceError, match="a raw file of RoboTwin: its process_data makes"):
+    with pytest.raises(SourceError, match="a raw file of RoboTwin: run its process_data"):
         open_episodes(tmp_path / "episode0.hdf5")
     (tmp_path / "third").mkdir()
     (tmp_path / "third" / "zarr.json").write_text('{"zarr_format": 3, "node_type": "group"}')
     with pytest.raises(SourceError, match=r"a store of Zarr 3, .* write it with zarr_format=2"):
         open_episodes(tmp_path / "third")
-    with pytest.raises(ValueError, match="there is no format 'hdf5'; there are: envlogger, tfds"):
+    with pytest.raises(ValueError, match="unknown format 'hdf5'; there are: envlogger, tfds"):
         open_episodes(tmp_path, format="hdf5")
-    with pytest.raises(ValueError, match="there is no format 'lerobt'; did you mean 'lerobot'"):
+    with pytest.raises(ValueError, match="unknown format 'lerobt'; did you mean 'lerobot'"):
         open_episodes(tmp_path, format="lerobt")
     record(tmp_path, train=1)
     with pytest.raises(TypeError, match="envlogger has no option 'follow'; its options are: "):
         open_episodes(tmp_path / "train", follow=True)
-    with pytest.raises(TypeError, match="got list, expected a path; say format="):
+    with pytest.raises(TypeError, match="got list, expected a path; for other inputs, pass"):
         open_episodes([tmp_path])
 
 
@@ -261,7 +261,7 @@ def test_data_of_two_formats_is_not_guessed(tmp_path, raw_data):
         for path, data in hostile_sources.files_of(name).items():
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_bytes(data)
-    with pytest.raises(ValueError, match="could be envlogger or tfds: say format='envlogger'"):
+    with pytest.raises(ValueError, match="could be envlogger or tfds: pass the right"):
         open_episodes(tmp_path)
     assert open_episodes(tmp_path, format="tfds").format == "tfds"
 
@@ -375,7 +375,7 @@ def test_others_add_formats_by_an_entry_point(tmp_path):
     line = "npz = others_lines:LineSource"
     run = run_beside_a_distribution(folder, line, "import rlds.sources as s; s.formats()")
     assert (
-        "ValueError: two formats are called 'npz': rlds.formats.npz.source:NpzSource and "
+        "ValueError: two formats have the name 'npz': rlds.formats.npz.source:NpzSource and "
         "others_lines:LineSource" in run.stderr
     )
 

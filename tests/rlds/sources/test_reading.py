@@ -66,7 +66,8 @@ def test_an_error_of_a_library_is_damage_of_an_episode(raw, error):
     assert [type(episode) is DamagedEpisode for episode in episodes] == [False, False, True, False]
     damage = episodes[2].error
     assert damage.__cause__ is error
-    expected = f"{raw}, episode toy.raw:2: cannot be read: {type(error).__name__}"
+    words = {UnicodeDecodeError: "not valid UTF-8"}.get(type(error), type(error).__name__)
+    expected = f"{raw}, episode toy.raw:2: cannot be read: {words}"
     assert str(damage).startswith(expected)
     assert "\n" not in str(damage)
 

@@ -57,7 +57,7 @@ def test_an_episode_gives_its_columns_by_name():
     assert episode["action"] is steps["action"]
     assert episode["task"] == "push"
     for name in ("reward", 0):
-        with pytest.raises(KeyError, match=f"no field {name!r}; there are task, action, steps"):
+        with pytest.raises(KeyError, match=f"no field {name!r}; there are: task, action, steps"):
             episode[name]
 
 

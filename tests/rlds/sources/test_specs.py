@@ -64,7 +64,9 @@ def test_containers_become_dicts_and_empty_ones_vanish():
 
 def test_keys_that_become_equal_are_refused():
     leaf = specs.Array((), bool)
-    with pytest.raises(ValueError, match=r"observation: as strings, .* equal: \['0', 0\]"):
+    with pytest.raises(
+        ValueError, match=r"observation: some keys are equal as strings: \['0', 0\]"
+    ):
         feature_from_spec({"0": leaf, 0: leaf}, path="observation")
 
 

@@ -78,7 +78,9 @@ def test_steps_without_a_frame(tmp_path):
     episodes = with_frames(Episodes(ClipSource()))
     assert episodes[1].steps[f"{WRIST}_known"].tolist() == [step != 3 for step in range(14)]
     assert episodes.columns(1, [WRIST], 4, 14)[WRIST].shape == (10, 48, 64, 3)
-    with pytest.raises(SourceError, match=r"episode_1, row 3: the video has no frame for it"):
+    with pytest.raises(
+        SourceError, match=r"episode_1, row 3: the video has no frame for this step"
+    ):
         episodes.columns(1, [WRIST])
     table = rlds.feeds.open(episodes)
     batch = table.steps().batch(np.arange(3, 5))

@@ -47,7 +47,7 @@ def test_what_is_at_paths(tmp_path):
     assert found(tmp_path / "tfds", format="tfds") == {"tfds": "tfds"}
     with pytest.raises(FileNotFoundError):
         Shelf([tmp_path / "nothing"])
-    with pytest.raises(sources.SourceError, match="no known format"):
+    with pytest.raises(sources.SourceError, match="unknown format"):
         Shelf([tmp_path / "tfds" / "1.0.0" / "features.json"])
 
 

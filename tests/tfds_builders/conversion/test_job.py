@@ -171,7 +171,7 @@ def test_an_index_of_each_shard_is_beside_it(raw, tmp_path, monkeypatch):
 def test_a_split_without_episodes_is_known_before_others_are_read(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(TwoSplits, "number_in_test", 0)
     read = []
-    with pytest.raises(SourceError, match="split 'test': there is no episode to convert"):
+    with pytest.raises(SourceError, match="split 'test': no episodes to convert"):
         convert_to(tmp_path, conversions.interrupted(TwoSplits(raw), None, read))
     assert not read
 
@@ -181,16 +181,14 @@ def test_a_split_of_which_all_is_damaged(raw, tmp_path, monkeypatch):
         raise SourceError("scratched", file=self.path)
 
     monkeypatch.setattr(ToySource, "read", read)
-    with pytest.raises(SourceError, match=r"no episode to convert \(10 were left out\)"):
+    with pytest.raises(SourceError, match=r"no episodes to convert \(10 were skipped\)"):
         convert_to(tmp_path, ToySource(raw), skip_damaged=True)
 
 
 def test_an_episode_that_is_too_large(raw, tmp_path, monkeypatch):
     """The limit is 2 GB, but the test has less time."""
     monkeypatch.setattr(episode_encoder, "_MAX_SIZE", 2 * 10_000 * 8 + 1000)
-    with pytest.raises(
-        SourceError, match=r"toy.raw:1: 24\d,\d\d\d bytes .* room for 161,000; leave"
-    ):
+    with pytest.raises(SourceError, match=r"toy.raw:1: 24\d,\d\d\d bytes, .* at most 161,000"):
         convert_to(tmp_path, Large(raw))
     with pytest.warns(UserWarning, match="6 damaged episodes"):
         made = convert(
@@ -201,7 +199,7 @@ def test_an_episode_that_is_too_large(raw, tmp_path, monkeypatch):
 
 def test_the_same_key_in_two_parts(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(Keys, "KEYS", (*"abcdef", "a", *"hij"))
-    with pytest.raises(SourceError, match=r"split 'train', part 1, .*another episode with the key"):
+    with pytest.raises(SourceError, match=r"split 'train', part 1, .*another episode has the key"):
         convert_to(tmp_path, Keys(raw))
 
 
@@ -316,7 +314,7 @@ def test_full_disk(raw, tmp_path, monkeypatch, file_size, file_format, limit, wh
     assert f"{tmp_path}/converted/.staging-1.0.0/{'shards' if where == 'shards' else ''}" in str(
         caught.value
     )
-    assert "goes on from there" in caught.value.__notes__[0]
+    assert "resumes there" in caught.value.__notes__[0]
     assert [path.name for path in (tmp_path / "converted").iterdir()] == [".staging-1.0.0"]
     assert not list((tmp_path / "converted").glob("*/*/*draft*"))
     read = []
@@ -421,7 +419,7 @@ def test_another_process_makes_it_in_the_meantime(raw, tmp_path):
             (tmp_path / "converted" / "1.0.0").mkdir(parents=True, exist_ok=True)
             return super().inputs()
 
-    with pytest.raises(FileExistsError, match="by another process in the meantime"):
+    with pytest.raises(FileExistsError, match="another process has just written"):
         convert_to(tmp_path, Slow(raw))
     assert [path.name for path in (tmp_path / "converted").iterdir()] == ["1.0.0"]
 
@@ -481,7 +479,9 @@ def test_raw_data_that_changes_while_it_is_read(raw, tmp_path, what):
     source = Changing(raw)
     source.change = lambda path: CHANGES[what](Path(path))
     skip_damaged = what in ("longer", "gone")
-    with pytest.raises(SourceChangedError, match=r"toy\.raw: it was (changed|removed)") as caught:
+    with pytest.raises(
+        SourceChangedError, match=r"toy\.raw: the file was (changed|removed)"
+    ) as caught:
         convert_to(tmp_path, source, skip_damaged=skip_damaged)
     assert not getattr(caught.value, "__notes__", [])
     assert not list((tmp_path / "converted").iterdir())
@@ -510,5 +510,5 @@ def test_a_large_file_is_compared_in_samples(tmp_path):
             file.write(b"\1")
         os.utime(path, ns=(0, before.version[1]))
         assert state_of(path)[:3] == before[:3]
-        with pytest.raises(SourceChangedError, match="large: it was changed or replaced"):
+        with pytest.raises(SourceChangedError, match="large: the file was changed or replaced"):
             check_unchanged([before])

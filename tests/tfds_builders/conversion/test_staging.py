@@ -161,7 +161,7 @@ def test_an_area_that_could_not_be_made_is_not_held(directory, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(staging, "_empty", fail)
-        with pytest.raises(StorageError, match=r"/staging' cannot be written.*No space.*make room"):
+        with pytest.raises(StorageError, match=r"/staging' cannot be written.*No space.*free disk"):
             StagingArea(directory, CONVERSION).__enter__()
     with StagingArea(directory, CONVERSION):
         pass
@@ -215,7 +215,7 @@ def test_a_staging_directory_that_is_a_link(directory, secret):
         lambda: StagingArea(directory, CONVERSION).__enter__(),
         lambda: remove_leftovers(directory, CONVERSION),
     ):
-        with pytest.raises(StorageError, match="staging' is a link, or something else that no"):
+        with pytest.raises(StorageError, match="staging' is a link or a special file, which no"):
             enter()
     assert unchanged(secret)
 
@@ -237,7 +237,7 @@ def test_links_in_a_staging_directory(directory, secret, tmp_path, name, target)
         lambda: StagingArea(directory, CONVERSION).__enter__(),
         lambda: remove_leftovers(directory, CONVERSION),
     ):
-        with pytest.raises(StorageError, match=f"{name}' is a link, or something else"):
+        with pytest.raises(StorageError, match=f"{name}' is a link or a special file"):
             enter()
     assert unchanged(secret)
 

@@ -341,7 +341,7 @@ def test_paraphrases(directory, tmp_path):
     assert 0.12 < shares[b" grasp it"] / among < 0.22
     assert next(chain.iterator())["task"]["language_instruction"].tolist() == found
     for content, error in (
-        (pickle.dumps({"a": Path("b")}), r"the pickle names pathlib\..*, which is no plain data"),
+        (pickle.dumps({"a": Path("b")}), r"the pickle names pathlib\..*, which is not plain data"),
         (pickle.dumps(["a"]), "AttributeError"),
         (b"\x80\x04ha\x94", "texts.pkl: cannot be read"),
     ):

@@ -88,7 +88,7 @@ def test_all_else_is_there(folder):
             missing = len(raw.depth) - raw.frames
             assert clip["frames"].tolist() == [*range(raw.frames), *[-1] * missing]
     (fault,) = (fault for fault in episodes.source.faults("train"))
-    assert "task_1000.json, episode 1000/2: the file says nothing" in str(fault)
+    assert "task_1000.json, episode 1000/2: the file has no entry" in str(fault)
     joints = episodes.spec["steps"]["action"]["joint"]["position"]
     assert joints.names[:2] == ("left_joint_1", "left_joint_2")
 
@@ -138,12 +138,12 @@ def test_what_is_damaged_is_an_error_of_its_episode(tmp_path):
         r"1/2.*'observation/images/head': no such video",
         r"1/3/videos/head_color\.mp4.*cannot be read",
         "5 rows, but there are 4 steps",
-        "expected rising numbers below 4",
-        "expected rising numbers below 4",
+        "expected increasing numbers below 4",
+        "expected increasing numbers below 4",
         "'action/joint/index': missing",
         "'depth/head': 3 rows, expected 4",
         r"head_depth_000002\.png.*cut off",
-        r"task_2\.json.*cannot be read: JSONDecodeError",
+        r"task_2\.json.*not valid JSON",
     ]
     for index, message in enumerate(messages, 1):
         with pytest.raises(SourceError, match=message):

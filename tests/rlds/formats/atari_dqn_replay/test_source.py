@@ -354,7 +354,7 @@ def change(folder, name, array):
         ("$store$_terminal", np.zeros(8, np.int64), "int64 of shape (8,), expected uint8 of sh"),
         ("$store$_observation", np.zeros((8, 7), np.uint8), "uint8 of shape (8, 7), expected uin"),
         ("$store$_observation", np.zeros((8, 7, 5), np.uint16), "uint16 of shape (8, 7, 5), exp"),
-        ("$store$_reward", np.array([None] * 8), "an array of pickled objects, expected one of"),
+        ("$store$_reward", np.array([None] * 8), "an array of pickled objects, expected rows"),
         ("add_count", np.zeros(3, int), "[0, 0, 0], expected one number"),
         ("add_count", np.zeros(()), "float64 of shape (), expected a few integers"),
     ],
@@ -372,7 +372,7 @@ def test_arrays_of_the_wrong_kind_are_refused(tmp_path, name, array, message):
 def test_files_that_are_no_arrays_are_refused(tmp_path):
     folder = write(tmp_path, played(5))
     (folder / "$store$_action_ckpt.0.gz").write_bytes(gzip.compress(b"hello, world"))
-    with pytest.raises(SourceError, match=r"action_ckpt.0.gz: this is no .npy file"):
+    with pytest.raises(SourceError, match=r"action_ckpt.0.gz: not a .npy file"):
         AtariDqnReplaySource(tmp_path)
     (folder / "$store$_action_ckpt.0.gz").write_bytes(b"hello, world")
     with pytest.raises(SourceError, match=r"action_ckpt.0.gz: the gzip data is damaged"):
@@ -382,12 +382,12 @@ def test_files_that_are_no_arrays_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
-        ("observation", "(1000000000000, 7, 5)", "bytes are declared, but the file has"),
+        ("observation", "(1000000000000, 7, 5)", "bytes are declared, but the"),
         ("observation", "(8, 1000000, 1000000)", "rows of 1,000,000,000,000 bytes, expected 4,194"),
         ("observation", "(8, -7, 5)", "an array of shape (8, -7, 5)"),
         ("observation", "(8, 7, 5.0)", "cannot be read"),
         ("observation", "(8, True, 5)", "an array of shape (8, True, 5)"),
-        ("action", "(1000000000000,)", "bytes are declared, but the file has"),
+        ("action", "(1000000000000,)", "bytes are declared, but the"),
         ("action", "((((((" * 40, "cannot be read"),
         ("action", "(8,), 'x': __import__('os')", "cannot be read"),
     ],
@@ -415,7 +415,7 @@ def test_checkpoints_of_different_kinds_are_refused(tmp_path):
 def test_a_missing_file_is_named(tmp_path, name):
     folder = write(tmp_path, played(5, 5), capacity=8)
     (folder / f"{name}_ckpt.1.gz").unlink()
-    with pytest.raises(SourceError, match="there is no such file, but there") as caught:
+    with pytest.raises(SourceError, match="the file is missing, but checkpoint") as caught:
         AtariDqnReplaySource(tmp_path)
     assert caught.value.file == f"{PART}/{name}_ckpt.1.gz"
 
@@ -441,7 +441,7 @@ def test_counts_that_do_not_grow_are_refused_unless_they_are_not_used(tmp_path):
 def test_an_invalid_range_elsewhere_is_refused(tmp_path):
     folder = write(tmp_path, played(30), capacity=12, every=11)
     raw.write_array(folder / "invalid_range_ckpt.1.gz", np.array([2, 3, 4, 5, 6]))
-    with pytest.raises(SourceError, match=r"invalid_range_ckpt.1.gz: .* by add_count this is 10"):
+    with pytest.raises(SourceError, match=r"invalid_range_ckpt.1.gz: .* but add_count says 10"):
         AtariDqnReplaySource(tmp_path)
 
 
@@ -487,7 +487,7 @@ def test_a_long_episode_before_the_damage_is_whole(tmp_path):
 
 @pytest.mark.parametrize(
     ("rows", "message"),
-    [(7, "the data ends in row 7, the header says that there are 8"), (9, "mo")],
+    [(7, "the data ends in row 7, but the header declares 8 rows"), (9, "mo")],
 )
 def test_data_of_another_length_than_the_header_says(tmp_path, rows, message):
     folder = write(tmp_path, played(5))

@@ -214,7 +214,7 @@ def test_missing_values(tmp_path):
         assert episode.steps["note"].tolist() == expected
         assert episode.metadata["recording"]["dropped_steps"] == 4 - len(expected)
     note = FieldOf("note", "/note", "data", missing="error")
-    with pytest.raises(SourceError, match=r"row 0, field 'note': there is no message of /note"):
+    with pytest.raises(SourceError, match=r"row 0, field 'note': /note has no message"):
         open_rows(tmp_path / "error.mcap", rows, POSITIONS, note)[0]
 
 
@@ -506,7 +506,7 @@ def test_a_file_that_the_metadata_names_is_missing(tmp_path):
     text = described.read_text()
     more = "  - bag.db3\n    - bag/bag_1.db3.zstd\n".replace("    -", "  -")
     described.write_text(text.replace("  - bag.db3\n", more))
-    with pytest.raises(SourceError, match=r"metadata\.yaml.*not there: bag_1\.db3"):
+    with pytest.raises(SourceError, match=r"metadata\.yaml.*missing files: bag_1\.db3"):
         rlds.sources.open(bag, bag_config=CONFIG)[0]
     described.write_text(text.replace("  message_count: 15", "  message_count: 16"))
     assert not rlds.sources.open(bag, bag_config=CONFIG)[0].complete
@@ -571,7 +571,7 @@ def test_messages_outside_chunks(tmp_path):
     assert episode.steps["observation"]["joint_states"].tolist() == [*range(20)]
     at = content.index(b'{"position": 9}') - 31  # Its length, which reaches over the next chunk.
     path.write_bytes(content[: at + 1] + struct.pack("<Q", 1 << 40) + content[at + 9 :])
-    with pytest.raises(SourceError, match=r"records outside chunks: .*reaches over"):
+    with pytest.raises(SourceError, match=r"records outside chunks are damaged: .*reaches beyond"):
         rlds.sources.open(path)[0]
     (episode,) = rlds.sources.open(path, damaged_chunks="leave_out")
     assert (episode.complete, episode.num_steps) == (False, 19)
@@ -583,7 +583,7 @@ def test_a_damaged_chunk(tmp_path):
     content = bytearray(path.read_bytes())
     content[len(content) // 3] ^= 255
     path.write_bytes(content)
-    with pytest.raises(SourceError, match=r'a chunk .*damaged_chunks="leave_out"'):
+    with pytest.raises(SourceError, match=r'the chunk .*damaged_chunks="leave_out"'):
         rlds.sources.open(path, bag_config=CONFIG)[0]
     (episode,) = rlds.sources.open(path, bag_config=CONFIG, damaged_chunks="leave_out")
     assert not episode.complete
@@ -618,9 +618,9 @@ def test_what_cannot_be_read(tmp_path):
     rows = [("/x", "my_msgs/msg/Odd", schema, "cdr", BEGIN, bytes(8))]
     rows += [("/y", "", ("", b""), "msgpack", BEGIN, b"\x01")]
     path = raw_bags.write_plain_mcap(tmp_path / "b.mcap", rows)
-    with pytest.raises(SourceError, match=r"pass a bag_config; there are the topics /x \(my_msgs"):
+    with pytest.raises(SourceError, match=r"pass a bag_config; its topics are /x \(my_msgs"):
         rlds.sources.open(path)
-    for topic, words in {"/x": "no definition of other_msgs", "/y": "'msgpack'"}.items():
+    for topic, words in {"/x": "the definition of other_msgs", "/y": "'msgpack'"}.items():
         with pytest.raises(SourceError, match=words):
             open_config = BagConfig(Clock(rate=1), (FieldOf("x", topic, "thing"),))
             rlds.sources.open(path, bag_config=open_config)
@@ -640,8 +640,8 @@ def test_types_that_cost_too_much():
     for text, encoding, words in (
         (many, "cdr", "more than 100,000 values"),
         (itself, "cdr", "contains itself"),
-        (nothing, "ros1", "without content"),
-        ("float64 x\n" * 100_000, "cdr", "100,000 lines, at most 20,000"),
+        (nothing, "ros1", "that take no bytes"),
+        ("float64 x\n" * 100_000, "cdr", "100,000 lines, expected at most 20,000"),
     ):
         channel = Channel("/x", "p/A", encoding, text.encode(), "ros1msg")
         with pytest.raises(ValueError, match=words):
@@ -673,7 +673,7 @@ def test_wrong_configurations():
     for text, words in (
         ("clock = {topics = 'x'}", "clock: got 'topics', expected one of topic, rate, stamp"),
         ("clock = {rate = 'x'}", "clock: rate: got 'x'"),
-        ("[clock]", "expected a topic or a rate"),
+        ("[clock]", "expected either a topic or a rate"),
         (f"{fields}topic = 'x'", r"fields\[0\]: field is missing"),
         (f"{fields}field = 'is_last'\ntopic = 'x'", "field 'is_last'"),
         (f"{fields}field = 'x'\ntopic = 'x'\npolicy = 'last'", "expected hold, nearest"),

@@ -59,9 +59,11 @@ def test_annotations_overlap(tmp_path):
     assert [e.metadata["scene"] for e in episodes] == ["calvin_scene_A", "calvin_scene_B"]
     faults = [str(fault) for fault in episodes.source.faults("training")]
     assert len(faults) == 3
-    assert "row 3: the window from 64 to 70 is in no range" in faults[0]
+    assert "row 3: the window from 64 to 70 is outside all ranges" in faults[0]
     assert "row 4: the window from 104 to 107" in faults[1]
-    assert "episode_0000064.npz: a step in no range of ep_start_end_ids.npy" in faults[2]
+    assert (
+        "episode_0000064.npz: the step is outside all ranges of ep_start_end_ids.npy" in faults[2]
+    )
     said = episodes.metadata["calvin"]["training"]
     assert said["statistics.yaml"].startswith("robot_obs:")
     assert said["scene_info"] == {"calvin_scene_B": [0, 80], "calvin_scene_A": [81, 200]}
@@ -90,15 +92,19 @@ class Harm:
 
 DAMAGE = {
     "ranges": ("ep_start_end_ids.npy", np.zeros((2, 3), int), "expected two integers"),
-    "overlap": ("ep_start_end_ids.npy", np.array([(0, 5), (5, 6)]), "some steps are in another"),
-    "backwards": ("ep_start_end_ids.npy", np.array([(5, 2)]), "row 0: 5 to 2"),
+    "overlap": ("ep_start_end_ids.npy", np.array([(0, 5), (5, 6)]), "overlaps another range"),
+    "backwards": (
+        "ep_start_end_ids.npy",
+        np.array([(5, 2)]),
+        "row 0: the range 5 to 2 ends before",
+    ),
     "too many": ("ep_start_end_ids.npy", np.array([(5, 2**62)]), "4,611,686,018,427,387,900 steps"),
-    "no ranges": ("ep_start_end_ids.npy", np.zeros((0, 2), int), "there is no range"),
+    "no ranges": ("ep_start_end_ids.npy", np.zeros((0, 2), int), "expected at least one range"),
     "harm": ("lang_annotations/auto_lang_ann.npy", np.array([Harm()]), "names builtins.print"),
     "texts": (
         "lang_annotations/auto_lang_ann.npy",
         np.array({"language": {"ann": ["a"], "task": []}, "info": {"indx": []}}),
-        "auto_lang_ann.npy: cannot be read: ValueError",
+        "auto_lang_ann.npy: cannot be read: ",
     ),
 }
 
@@ -116,7 +122,7 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     file = raw_calvin.write(tmp_path, splits=("training",)) / "training" / "statistics.yaml"
     file.unlink()
     os.mkfifo(file)
-    with pytest.raises(SourceError, match=r"statistics\.yaml: no regular file"):
+    with pytest.raises(SourceError, match=r"statistics\.yaml: not a regular file"):
         CalvinSource(tmp_path)
 
 

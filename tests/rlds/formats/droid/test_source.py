@@ -67,7 +67,7 @@ def test_pixels(folder):
     np.testing.assert_array_equal(images["wrist"][:5], expected)
     assert not images["wrist"][5].any()
     assert images["wrist_known"].tolist() == [True] * 5 + [False]
-    with pytest.raises(SourceError, match=r"row 5: the video has no frame for it.*wrist_known'"):
+    with pytest.raises(SourceError, match=r"row 5: the video has no frame .*wrist_known'"):
         episodes.columns(2, ["observation/images/wrist"])
     found = episodes.columns(2, ["observation/images/wrist", "action/gripper_position"], 2, 4)
     np.testing.assert_array_equal(found["observation"]["images"]["wrist"], expected[2:4])
@@ -102,10 +102,10 @@ def test_what_is_missing_is_an_error_of_its_episode(tmp_path):
     assert episodes[0].num_steps == 4
     messages = [
         "trajectory.h5.*does not exist, but the episode needs it",
-        r"no metadata_<uuid>\.json",
+        r"metadata_<uuid>\.json is missing",
         r"observation/images/wrist': no such video",
         r"\d+\.mp4.*cannot be read",
-        r"metadata_.*json.*cannot be read: JSONDecodeError",
+        r"metadata_.*json.*not valid JSON",
     ]
     for index, message in enumerate(messages, 1):
         with pytest.raises(SourceError, match=message):

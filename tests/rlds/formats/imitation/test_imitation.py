@@ -100,7 +100,7 @@ def damaged(path, name, **changes):
 def test_damaged_folders(tmp_path):
     path = raw_imitation.write(tmp_path / "other-file")
     damaged(path, "state.json", _data_files=[{"filename": "../secret.arrow"}])
-    with pytest.raises(SourceError, match=r"a file called '../secret.arrow'"):
+    with pytest.raises(SourceError, match=r"the file name '../secret.arrow'"):
         ImitationSource(path)
     rows = raw_imitation.trajectories()
     rows[1]["acts"] = rows[1]["acts"][:1]

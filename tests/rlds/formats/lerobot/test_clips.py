@@ -59,7 +59,7 @@ def test_clips_that_lerobot_would_not_find(tmp_path):
         ValueError, match=r"robot 0, video/observation/front: frame 1 is shown after"
     ):
         export(source, "lerobot", tmp_path / "made", fps=12.0)
-    with pytest.raises(ValueError, match=r"no other keyframe before; version 3\.0 has"):
+    with pytest.raises(ValueError, match=r"after the last keyframe. Only version 3\.0"):
         export(source, "lerobot", tmp_path / "made", version="v2.1")
     kept = export(source, "lerobot", tmp_path / "kept", fps=12.0, to_sidecar=[CAMERA])
     assert {place.how for place in kept.placements if place.field[:5] == "video"} == {"sidecar"}

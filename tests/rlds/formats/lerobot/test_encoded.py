@@ -127,7 +127,7 @@ def test_images_that_are_no_video(tmp_path):
 
     source = Growing((5, 4), fps=10)
     source.bad = None
-    match = r"robot 1, video/observation/wrist: frames of \[30, 47, 3\], where others are of \[20"
+    match = r"robot 1, video/observation/wrist: frames of \[30, 47, 3\], but \[20"
     with pytest.raises(ValueError, match=match):
         export(source, "lerobot", tmp_path / "made", codec="h264")
     to_sidecar = ["video/observation/wrist"]  # As the error says.
@@ -138,7 +138,7 @@ def test_images_that_are_no_video(tmp_path):
         export(source, "lerobot", tmp_path / "other", codec="h264")
     assert not (tmp_path / "other").exists()
     for options, words in (
-        ({"quality": 20}, "no codec is given"),
+        ({"quality": 20}, "quality: pass codec"),
         ({"codec": "h264", "quality": 99}, "quality: got 99"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -154,7 +154,7 @@ def test_an_encoder_that_errs_is_found_out(tmp_path, monkeypatch):
 
     monkeypatch.setattr(FrameEncoder, "put", late)
     source = PicturedRobot((4,))
-    with pytest.raises(SourceError, match="have the frames before theirs"):
+    with pytest.raises(SourceError, match="have the frames of the steps before"):
         export(source, "lerobot", tmp_path / "made", codec="h264", to_sidecar=["observation/wrist"])
 
 

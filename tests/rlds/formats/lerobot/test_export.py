@@ -163,11 +163,11 @@ def test_placements():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "fps: LeRobot needs the number of steps in a second, and the data does not say it"),
+        ({}, "fps: LeRobot needs the number of steps in a second, and the data has none"),
         ({"fps": 0.0}, "fps: got 0.0, expected a positive number"),
         ({"fps": 12.5, "version": "v2.1"}, "whole numbers only"),
-        ({"fps": 5.0, "task": "seed"}, "there is no text 'seed'"),
-        ({"fps": 5.0, "to_sidecar": ["goal"]}, "there is no field 'goal'"),
+        ({"fps": 5.0, "task": "seed"}, "task: got 'seed', expected a text field"),
+        ({"fps": 5.0, "to_sidecar": ["goal"]}, "to_sidecar: got 'goal', expected one of"),
         ({"fps": 5.0, "data_files_size_in_mb": 0}, "got 0, expected a positive number"),
     ],
 )
@@ -191,7 +191,7 @@ def test_images_of_several_sizes(tmp_path):
 
 
 def test_no_rows(tmp_path):
-    with pytest.raises(ValueError, match="robot 0: LeRobot holds none without a transition"):
+    with pytest.raises(ValueError, match="robot 0: LeRobot cannot hold an episode without"):
         exported(tmp_path / "made", RobotSource((0, 2)))
 
 
@@ -206,7 +206,7 @@ def test_times_that_old_readers_refuse(tmp_path):
             metadata = {"seed": np.int64(0), "operator": ""}
             return SourceEpisode("a", steps, origin, True, False, metadata=metadata)
 
-    with pytest.warns(UserWarning, match=r"episode a takes 1040 seconds: LeRobot 0\.3 finds"):
+    with pytest.warns(UserWarning, match=r"episode a lasts 1040 seconds: .* LeRobot 0\.3"):
         exported(tmp_path / "made", Long((15_600,)), fps=15.0, version="v2.1")
 
 

@@ -147,7 +147,7 @@ def test_numbers_of_subtasks_are_texts(tmp_path):
 def test_numbers_of_no_subtask(tmp_path):
     path = subtasks(tmp_path)
     pq.write_table(pa.table({"subtask_index": [0], "subtask": ["reach"]}), path / SUBTASKS)
-    with pytest.raises(SourceError, match=r"row 3, field .*: subtask 1, which is none"):
+    with pytest.raises(SourceError, match=r"row 3, field .*: the dataset has no subtask 1"):
         rlds.sources.open(path)[0]
 
 

@@ -106,7 +106,7 @@ def test_video_that_is_cut_between_keyframes(tmp_path):
     path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "unaligned"}, row_groups=False)
     export(path, "lerobot", tmp_path / "made")
     assert_same(path, tmp_path / "made")
-    with pytest.raises(ValueError, match=r"episode_000001\.mp4, .* version 3\.0 has a place"):
+    with pytest.raises(ValueError, match=r"episode_000001\.mp4, .* Only version 3\.0 can"):
         export(path, "lerobot", tmp_path / "cut", version="v2.1")
 
 
@@ -240,7 +240,7 @@ def test_rows_that_are_damaged_after_those_that_are_copied(tmp_path, name):
 
 def test_options_that_do_not_fit(tmp_path):
     path = raw.write_v3(tmp_path / "raw", info={"fps": 12.5})
-    with pytest.raises(ValueError, match="what came from LeRobot is exported as it was"):
+    with pytest.raises(ValueError, match="the episodes came from LeRobot, and keep theirs"):
         prepare(path, "lerobot", fps=10.0)
     with pytest.raises(ValueError, match=r"12\.5, but readers of version 2.1 take whole numbers"):
         prepare(path, "lerobot", version="v2.1")
@@ -253,7 +253,7 @@ def test_metadata_that_names_other_places(tmp_path, monkeypatch, name):
     metadata = json.loads(json.dumps(source.metadata()))
     metadata["lerobot"]["files"][name] = {"text": "x"}
     monkeypatch.setattr(type(source), "metadata", lambda self: metadata)
-    with pytest.raises(SourceError, match="a file of the dataset cannot be"):
+    with pytest.raises(SourceError, match="is not the name of a file below"):
         export(source, "lerobot", tmp_path / "made")
     del metadata["lerobot"]["files"][name], metadata["lerobot"]["schemas"]
     with pytest.raises(SourceError, match=r"metadata of .*schemas"):
@@ -388,7 +388,7 @@ def test_a_packet_that_changed_on_the_way_is_found(tmp_path, monkeypatch):
             file.write_bytes(data)
 
     monkeypatch.setattr(DatasetFiles, "finish", damage)
-    with pytest.raises(ValueError, match=r"episode 0: the copy is another one"):
+    with pytest.raises(ValueError, match=r"episode 0: the copy differs"):
         export(path, "lerobot", tmp_path / "made")
     what = r"episode 0 \(.*: video/observation/images/top/clip: "
     with pytest.raises(ValueError, match=what):  # It is made of the values, not copied.
@@ -611,7 +611,7 @@ def test_merges_with_a_dataset_that_says_less(tmp_path, is_first):
 def test_columns_of_numbers_that_may_be_those_of_tasks(tmp_path):
     name, path = "task_index_high_level", raw.write_v3(tmp_path / "raw")
     raw.write_annotations(path, {name: ["tidy up", "lay the table", None], TEXT: ["a", "b", "c"]})
-    with pytest.raises(ValueError, match="task_columns: there is no column 'other', only action"):
+    with pytest.raises(ValueError, match="task_columns: got 'other', expected some of action"):
         LeRobotSource(path, task_columns=["other"])
     columns = {"task_columns": [name, TEXT]}
     rename = Rename("steps/annotation/human/action/task_description", "said")
@@ -621,7 +621,7 @@ def test_columns_of_numbers_that_may_be_those_of_tasks(tmp_path):
     assert LeRobotSource(tmp_path / "made").task_columns == [name, "said"]
     raw.write_tasks(path)  # Now the numbers have no texts.
     [fault] = [f for f in LeRobotSource(path).faults("train") if f.field == TEXT]
-    assert fault.what == "4, which is no task of the dataset"
+    assert fault.what == "the dataset has no task 4"
     with pytest.raises(ValueError, match=rf"episode 0, {TEXT}: 5 has no text .* task_columns=\[\]"):
         rlds.edit(path, Delete(episodes=[0]))
     rlds.edit(path, Delete(episodes=[0]), options={"task_columns": []})

@@ -136,7 +136,7 @@ def test_endings(tmp_path):
         assert episode.steps["is_terminal"].tolist() == episode.steps["is_last"].tolist()
         assert episode.steps["discount"].tolist() == [1.0] * (raw.LENGTHS[index] - 1) + [0.0]
         assert episode.outline == source.outline("train", index)
-    with pytest.raises(ValueError, match=r"'success', but there is no column 'next.success'"):
+    with pytest.raises(ValueError, match=r"'success', but the data has no column 'next.success'"):
         LeRobotSource(tmp_path, terminal="success")
 
     def cut(lengths):
@@ -264,9 +264,9 @@ def test_depths_of_codes(tmp_path, unit):
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"video.shift": None}, "expected three numbers"),
-        ({"video.use_log": "yes"}, "expected three numbers"),
-        ({"is_depth_map": False}, "expected three numbers"),
+        ({"video.shift": None}, "expected numbers, use_log"),
+        ({"video.use_log": "yes"}, "expected numbers, use_log"),
+        ({"is_depth_map": False}, "expected numbers, use_log"),
         ({"video.depth_min": -9.0}, "low < high"),
         ({"depth_unit": "inch"}, "expected one of .*'mm'"),
     ],
@@ -365,7 +365,7 @@ def test_frames_by_time(tmp_path):
     lines = (tmp_path / "meta/episodes.jsonl").read_text().replace('"length": 6', '"length": 4')
     (tmp_path / "meta/episodes.jsonl").write_text(lines)
     with pytest.raises(
-        SourceError, match=r"6 frames for 4 rows.* row 2 at 0.4.* match='timestamp'"
+        SourceError, match=r"6 frames for 4 rows.* at 0.4.*row 2.* match='timestamp'"
     ):
         LeRobotSource(tmp_path).read("train", 0)
     source = LeRobotSource(tmp_path, match="timestamp")
@@ -394,7 +394,9 @@ def test_frames_at_half_the_rate_of_the_rows(tmp_path):
                 packet.pts, packet.dts, packet.stream = 2 * packet.pts, 2 * packet.dts, copied
                 slow.mux(packet)
     (tmp_path / "slow.mp4").replace(file)
-    with pytest.raises(SourceError, match=r"episode_000000.*7 frames for 7 rows, .* row 1 at 0\.1"):
+    with pytest.raises(
+        SourceError, match=r"episode_000000.*7 frames for 7 rows, .* at 0\.1.*row 1"
+    ):
         LeRobotSource(tmp_path).read("train", 0)
     LeRobotSource(tmp_path).read("train", 1)
 
@@ -415,7 +417,7 @@ def test_a_text_that_is_none(tmp_path):
     raw.write_v3(tmp_path)
     no_text = pa.array([b"a", b"\xff"]).cast(pa.string(), safe=False)
     _rewrite(tmp_path, _replaced("task", lambda column: no_text), "meta/tasks.parquet")
-    with pytest.raises(SourceError, match=r"tasks\.parquet: cannot be read: UnicodeDecodeError"):
+    with pytest.raises(SourceError, match=r"tasks\.parquet: cannot be read: not valid UTF-8"):
         LeRobotSource(tmp_path)
 
 
@@ -446,7 +448,7 @@ def test_flavours(tmp_path):
 def test_files_that_never_end(tmp_path):
     raw.write_v2(tmp_path)
     os.mkfifo(tmp_path / "meta/pipe.json")
-    with pytest.raises(SourceError, match=r"pipe\.json: no regular file"):
+    with pytest.raises(SourceError, match=r"pipe\.json: not a regular file"):
         LeRobotSource(tmp_path).metadata()
 
 
@@ -553,7 +555,7 @@ def test_a_recording_that_was_stopped(tmp_path, version):
             tmp_path, lambda rows: rows.slice(0, 2), "meta/episodes/chunk-000/file-000.parquet"
         )
     name = f"file-{len(files) - 1:03d}.parquet" if version != "2" else "episode_000002.parquet"
-    what = "there are rows of it, but no line in meta/episodes"
+    what = "the data files have its rows, but meta/episodes.* does not list it"
     if "not complete" in version:
         raw.without_footer(tmp_path / "data/chunk-000" / name)
         what = "does not name the file, and .*footer"
@@ -590,7 +592,7 @@ def test_tasks_in_another_order(tmp_path):
             check_steps(source.read("train", index).steps, expected_steps(data))
         faults = [str(error) for error in source.faults("train")]
         assert len(faults) == (version == "3")
-    assert "by which LeRobot takes wrong tasks" in str(
+    assert "expected 0, 1, ...: LeRobot reads wrong tasks" in str(
         next(LeRobotSource(tmp_path / "3").faults("train"))
     )
 
@@ -638,7 +640,7 @@ def _at(row, value):
         ),
         (
             _replaced("mode", lambda column: pa.array([0.5] * len(column))),
-            *(0, 0, "mode", "float64 .*0.5.*, which uint8, as in the first file, cannot hold"),
+            *(0, 0, "mode", "float64 .*0.5.* does not fit uint8, the dtype of the first file"),
         ),
         (
             _replaced("observation.grid", _at(9, [[1.0, 2.0], [3.0, 4.0]])),
@@ -646,14 +648,14 @@ def _at(row, value):
         ),
         (
             _replaced("note", lambda column: pa.array([1] * len(column))),
-            *(0, None, "note", "int64, but it is string of shape"),
+            *(0, None, "note", "int64, but string of shape .* in the first file"),
         ),
         (
             lambda table: table.slice(0, 9),
             1,
             None,
             None,
-            "rows 7 to 12 are wanted, but there are 9",
+            "the episode has rows 7 to 12, but the file 9",
         ),
         (lambda table: table.slice(1), 0, 0, "frame_index", None),
     ],
@@ -720,7 +722,7 @@ def test_what_info_json_says_wrongly(tmp_path):
         ("action", {"dtype": "float64"}, r"float64 of shape \(3,\), but the data have float32"),
         ("mode", {"shape": [2]}, r"uint8 of shape \(2,\), but the data have uint8 of shape \(\)"),
         ("note", {"dtype": "int64"}, r"int64 of .* have string"),
-        ("observation.grid", {"shape": [6]}, r"\(6,\), but the data have values of no one shape"),
+        ("observation.grid", {"shape": [6]}, r"\(6,\), but the data have values of several shapes"),
         (raw.IMAGE, {"shape": [6, 4, 3]}, r"\(6, 4, 3\), .* have image files of shape \(4, 6, 3\)"),
     ],
 )
@@ -762,7 +764,7 @@ def test_texts_that_are_larger_than_their_file(tmp_path):
     texts = ["a" * (1 << 27), *table["task"].to_pylist()[1:]]
     tasks = table.set_column(table.schema.get_field_index("task"), "task", pa.array(texts))
     pq.write_table(tasks, file, compression="zstd")
-    with pytest.raises(SourceError, match=r"tasks.parquet: .* bytes stand for 134,"):
+    with pytest.raises(SourceError, match=r"tasks.parquet: 134,.* bytes are declared, "):
         rlds.sources.open(path)
 
 

@@ -343,7 +343,7 @@ def test_fields_can_be_left_out(tmp_path):
         (
             {"infos": {"a": np.int64}, "a": np.int64},
             {"infos": {"a": np.zeros(3, np.int64)}, "a": np.zeros(3, np.int64)},
-            "two fields of a step become 'infos/a'",
+            "two step fields become 'infos/a'",
         ),
         (
             {"observation": np.object_},
@@ -364,7 +364,7 @@ def test_what_minari_cannot_hold_is_refused(step, episode, message, tmp_path, ro
 
 def test_an_episode_without_transitions_is_refused(tmp_path, root):
     path = write_rlds(tmp_path, STEP, [simple_episode(3), simple_episode(1)])
-    with pytest.raises(ValueError, match="00000:1: Minari holds none without a transition"):
+    with pytest.raises(ValueError, match="00000:1: Minari cannot hold an episode without"):
         export_minari(path, "name/space/short-v0")
     assert list(root.iterdir()) == []
 

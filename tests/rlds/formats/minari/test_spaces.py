@@ -55,9 +55,9 @@ def test_a_box_holds_all_values_of_a_dtype(dtype):
     ("space", "message"),
     [
         ('{"type": "Graph"}', "x: 'Graph' is not a space that Minari writes"),
-        ('{"type": "Box", "shape": [2]}', "x: no space of Minari, KeyError.'dtype'"),
-        ("[1]", "x: no space of Minari"),
-        ('{"type": "Dict", "subspaces": {"a/b": {}}}', "x: 'a/b' cannot be the name of a field"),
+        ('{"type": "Box", "shape": [2]}', "x: not a space of Minari .KeyError.'dtype'"),
+        ("[1]", "x: not a space of Minari"),
+        ('{"type": "Dict", "subspaces": {"a/b": {}}}', "x: 'a/b' is not a valid field name"),
     ],
 )
 def test_what_is_no_space_is_refused(space, message):

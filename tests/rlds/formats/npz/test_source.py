@@ -211,7 +211,9 @@ def test_steps_of_rlds_that_were_saved(tmp_path, terminal):
     (read,) = rlds.sources.open(tmp_path / "logs")
     assert not read.final_observation_known
     np.savez(tmp_path / "logs" / "a.npz", **flat | {"is_first": np.isin(np.arange(5), [0, 2])})
-    with pytest.raises(SourceError, match="'is_first': set in row 2 of 5, expected in the first"):
+    with pytest.raises(
+        SourceError, match="'is_first': set in row 2 of 5, expected only in the first"
+    ):
         rlds.sources.open(tmp_path / "logs")[0]
 
 
@@ -223,7 +225,7 @@ def test_the_observation_by_another_name(tmp_path):
     path = raw_npz.write_folder(tmp_path / "raw", {"a.npz": dreamer})
     with pytest.raises(SourceError, match=r"no such array; .*pass observation=\.\.\. \(on"):
         rlds.sources.open(path)
-    with pytest.raises(ValueError, match="observation: 'imag' is none of"):
+    with pytest.raises(ValueError, match="observation: got 'imag', expected one of"):
         rlds.sources.open(path, alignment="rsa", observation=["image", "imag"])
     options = {"alignment": "rsa", "observation": "image"}
     (episode,) = rlds.sources.open(path, **options)
@@ -260,7 +262,7 @@ def test_all_arrays_by_other_names(tmp_path):
     (episode,) = rlds.sources.open(path, format="npz", **names, truncated="ended")
     assert episode.truncated
     for option in ("reward", "terminal"):
-        with pytest.raises(ValueError, match=f"{option}: 'other' is none of"):
+        with pytest.raises(ValueError, match=f"{option}: got 'other', expected one of"):
             rlds.sources.open(path, format="npz", **names | {option: "other"})
 
 
@@ -305,13 +307,13 @@ def test_an_array_of_the_episode_that_is_as_long_as_it(tmp_path):
         source.read("train", 1)
     episodes = rlds.sources.open(path, per_episode=["goal"])
     assert [episode.metadata["goal"].tolist() for episode in episodes] == [[0, 1, 2]] * 2
-    with pytest.raises(ValueError, match=r"per_episode: 'gaol' is none of .*'goal'"):
+    with pytest.raises(ValueError, match=r"per_episode: got 'gaol', expected one of .*'goal'"):
         NpzSource(path, per_episode=["gaol"])
 
 
 WRONG = {  # What the second file has instead, and what is said about it.
-    "missing": ({"note": None}, "'note': no such array, but 0.npz has one"),
-    "more": ({"extra": 1}, "'extra': an array that 0.npz does not have"),
+    "missing": ({"note": None}, "'note': no such array, but 0.npz has it"),
+    "more": ({"extra": 1}, "'extra': 0.npz has no such array"),
     "dtype": (
         {"action": np.zeros((4, 2), "f4")},
         r"'action': float32 of shape \(2,\), expected float64 of shape \(2,\), as in 0.npz",
@@ -324,7 +326,7 @@ WRONG = {  # What the second file has instead, and what is said about it.
     "rows of steps": ({"note": ["a"] * 6}, "'note': 6 rows, expected 4 or 5 rows"),
     "rows of observations": (
         {"observation/camera": np.zeros((4, 4, 5, 3), "u1")},
-        "'observation/joints': of 5 rows, expected 4, as observation/camera has",
+        "'observation/joints': 5 rows, expected 4, as observation/camera has",
     ),
     "too many observations": (
         {
@@ -334,13 +336,13 @@ WRONG = {  # What the second file has instead, and what is said about it.
         "'observation': 9 rows, expected 4, as many as actions, or one more",
     ),
     "a scalar": ({"reward": np.float32(1)}, "'reward': a scalar, expected 4 rows"),
-    "scalars": ({"action": 1.0}, "'action': of None rows, expected rows"),
-    "no actions": ({"action": None}, "'action': no such array; there are .*reward"),
-    "two names": ({"rewards": np.zeros(4, "f4")}, "'rewards': there is another array for 'reward'"),
-    "two flags": ({"terminated": True}, "'terminated': there is another array for"),
+    "scalars": ({"action": 1.0}, "'action': a scalar, expected rows"),
+    "no actions": ({"action": None}, "'action': no such array; the file has .*reward"),
+    "two names": ({"rewards": np.zeros(4, "f4")}, "'rewards': another array becomes 'reward', too"),
+    "two flags": ({"terminated": True}, "'terminated': another array becomes"),
     "a file of episodes": (
         {"terminal": np.arange(4) == 1},
-        "'terminal': set in row 1 of 4, expected in the last one only",
+        "'terminal': set in row 1 of 4, expected only in the last one",
     ),
     "rows of flags": ({"terminal": np.zeros(3, bool)}, "'terminal': 3 values, expected 1 or 4"),
     "a text as flag": ({"terminal": "yes"}, "'terminal': <U3, expected bools"),
@@ -364,7 +366,7 @@ def test_what_is_wrong_is_said(tmp_path, case):
 @pytest.mark.parametrize("name", ["source", "is_first/x"])
 def test_names_that_are_taken(tmp_path, name):
     taken = {"source": 1, "is_first/x": np.zeros(5)}
-    with pytest.raises(SourceError, match=rf"'{name}': every dataset has a field of this name"):
+    with pytest.raises(SourceError, match=rf"'{name}': this name is reserved"):
         one(tmp_path, **{name: taken[name]})
 
 
@@ -393,11 +395,11 @@ def test_many_names_take_no_longer_each(tmp_path, monkeypatch):
 def test_zip_files_that_are_no_episodes(tmp_path):
     header = b"\x93NUMPY\1\0" + (9000).to_bytes(2, "little") + b"-" * 9000
     members = {
-        "x.txt": (b"text", "'x.txt': no array, but something else"),
+        "x.txt": (b"text", "'x.txt': not an array, but another file"),
         "deep.npy": (header, "'deep': the header is damaged"),
-        "//.npy": (None, "an array called '//'"),
+        "//.npy": (None, "an array with the name '//'"),
         "void.npy": (_npy_header("|S0", 1 << 40), r"'void': \|S0, expected values that take bytes"),
-        "a/b.npy": (_npy_header("|b1", 0), "'a/b': there is another array for 'a/b'"),
+        "a/b.npy": (_npy_header("|b1", 0), "'a/b': another array becomes 'a/b', too"),
         "new.npy": (b"\x93NUMPY\3\0\0\0\0\0", r"'new': in version \(3, 0\) of .npy"),
     }
     for name, (content, message) in members.items():
@@ -422,9 +424,11 @@ def test_what_is_recognized(tmp_path):
     assert not NpzSource.recognizes(tmp_path)
     np.savez(tmp_path / "a.npz", mean=np.zeros(2), std=np.zeros(2))
     assert not NpzSource.recognizes(tmp_path)
-    with pytest.raises(SourceError, match="of no known format"):
+    with pytest.raises(SourceError, match="unknown format"):
         rlds.sources.open(tmp_path)
-    with pytest.raises(SourceError, match=r"a\.npz, field 'action': no such array; there are mean"):
+    with pytest.raises(
+        SourceError, match=r"a\.npz, field 'action': no such array; the file has mean"
+    ):
         rlds.sources.open(tmp_path, format="npz")
     np.savez(tmp_path / "a.npz", **{"observations": np.zeros(2), "actions/arm": np.zeros(2)})
     assert NpzSource.recognizes(tmp_path)

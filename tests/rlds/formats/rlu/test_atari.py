@@ -73,7 +73,7 @@ def test_a_reward_in_the_first_row_refutes_the_other_order(tmp_path, raw):
     raw[1]["unclipped_rewards"][0] = 2.0
     _, refuted, *_ = read(tmp_path, raw, alignment="rsa")
     assert isinstance(refuted, DamagedEpisode)
-    assert "row 0, field 'reward': 2.0, but with alignment='rsa'" in str(refuted.error)
+    assert "row 0, field 'reward': 2.0, expected 0: with alignment='rsa'" in str(refuted.error)
 
 
 @pytest.mark.slow
@@ -109,19 +109,19 @@ def test_images_are_the_bytes_that_were_published(tmp_path, raw):
 def test_an_image_that_is_cut_off_is_damage(tmp_path, raw):
     raw[1]["observations"][2] = raw[1]["observations"][2][:-1]
     _, damaged, *_ = read(tmp_path, raw)
-    assert "row 2, field 'observations': this PNG image is cut off" in str(damaged.error)
+    assert "row 2, field 'observations': the PNG image is cut off" in str(damaged.error)
 
 
 def test_frames_that_are_no_images_are_not_taken_for_text(tmp_path, raw):
     for episode in raw:
         episode["observations"] = [b"GIF89a" + frame for frame in episode["observations"]]
-    with pytest.raises(SourceError, match=r"row 0, field 'observations': this is not a PNG image"):
+    with pytest.raises(SourceError, match=r"row 0, field 'observations': not a PNG image"):
         read(tmp_path, raw)
 
 
 def test_an_image_of_another_size_is_damage(tmp_path, raw):
     raw[1]["observations"][2] = tf.io.encode_png(np.zeros((4, 6, 1), np.uint8)).numpy()
     _, damaged, *_ = read(tmp_path, raw)
-    assert "row 2, field 'observations': this is not a PNG image of shape (6, 4, 1)" in str(
+    assert "row 2, field 'observations': expected a PNG image of shape (6, 4, 1)" in str(
         damaged.error
     )

@@ -103,12 +103,12 @@ def png(height, width):
         ({"o_t": [png(*SHAPE)] * 3}, "field 'o_t': 3 strings, expected 4 strings"),
         ({"o_tp1": [png(*SHAPE)] * 5}, "field 'o_tp1': 5 strings, expected 4 strings"),
         ({"o_tp1": []}, "field 'o_tp1': 0 strings, expected 4 strings"),
-        ({"o_tp1": None}, "field 'o_tp1': there is no such field; the record has ['a_t', "),
-        ({"a_tp1": None}, "field 'a_tp1': there is no such field"),
+        ({"o_tp1": None}, "field 'o_tp1': no such field; the record has ['a_t', "),
+        ({"a_tp1": None}, "field 'a_tp1': no such field"),
         ({"a_t": np.array([1, 2])}, "field 'a_t': 2 int64 numbers, expected 1 int64 numbers"),
         ({"r_t": np.array([1])}, "field 'r_t': 1 int64 numbers, expected 1 float32 numbers"),
         ({"o_t": np.arange(4)}, "field 'o_t': 4 int64 numbers, expected 4 strings"),
-        ({"episode_return": None}, "field 'episode_return': there is no such field, but the first"),
+        ({"episode_return": None}, "field 'episode_return': no such field, but the first"),
         (
             {"o_t": [b"GIF89a"] * 4},
             "field 'o_t': string 0 is not a PNG image: it begins with b'GIF89",
@@ -129,8 +129,8 @@ def test_damage(tmp_path, raw, change, message):
 @pytest.mark.parametrize(
     ("name", "row", "frame", "message"),
     [
-        ("o_t", 0, png(*SHAPE)[:-1], "this PNG image is cut off"),
-        ("o_tp1", 1, png(4, 6), "this is not a PNG image of shape (6, 4, 1)"),
+        ("o_t", 0, png(*SHAPE)[:-1], "the PNG image is cut off"),
+        ("o_tp1", 1, png(4, 6), "expected a PNG image of shape (6, 4, 1)"),
     ],
 )
 def test_damaged_frames(tmp_path, raw, name, row, frame, message):
@@ -143,7 +143,7 @@ def test_damaged_frames(tmp_path, raw, name, row, frame, message):
     ("change", "message"),
     [
         ({"o_tp1": [png(*SHAPE)] * 3}, "'o_tp1': 3 strings, expected 4 strings"),
-        ({"d_t": None}, "'d_t': there is no such field"),
+        ({"d_t": None}, "'d_t': no such field"),
     ],
     ids=["frames", "discount"],
 )

@@ -81,11 +81,11 @@ def test_a_discount_of_zero_ends_too(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"discount": None}, "field 'discount': there are no such numbers"),
-        ({"discount": [b"1"]}, "field 'discount': there are no such numbers"),
-        ({"step_type": None}, "field 'step_type': there are no such numbers; the record has ["),
-        ({"step_type": [b"1", b"2"]}, "field 'step_type': there are no such numbers"),
-        ({"action": None}, "field 'action': there is no such field, but the first record has it"),
+        ({"discount": None}, "field 'discount': no such numbers"),
+        ({"discount": [b"1"]}, "field 'discount': no such numbers"),
+        ({"step_type": None}, "field 'step_type': no such numbers; the record has ["),
+        ({"step_type": [b"1", b"2"]}, "field 'step_type': no such numbers"),
+        ({"action": None}, "field 'action': no such field, but the first record has it"),
         ({"discount": np.ones(3, np.float32)}, "field 'discount': 3 values, expected 1 for each"),
         ({"observation": np.ones(11, np.float32)}, "'observation': 11 values, expected 6 for each"),
         ({"action": np.ones(2, np.float32)}, "'action': float32 numbers, but int64 numbers in th"),
@@ -106,5 +106,5 @@ def test_damage(tmp_path, change, message):
 def test_a_first_record_without_discount_is_an_error_of_the_source(tmp_path):
     raw = raw_rlu.bsuite_windows()
     del raw[0]["discount"]
-    with pytest.raises(SourceError, match="episode 0, field 'discount': there are no such numbers"):
+    with pytest.raises(SourceError, match="episode 0, field 'discount': no such numbers"):
         read(tmp_path, raw)

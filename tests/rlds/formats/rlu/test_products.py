@@ -30,14 +30,14 @@ def test_records_are_known(tmp_path, right):
             with pytest.raises(SourceError) as caught:
                 other.source_class(tmp_path)
             assert str(caught.value) == (
-                "train-00000-of-00002: these records are of another product of RL Unplugged: the "
-                f"builder {right.name!r} reads them, not {other.name!r}"
+                "train-00000-of-00002: the records belong to another part of RL Unplugged: use the "
+                f"builder {right.name!r}, not {other.name!r}"
             )
 
 
 def test_a_builder_says_it_too(tmp_path):
     raw_rlu.write_files(tmp_path, "train", raw_rlu.control_suite_windows())
-    with pytest.raises(SourceError, match="the builder 'rlds_rlu_control_suite_windows' reads"):
+    with pytest.raises(SourceError, match="use the builder 'rlds_rlu_control_suite_windows'"):
         tfds_builders.RldsRluControlSuite(path=tmp_path, data_dir=tmp_path).download_and_prepare()
 
 

@@ -224,7 +224,7 @@ def test_files_of_the_same_name_are_told_apart_by_their_folders(tmp_path):
         "a/x/train-00000-of-00001",
         "b/x/train-00000-of-00001",
     ]
-    with pytest.raises(ValueError, match="a file is there twice"):
+    with pytest.raises(ValueError, match="a file is listed twice"):
         RluControlSuiteSource([files[0], files[0]])
 
 
@@ -241,13 +241,13 @@ def test_a_folder_without_files_says_what_it_has(tmp_path):
         RluControlSuiteSource(tmp_path, prefix="run_1")
     with pytest.raises(FileNotFoundError, match="does not exist"):
         RluControlSuiteSource(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match="No files were given"):
+    with pytest.raises(FileNotFoundError, match="files: expected at least one file"):
         RluControlSuiteSource([])
 
 
 def test_files_without_records_are_not_enough(tmp_path):
     suite(tmp_path, [])
-    with pytest.raises(SourceError, match="none of the files has a record"):
+    with pytest.raises(SourceError, match="the files have no records"):
         RluControlSuiteSource(tmp_path)
 
 
@@ -301,15 +301,15 @@ def test_the_first_record_with_several_rows_tells_rows_from_values(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"reward": None}, r"episode 0, field 'reward': there is no such field"),
-        ({"action": None}, r"field 'action': there is none; the record has \['discount'"),
-        ({"action": np.zeros(7, np.float32)}, r"'action': 7 values for 5 rows, the number of val"),
-        ({"discount": np.ones(1, np.float32)}, r"'discount': 1 values for 5 rows"),
-        ({"observation/x": [b"a", b"b"]}, r"'observation/x': 2 values for 5 rows"),
+        ({"reward": None}, r"episode 0, field 'reward': no such field"),
+        ({"action": None}, r"field 'action': missing; the record has \['discount'"),
+        ({"action": np.zeros(7, np.float32)}, r"'action': 7 values, expected a multiple of 5"),
+        ({"discount": np.ones(1, np.float32)}, r"'discount': 1 values, expected a multiple of 5"),
+        ({"observation/x": [b"a", b"b"]}, r"'observation/x': 2 values, expected a multiple of 5"),
         ({"notes": [b"a"] * 10}, r"'notes': 2 strings per row, expected one"),
-        ({"notes": []}, r"'notes': 0 values for 5 rows"),
-        ({"reward": [b"1"] * 5}, r"'reward': these are strings, expected numbers"),
-        ({"step_type": [b"1"] * 5}, r"'step_type': these are strings, expected numbers"),
+        ({"notes": []}, r"'notes': 0 values, expected a multiple of 5"),
+        ({"reward": [b"1"] * 5}, r"'reward': strings, expected numbers"),
+        ({"step_type": [b"1"] * 5}, r"'step_type': strings, expected numbers"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
@@ -341,9 +341,9 @@ def test_a_file_of_something_else_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"reward": None}, "field 'reward': there is no such field, or it is empty"),
-        ({"timestamp": None}, "field 'timestamp': there is no such field, but the first record"),
-        ({"more": np.ones(1, np.float32)}, "field 'more': there is such a field, but the first"),
+        ({"reward": None}, "field 'reward': no such field, or it is empty"),
+        ({"timestamp": None}, "field 'timestamp': no such field, but the first record"),
+        ({"more": np.ones(1, np.float32)}, "field 'more': the first record has no such field"),
         ({"action": np.zeros(7, np.float32)}, "'action': 7 values, expected 2 for each of 4 rows"),
         ({"action": np.zeros(8, np.int64)}, "'action': int64 numbers, but float32 numbers in the"),
         ({"action": [b""] * 8}, "'action': strings, but float32 numbers in the first record"),

@@ -126,7 +126,7 @@ def test_a_window_across_episodes_is_damage(tmp_path, step_types, message):
         ({"reward": np.ones(3, np.float32)}, "'reward': 3 values, expected 1 for each of 2 rows"),
         ({"reward": np.ones(1, np.float32)}, "'reward': 1 values, expected 1 for each of 2 rows"),
         ({"action": np.ones(5, np.float32)}, "'action': 5 values, expected 2 for each of 2 rows"),
-        ({"step_type": np.ones(0, np.float32)}, "'step_type': there is no such field, or it is"),
+        ({"step_type": np.ones(0, np.float32)}, "'step_type': no such field, or it is"),
         ({"reward": np.array([np.inf, 1], np.float32)}, "row 0, field 'reward': inf, expected a"),
         ({"observation/position": [b"x"]}, "'observation/position': strings, but float32 number"),
     ],
@@ -140,7 +140,7 @@ def test_a_window_that_differs_from_the_first_is_damaged(tmp_path, changes, mess
 
 def test_a_field_that_is_missing(tmp_path):
     raw = {name: values for name, values in PLAIN.items() if name != "step_type"}
-    with pytest.raises(SourceError, match="field 'step_type': there is no such field"):
+    with pytest.raises(SourceError, match="field 'step_type': no such field"):
         read(tmp_path, [raw])
     _, damaged, _ = read(tmp_path, [PLAIN, raw, PLAIN])
     assert "episode 1, field 'step_type'" in str(damaged.error)

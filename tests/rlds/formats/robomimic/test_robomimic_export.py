@@ -228,7 +228,7 @@ def test_what_cannot_be_written(tmp_path):
     path = raw_npz.write_folder(
         tmp_path / "raw", {"a.npz": {"observation": np.arange(3.0), "action": np.array(["a"] * 3)}}
     )
-    with pytest.raises(ValueError, match="no actions that are numbers"):
+    with pytest.raises(ValueError, match="needs actions that are numbers"):
         prepare(path, "robomimic")
     file = raw.robosuite(tmp_path / "a.hdf5")
     with pytest.raises(ValueError, match=r"ends with \.hdf5 or \.h5"):

@@ -301,9 +301,12 @@ SPOILT = {
     "actions": (lambda demo: demo.pop("actions"), "field 'actions': missing"),
     "num_samples": (lambda demo: demo.attrs.update(num_samples=7), "7, but there are 5 actions"),
     "a link": (lambda demo: put(demo, "states", h5py.ExternalLink("/etc/passwd", "/")), "a link"),
-    "text": (lambda demo: put(demo, "states", ["a"] * 5), "text, but numbers in those before"),
+    "text": (lambda demo: put(demo, "states", ["a"] * 5), "text, but numbers in earlier"),
     "a shape": (lambda demo: put(demo, "states", np.zeros((5, 2, 2))), "shape"),
-    "a group": (lambda demo: put(demo, "states/x", np.zeros(5)), "but a group in those before"),
+    "a group": (
+        lambda demo: put(demo, "states/x", np.zeros(5)),
+        "an array here and a group in earlier",
+    ),
     "no values": (lambda demo: put(demo, "states", h5py.Empty("f8")), "an array without values"),
     "a record": (lambda demo: put(demo, "states", np.zeros(5, "i4,f4")), "are not supported"),
     "an attribute": (lambda demo: demo.attrs.update(model_file=1), "numbers, but text"),
@@ -347,7 +350,7 @@ def test_what_is_not_of_this_format(tmp_path):
         RobomimicSource(path, dialect="robonet")
     with h5py.File(path, "w") as file:
         file.create_group("data")
-    with pytest.raises(SourceError, match="there is no demonstration"):
+    with pytest.raises(SourceError, match="no demonstrations"):
         RobomimicSource(path)
 
 

@@ -101,7 +101,7 @@ def test_actions_that_may_be_scaled(tmp_path):
     path = raw_sb3.write(tmp_path / "b.pkl", state)
     np.testing.assert_array_equal(rlds.sources.open(path)[0].steps["action"][:3], taken)
     with pytest.raises(
-        ValueError, match=r"b\.pkl has no scaled actions: they are beyond \[-1, 1\]"
+        ValueError, match=r"b\.pkl has no scaled actions: some are beyond \[-1, 1\]"
     ):
         Sb3Source(path, actions="scaled")
 
@@ -152,13 +152,13 @@ def test_the_random_generator_of_a_space_is_passed_over(tmp_path):
 def test_damaged_and_hostile_buffers(tmp_path):
     state, _ = raw_sb3.buffer()
     (tmp_path / "b.pkl").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
-    with pytest.raises(SourceError, match=r"names os\.system, which is no plain data"):
+    with pytest.raises(SourceError, match=r"names os\.system, which is not plain data"):
         Sb3Source(tmp_path / "b.pkl")
     for change, what in (
-        ({"pos": 7}, "row 7 of 6 is the next one"),
+        ({"pos": 7}, "'pos': 7, expected at most 6"),
         ({"actions": np.zeros((5, 2, 1))}, r"\(5, 2, 1\), expected 6 rows for 2 environments"),
         ({"n_envs": "2"}, "n_envs '2'"),
-        ({"pos": 0, "full": False}, "there is no transition"),
+        ({"pos": 0, "full": False}, "no transitions"),
     ):
         with pytest.raises(SourceError, match=what):
             Sb3Source(raw_sb3.write(tmp_path / "a.pkl", {**state, **change}))
