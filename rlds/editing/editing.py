@@ -238,8 +238,8 @@ def edit(
       to: Where to make the new dataset, in place of the old one's place.
       format: The format of the data, if it cannot be recognized.
       to_format: The format of the new dataset; that of the old one by default.
-      keep_old: Whether the old dataset stays beside the new one, as `<name>.old`, a file as
-        `<name>.old.hdf5`.
+      keep_old: Whether the old dataset stays beside the new one, as `<name>.old`. Rename
+        a file to open it.
       allow_loss: Whether fields may change that the format cannot hold, or splits become one.
       skip_damaged: Whether to leave out episodes that cannot be read, with a warning.
       verify: Whether to read back what was written, and to compare it.

@@ -123,7 +123,7 @@ Examples:
 )
 @click.option("--plan", is_flag=True, help="Show what would be done; write nothing.")
 @click.option(
-    "--keep-old", is_flag=True, help="Keep the old dataset as PATH.old, a file as NAME.old.hdf5."
+    "--keep-old", is_flag=True, help="Keep the old dataset as PATH.old; rename it to open it."
 )
 @click.option(
     "--as",

@@ -35,7 +35,7 @@ def test_a_session(demos, tmp_path, capsys):
     after = rlds.sources.open(demos)
     assert [len(episode) for episode in after] == [len(before[0]), 2]
     assert after.metadata["robot"] == "left"
-    assert len(rlds.sources.open(demos.with_name(f"{demos.stem}.old{demos.suffix}"))) == 3
+    assert len(rlds.sources.open(f"{demos}.old", format="d4rl")) == 3
     assert run("inspect", demos, "--lineage") == 0
     assert "trim begin: 1, end: 3, where: index = 2\n" in capsys.readouterr().out
     assert run("inspect", demos, "--lineage", "--episode", "1", "--json") == 0
