@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlds_creator.exporting.archives import write_archive
 from rlds_creator.exporting.merging import Selection, tag_field
@@ -19,6 +19,9 @@ from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.whole_files import made_at_once
 from rlds_tools.converting import dataset_name
 from rlds_tools.results import count
+
+if TYPE_CHECKING:
+    from rlds.sources import Placement
 
 __all__ = ["Exported", "export"]
 
@@ -111,17 +114,18 @@ def export(
         folder = made.with_name(f"{made.name}.files") if archive else made
         folder.mkdir()
         end = 1 - _PART_OF_ZIP * archive
+        placements: Sequence[Placement] = ()
         if chosen.write is None:
             data = folder / file_name
             selection.write_log(os.fspath(data), _part(report, 0, end))
         else:
             log = made.with_name(f"{made.name}.log")
             selection.write_log(os.fspath(log), _part(report, 0, end * _PART_OF_LOG))
-            data = _written(
+            data, placements = _written(
                 chosen, log, folder, file_name, options, _part(report, end * _PART_OF_LOG, end)
             )
         path = data.relative_to(folder).as_posix()
-        _describe(folder, chosen, name, path, selection, end_at)
+        _describe(folder, chosen, name, path, selection, end_at, placements)
         num_bytes = sum(found.stat().st_size for found in folder.rglob("*") if found.is_file())
         if archive:
             write_archive(folder, made, file_name, _part(report, end, 1))
@@ -152,7 +156,7 @@ def _written(
     name: str,
     options: Sequence[str],
     progress: Callable[[float], None],
-) -> Path:
+) -> tuple[Path, Sequence[Placement]]:
     assert chosen.write is not None
     try:
         return chosen.write(log, folder, name, options, progress)
@@ -174,6 +178,7 @@ def _describe(
     path: str,
     selection: Selection,
     end_at: Sequence[str],
+    placements: Sequence[Placement],
 ) -> None:
     """Writes what says what an export is, for people and for programs."""
     states = collections.Counter(
@@ -192,9 +197,12 @@ def _describe(
         "environments": sorted({episode.environment for episode in selection.episodes}),
         "step_tags": [tag_field(label) for label in selection.labels],
         "end_at": list(end_at),
+        "changed": [str(one) for one in placements if one.how in ("changed", "lost")],
+        "sidecar": [one.field for one in placements if one.how == "sidecar"],
         "keep_internal": selection.keep_internal,
         "software": f"rlds-ecosystem {version()}",
     }
+    beside = [f"`{one}`" for one in described["sidecar"]]
     (folder / "metadata.json").write_text(
         json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
     )
@@ -205,6 +213,8 @@ def _describe(
             num_episodes=count(len(selection.episodes), "episode"),
             num_steps=count(selection.num_steps, "step"),
             opening=chosen.opening.format(path=path),
+            changed="".join(f"- Changed or lost: {one}\n" for one in described["changed"])
+            + (f"- Only in `rlds.sources.open`: {', '.join(beside)}\n" if beside else ""),
         ),
         encoding="utf-8",
     )
@@ -218,7 +228,7 @@ Episodes that people played in the browser, recorded with `rlds create` of the R
 - {title} · {num_episodes} · {num_steps}
 - Open it in Python: `{opening}`
 - Look at it: `rlds inspect {path}`
-
+{changed}
 `metadata.json` has the names of the studies and the environments, and how the export was made.
 
 ## What the episodes hold

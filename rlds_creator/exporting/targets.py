@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from rlds.formats.logs.source import EnvLoggerSource
-    from rlds.sources import SourceEpisode
+    from rlds.sources import Placement, SourceEpisode
 
 __all__ = ["FORMATS", "Format"]
 
@@ -30,8 +30,8 @@ class Write(Protocol):
         name: str,
         options: Sequence[str],
         progress: Callable[[float], None],
-    ) -> Path:
-        """Makes it.
+    ) -> tuple[Path, Sequence[Placement]]:
+        """Makes it; returns where it is, and what becomes of each field, if it says so.
 
         Args:
           log: The log.
@@ -52,7 +52,7 @@ class Format:
       opening: How to open the data in Python, with `{path}` in it.
       requires: What to install for it: the arguments of `pip install`; "" if nothing is missing.
       modules: What must be installed for it.
-      write: Makes the data of a log; returns where it is. None for the log itself.
+      write: Makes the data of a log. None for the log itself.
     """
 
     name: str
@@ -82,7 +82,7 @@ def _write_tfds(
     name: str,
     options: Sequence[str],
     progress: Callable[[float], None],
-) -> Path:
+) -> tuple[Path, Sequence[Placement]]:
     from rlds.feeds import materialise
     from rlds.sources.episodes import Episodes
 
@@ -105,7 +105,7 @@ def _write_tfds(
         images="png",
         max_episodes_per_shard=max(1, len(episodes) * _BYTES_PER_SHARD // num_bytes),
     )
-    return Path(made)
+    return Path(made), ()
 
 
 def _writer(format: str, suffix: str = "") -> Write:
@@ -117,7 +117,7 @@ def _writer(format: str, suffix: str = "") -> Write:
         name: str,
         options: Sequence[str],
         progress: Callable[[float], None],
-    ) -> Path:
+    ) -> tuple[Path, Sequence[Placement]]:
         from rlds import sources
         from rlds.sources.exporting import export_class
         from rlds.sources.options import options_of, parse_options
@@ -126,8 +126,8 @@ def _writer(format: str, suffix: str = "") -> Write:
         writer = export_class(format)
         given = parse_options(options_of(writer), options, format)
         path = folder / writer.part_name(f"{name}{suffix}")
-        sources.export(_source(log), format, path, verify=False, allow_loss=True, **given)
-        return path
+        made = sources.export(_source(log), format, path, verify=False, allow_loss=True, **given)
+        return path, made.placements
 
     return write
 

@@ -209,6 +209,14 @@ def test_each_format_that_can_be_written_is_one_of_a_download(tmp_path):
         rewards = read.columns(0)["reward"][: len(steps) - 1]
         expected = [step.timestep.reward for step in steps[1:]]
         np.testing.assert_allclose(rewards, expected, rtol=1e-6, err_msg=name)
+    # What other readers do not find is said.
+    for name, has_all in (("robomimic", True), ("d4rl", False)):
+        folder = tmp_path / f"out_{name}"
+        said = json.loads((folder / "metadata.json").read_text())
+        assert said["changed"] == []
+        assert ("steps/discount" in said["sidecar"]) is not has_all
+        readme = (folder / "README.md").read_text()
+        assert ("Only in `rlds.sources.open`: `steps/discount`, `agent_id`" in readme) != has_all
     with pytest.raises(ExportError, match="LeRobot needs the number of steps in a second"):
         export(recorded, tmp_path / "none", "lerobot", name="x")
     with pytest.raises(ExportError, match="no option 'speed'"):
