@@ -326,7 +326,7 @@ def test_checksums_of_records_are_compared_if_you_ask_for_it(tmp_path):
     assert rlds.feeds.open(directory).read(1)["x"][2, 0] != steps_of(4)["x"][2, 0]
     for _ in range(2):
         with pytest.raises(
-            SourceError, match=r"00001: the record at byte 0 does not have the chec"
+            SourceError, match=r"00001: the record at byte 0 does not match its chec"
         ):
             rlds.feeds.open(directory, verify=True)
 

@@ -219,7 +219,7 @@ def test_an_object_that_is_gone_or_replaced_is_an_error(store, local, url, tmp_p
     name = f"{url}/random-train.tfrecord-00003"
     stores.copy_file(name, f"{url}/other")
     stores.as_path(name).unlink()
-    with pytest.raises(SourceError, match=r"00003: there is no such object"):
+    with pytest.raises(SourceError, match=r"00003: no such object"):
         Feed(first, len(first))[0]
     stores.move_file(f"{url}/other", name)
     with pytest.raises(SourceChangedError, match=r"00003: the object was replaced"):

@@ -101,7 +101,7 @@ def test_conversion(tmp_path):
         ({"terminals": np.zeros((9, 2))}, "field 'terminals'"),
         ({"actions": np.zeros((8, 3))}, "field 'actions'"),
         ({"terminals": np.full((9, 1), 2)}, "row 0, field 'terminals': 2, expected 0 or 1"),
-        ({"timeouts": np.zeros(9)}, r"also has the arrays \['timeouts'\]; .* format=.d4rl"),
+        ({"timeouts": np.zeros(9)}, r"the file also has the arrays \['timeouts'\]; .*=.d4rl"),
         ({"observations": np.zeros((0, 2))}, "field 'observations': there are no rows"),
     ],
     ids=str,

@@ -65,7 +65,7 @@ def test_any_episodes_there_and_back(tmp_path):
     assert made.num_episodes == 4
     for one, two in zip(rlds.sources.open(raw), rlds.sources.open(made.path), strict=True):
         assert [*differences(one, two)] == []
-    with pytest.raises(ValueError, match=r"'observation' is no array .*'observation/joints'"):
+    with pytest.raises(ValueError, match=r"'observation' is not an array .*'observation/joints'"):
         rlds.sources.export(raw, "imitation", tmp_path / "other")
 
 

@@ -397,7 +397,7 @@ def change(file, path, values):
         ),
         (
             lambda e: e["observations/camera"].__setitem__(2, np.zeros(9, np.uint8)),
-            "row 2, field 'observations/camera': no JPEG image",
+            "row 2, field 'observations/camera': not a JPEG image",
         ),
         (
             lambda e: e["observations/camera"].__setitem__(3, e["observations/camera"][3][:-9]),

@@ -324,7 +324,7 @@ def test_a_first_record_that_does_not_fit_is_an_error_of_the_source(tmp_path, ch
 def test_a_field_of_a_name_that_the_dataset_uses_itself_is_an_error_of_the_source(tmp_path):
     (episode,) = raw_rlu.control_suite_episodes((5,))
     suite(tmp_path, [{**episode, "episode_id/x": episode["episode_id"]}], num_files=1)
-    with pytest.raises(SourceError, match="the name 'episode_id' is taken"):
+    with pytest.raises(SourceError, match="the name 'episode_id' is reserved"):
         features_of(RluControlSuiteSource(tmp_path))
 
 

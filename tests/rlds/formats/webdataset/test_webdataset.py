@@ -184,7 +184,7 @@ def test_a_long_name_that_is_not_there_takes_no_memory(tmp_path, kind):
     episodes = rlds.sources.open(path, format="webdataset")
     assert len(list(episodes.source.faults("train"))) == 1
     path.write_bytes(long_name + archive)
-    with pytest.raises(SourceError, match=r"a\.tar: .* attributes of 1,099,511,627,776 bytes"):
+    with pytest.raises(SourceError, match=r"a\.tar: .* a name of 1,099,511,627,776 bytes"):
         WebdatasetSource(path)
 
 
