@@ -107,7 +107,7 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
           choices=${all.map((one) => [one.name, one.installed ? one.title : `${one.title} (not installed)`])} />
         ${isOther &&
         html`<${TextField} label="Options of the format" optional spellcheck=${false} value=${options}
-          onChange=${setOptions} placeholder="fps=10" hint="As of rlds convert -T, with spaces between them." />`}`
+          onChange=${setOptions} placeholder="NAME=VALUE" hint="As of rlds convert -T, with spaces between them." />`}`
         : html`<${Loading} />`}
     <${TextField} label="Name" hint="For the dataset and the file." value=${name} onChange=${setName}
       error=${nameError} maxlength="100" spellcheck=${false} />

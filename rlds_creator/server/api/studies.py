@@ -16,7 +16,13 @@ from rlds_creator.frames import Frame
 from rlds_creator.model import Environment, Person, Study, StudyState, Text
 from rlds_creator.server.api.routes import Routes, Services
 from rlds_creator.server.bodies import answer, body
-from rlds_creator.server.errors import NotFoundError, ServerError, TooManyError, without_folders
+from rlds_creator.server.errors import (
+    ForbiddenError,
+    NotFoundError,
+    ServerError,
+    TooManyError,
+    without_folders,
+)
 from rlds_creator.server.limits import Buckets
 from rlds_creator.server.permissions import May, may, sees_study
 from rlds_creator.server.requests import in_thread
@@ -198,9 +204,12 @@ async def seen_study(store: Store, person: Person, study_id: str) -> Study:
 
     Raises:
       NotFoundError: There is none.
+      ForbiddenError: It is that of a participant, and not enabled.
     """
     study = await in_thread(store.study, study_id)
     if not sees_study(person, study):
+        if person.study == study.id:
+            raise ForbiddenError("This study is closed. Ask who invited you.", code="not_enabled")
         raise NotFoundError("This study does not exist. It may have been deleted.")
     return study
 

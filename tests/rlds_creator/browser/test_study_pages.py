@@ -103,3 +103,37 @@ def test_an_environment_that_runs_too_slowly_is_noticed(served, visit):
     page.keyboard.press("ArrowRight")
     expect(page.get_by_text("of 120 steps/s")).to_be_visible()
     visitor.look("play-slow", is_whole=False)
+
+
+@pytest.mark.parametrize(("name", "viewport"), [("desk", DESK), ("phone", PHONE)])
+def test_downloads_leave_out_practice_and_have_all_formats(served, visit, name, viewport):
+    study = served.study(drawn(), practice=1)
+    visitor = visit(served, viewport=viewport)
+    page = visitor.open(f"/play/{study['id']}")
+    for _ in range(2):
+        page.locator(".play[data-state=ready]").wait_for()
+        page.keyboard.press("Enter")
+        page.locator(".play[data-state=running]").wait_for()
+        page.keyboard.press("ArrowRight")
+        page.locator("canvas[data-step='1']").wait_for()
+        page.get_by_role("button", name="End", exact=True).click()
+        page.get_by_role("dialog").get_by_role("button", name="Keep as complete").click()
+    page.locator(".play[data-state=ready]").wait_for()
+    visitor.open("/episodes")
+    expect(page.get_by_role("row").filter(has_text="Practice")).to_have_count(1)
+    for box in page.locator("tbody input[type=checkbox]").all():
+        box.check()
+    page.get_by_role("button", name="Download…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading")).to_have_text("Download 1 episode")
+    dialog.get_by_label("Include 1 practice episode").check()
+    expect(dialog.get_by_role("heading")).to_have_text("Download 2 episodes")
+    formats = dialog.get_by_label("Format", exact=True)
+    assert formats.locator("option").count() == 15
+    formats.select_option("zarr")
+    expect(dialog.get_by_label("Options of the format")).to_be_visible()
+    visitor.look(f"download-formats-{name}", is_whole=False)
+    dialog.get_by_label("Include 1 practice episode").uncheck()
+    dialog.get_by_role("button", name="Prepare download").click()
+    expect(page.get_by_role("link", name="Download the file of walk")).to_be_visible()
+    assert visitor.troubles == []

@@ -60,6 +60,11 @@ def test_a_link_leads_to_one_study_and_shows_no_other(lab) -> None:
     play = lab.ask(player, "POST", "/api/plays", {"study": study["id"]})[1]["play"]
     assert lab.ask(player, "DELETE", f"/api/plays/{play}")[0] == 200
 
+    path = f"/api/studies/{study['id']}"
+    lab.good("POST", f"{path}/state", {"state": "disabled"})
+    status, answer = lab.ask(player, "GET", path)
+    assert (status, answer["error"]["code"]) == (403, "not_enabled")
+
     # Who becomes an annotator sees all of them, as annotators do.
     person = lab.ask(player, "GET", "/api/me")[1]["person"]["id"]
     lab.good("PATCH", f"/api/people/{person}", {"role": "annotator"})
