@@ -148,9 +148,9 @@ class EpisodeView:
         texts = dict(leaves_at(self.steps.metadata, None))
         found: list[tuple[str | None, Any]]
         found = [(None, texts[path]) for path in texts if is_instruction(path)]
-        for path in self._paths():
-            if is_instruction(path) and self.num_steps and self._kind_of(path) == "text":
-                found.append((path, self.steps.step(0, [path]).get(path)))
+        for field in self._paths():
+            if is_instruction(field) and self.num_steps and self._kind_of(field) == "text":
+                found.append((field, self.steps.step(0, [field]).get(field)))
         for path, value in found:
             text = as_json(value)
             if isinstance(text, str) and text.strip():

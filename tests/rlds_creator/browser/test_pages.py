@@ -391,7 +391,7 @@ def test_what_fails_is_said_and_can_be_tried_again(served, visit):
     # A server that was brought up to date has no pages of before.
     page.route("**/pages/downloads.js", lambda route: route.fulfill(status=404))
     page.get_by_role("link", name="Downloads").click()
-    expect(page.get_by_text("The server has other pages now")).to_be_visible()
+    expect(page.get_by_text("The page did not load")).to_be_visible()
     page.unroute_all()
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_text("No downloads yet")).to_be_visible()

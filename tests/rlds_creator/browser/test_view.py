@@ -135,7 +135,7 @@ def test_curves_are_read_hidden_and_scaled(viewed, visit):
     expect(rewards).to_have_text(["0.250", "2.50"])
     actions = page.locator(".chart-part", has_text="action")
     expect(actions).to_contain_text("step 9")
-    expect(actions.locator(".legend-value")).to_have_text(["0.500", "−0.250"])
+    expect(actions.locator(".legend-value")).to_have_text(["0.500", "\u22120.250"])
     page.mouse.move(1, 1)
     expect(rewards).to_have_text(["0.250", "1.25"])
     arm = page.locator(".chart-part", has_text="observation/arm")
