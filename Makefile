@@ -24,7 +24,8 @@ TESTS_OF_CORES := tests/riegeli $(addprefix tests/rlds/feeds/test_,core.py permu
 
 # Where the lowest releases are installed, and the extras whose they are.
 LOWEST ?= .venv-lowest
-LOWEST_EXTRAS := all grain jax
+LOWEST_EXTRAS := all creator examples grain jax postgresql
+LOWEST_TESTS ?= $(addprefix tests/,envlogger rlds rlds_creator rlds_tools tfds_builders)
 
 # Where TypeScript and Biome are installed, which check the code of the pages.
 NODE_TOOLS ?= .venv-node
@@ -59,9 +60,10 @@ test-all: $(VENV)/.dev $(VENV)/.wheel
 test-without-tensorflow: $(LIGHT)/.installed
 	WITHOUT_TENSORFLOW=1 $(LIGHT)/bin/python -m pytest $(TESTS_WITHOUT_TENSORFLOW)
 
-# Feeds in PyTorch and Grain, where there is no TensorFlow either.
+# Feeds in PyTorch and Grain, where there is no TensorFlow either, which one of the tests writes raw data with.
 test-torch: $(TORCH_VENV)/.installed
-	$(TORCH_VENV)/bin/python -m pytest tests/rlds/feeds tests/examples/test_behaviour_cloning.py
+	$(TORCH_VENV)/bin/python -m pytest --ignore tests/rlds/feeds/test_sources.py \
+		tests/rlds/feeds tests/examples/test_behaviour_cloning.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -104,19 +106,21 @@ fuzz: $(VENV)/.fuzz
 wheel: $(VENV)/.wheel
 	$(BIN)/python tools/wheel.py
 
-# The fast tests of `rlds` with the lowest releases that pyproject.toml allows. The warnings of old releases
-# of gcsfs and JAX are not of this project.
+# Fast tests with the lowest releases that pyproject.toml allows. The warnings of old releases of gcsfs and
+# JAX are not of this project.
 lower-bounds: $(LOWEST)/.installed
 	PYTHONPATH=$(CURDIR) $(LOWEST)/bin/python -m pytest -n auto --dist worksteal -p no:anyio -m "not slow" \
-		-W 'ignore:You are using a Python version:FutureWarning' -W 'ignore:os.fork:RuntimeWarning' tests/rlds
+		-W 'ignore:You are using a Python version:FutureWarning' -W 'ignore:os.fork:RuntimeWarning' $(LOWEST_TESTS)
 
-$(LOWEST)/.installed: pyproject.toml | $(VENV)/.dev
+# box2d-py is compiled with swig. Zarr, Minari and Flask ask for later releases of what the others need.
+$(LOWEST)/.installed: pyproject.toml tools/lower_bounds.txt | $(VENV)/.dev
 	$(BIN)/python -m venv --clear $(LOWEST)
-	$(LOWEST)/bin/python -m pip install --quiet uv
-	$(LOWEST)/bin/uv pip compile --quiet --resolution lowest-direct $(LOWEST_EXTRAS:%=--extra %) pyproject.toml -o $(LOWEST)/lowest.txt
-	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --requirement $(LOWEST)/lowest.txt
-	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python pytest pytest-xdist 'hypothesis==6.140' 'pyparsing<3.2' mcap-ros2-support webdataset
-	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --no-deps 'zarr==3.0.8' crc32c donfig 'minari==0.5.4' typer shellingham
+	$(LOWEST)/bin/python -m pip install --quiet swig uv
+	$(LOWEST)/bin/uv pip compile --quiet --resolution lowest-direct $(LOWEST_EXTRAS:%=--extra %) \
+		pyproject.toml tools/lower_bounds.txt -o $(LOWEST)/lowest.txt
+	PATH="$(abspath $(LOWEST))/bin:$$PATH" uv pip install --quiet --python $(LOWEST)/bin/python --requirement $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --no-deps \
+		'zarr==3.0.8' crc32c donfig 'minari==0.5.4' flask flask-cors blinker itsdangerous
 	touch $@
 
 # An older pip tries hundreds of releases of the dependencies of `dev` one after the other.
@@ -144,7 +148,7 @@ $(LIGHT)/.installed: pyproject.toml tests/without_tensorflow/requirements.py | $
 
 $(TORCH_VENV)/.installed: pyproject.toml tests/without_tensorflow/requirements.py | $(VENV)/.dev
 	$(BIN)/python -m venv --clear $(TORCH_VENV)
-	$(BIN)/python tests/without_tensorflow/requirements.py torch grain gymnasium > $(TORCH_VENV)/requirements.txt
+	$(BIN)/python tests/without_tensorflow/requirements.py torch grain gymnasium ros video zarr > $(TORCH_VENV)/requirements.txt
 	$(TORCH_VENV)/bin/python -m pip install --quiet --requirement $(TORCH_VENV)/requirements.txt '$(TORCH)'
 	touch $@
 

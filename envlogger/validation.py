@@ -135,6 +135,8 @@ def _with_dtype(value: Any, dtype: np.dtype[Any]) -> Any:
     kinds = {bool: "b", int: "iuf", float: "f"}.get(type(value), "")
     if dtype.kind not in kinds:
         return value
+    if dtype.kind in "iu" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+        return value  # NumPy 1 makes another number of it.
     try:
         return np.array(value, dtype)
     except OverflowError:

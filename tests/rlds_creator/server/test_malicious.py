@@ -232,7 +232,7 @@ def test_who_sends_nothing_else_is_sent_away(served, play) -> None:
             for _ in range(1000):
                 player.say("nonsense")
                 player.until("error")
-        assert player.socket.close_code == 1008
+        assert player.socket.protocol.close_code == 1008
         assert 15 < len([m for m in player.messages if m["op"] == "error"]) <= 25
 
 
