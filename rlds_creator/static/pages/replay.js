@@ -251,7 +251,7 @@ function Replay({
   const numPlots = plotted.length + (hasRewards || select ? 1 : 0);
   const [chosenHeight, setHeight] = useStored("pane:curves", 0);
   const height = chosenHeight || Math.min(numPlots * PLOT_HEIGHT, Math.max(PLOT_HEIGHT, innerHeight - OTHER_HEIGHT));
-  const [width, setWidth] = useStored("pane:side", Math.round(Math.min(340, 0.26 * innerWidth)));
+  const [width, setWidth] = useStored("pane:side", Math.round(Math.min(340, 0.285 * innerWidth)));
   const [isSaving, setIsSaving] = useState(false);
   const save = async () => {
     if (isSaving || pictures.chosen.length === 0) return;
