@@ -167,7 +167,7 @@ def test_a_game_at_its_own_pace_survives_all_that_happens_to_its_page(served, vi
     game.await_step(game.step + 3)
     page.evaluate("dispatchEvent(new Event('blur'))")
     after_blur = game.await_pause()
-    assert "elsewhere" in game.words
+    assert "another tab" in game.words
     assert page.query_selector(".key.is-held") is None
     page.evaluate("addEventListener('keyup', event => event.stopImmediatePropagation(), true)")
     keyboard.up("ArrowLeft")
@@ -503,7 +503,7 @@ def test_two_episodes_are_compared(served, visit):
     page.keyboard.press("End")
     page.wait_for_selector(".side canvas[data-step='6']")
     assert sides() == [6, 3]
-    assert page.inner_text(".side.is-over .step-line").endswith("over")
+    assert page.inner_text(".side.is-over .step-line").endswith("ended")
     page.click(".segments input[value=end]")
     page.keyboard.press("Home")
     page.locator("h1").first.focus()
