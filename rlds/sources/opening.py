@@ -222,5 +222,5 @@ def only_split(source: Source, split: str | None) -> str:
         return split
     splits = list(source.splits)
     if len(splits) != 1:
-        raise KeyError(f"{files_of(source, 1)} has the splits {splits}: choose one with split=...")
+        raise KeyError(f"choose one of the splits {splits} with split=... (of {files_of(source, 1)})")
     return splits[0]

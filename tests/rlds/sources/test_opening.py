@@ -154,7 +154,7 @@ def record(directory, **splits):
 def test_a_split_has_to_be_named_if_there_are_several(tmp_path):
     record(tmp_path, train=2, test=1)
     logs = {split: tmp_path / split for split in ("train", "test")}
-    with pytest.raises(KeyError, match=r"has the splits \['train', 'test'\]: choose one"):
+    with pytest.raises(KeyError, match=r"choose one of the splits \['train', 'test'\]"):
         opening.only_split(open_episodes(logs, "train", format="envlogger").source, None)
     assert len(open_episodes(logs, "test", format="envlogger")) == 1
     with pytest.raises(KeyError, match=r"no split 'other', only \['train', 'test'\]"):
