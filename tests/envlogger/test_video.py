@@ -152,7 +152,7 @@ def test_logs_are_of_one_kind(tmp_path):
     for video in (None, {"top": Video(codec="av1")}):
         with pytest.raises(StorageError, match="record to another directory"):
             record(tmp_path / "log", 1, video=video)
-    with pytest.warns(UserWarning, match="kept as it is"):  # It has another quality.
+    with pytest.warns(UserWarning, match="keeps its metadata"):  # It has another quality.
         record(tmp_path / "log", 1, video={**VIDEO, "robot/wrist": Video(quality=30)})
     with envlogger.Reader(tmp_path / "log") as log:
         assert len(log.episodes) == 2

@@ -45,7 +45,7 @@ def test_doubts(example):
     noise = np.random.default_rng(0).normal(0.0, 0.02, 100)
     settled = -4 + 3 * np.exp(-number / 10)
     assert example.doubts((settled + noise).tolist()) == []
-    assert "8% of what later" in example.doubts(settled[:25].tolist())[0]
+    assert "8% of the value of later steps" in example.doubts(settled[:25].tolist())[0]
     (drifting,) = example.doubts((-4 - 0.01 * number + noise).tolist())
     assert drifting.startswith("a drift of -0.2")
 

@@ -191,7 +191,7 @@ def test_refuses_rewards_without_their_discounts(tmp_path):
         np.testing.assert_array_equal(
             batch["discount"][part], episodes[0]["steps"]["discount"][part][:2]
         )
-    message = r"no discount fits the field 'reward' of shape \(\); there are 'discount/a'"
+    message = r"no discount fits the field 'reward' of shape \(\), only 'discount/a'"
     with pytest.raises(ValueError, match=message):
         table.transitions(2)
     with pytest.raises(ValueError, match=message):

@@ -251,7 +251,7 @@ def test_a_folder_is_not_called_a_file(tmp_path):
     for format, options in OPTIONS.items():
         is_file = "." in NAMES.get(format, "")
         path, made = tmp_path / ("made" if is_file else "made.h5"), "file" if is_file else "folder"
-        with pytest.raises(ValueError, match=f"{path.name}': {format} makes a {made}"):
+        with pytest.raises(ValueError, match=f"{path.name}': {format} writes a {made}"):
             export(Sample(all_known=True), format, path, **options)
     assert list(tmp_path.iterdir()) == []
 
@@ -296,7 +296,7 @@ def test_discounts_that_follow_from_the_flags_are_no_data(tmp_path, format):
         for one, two in zip(rlds.sources.open(path), rlds.sources.open(written.path), strict=True):
             assert not [*differences(one, two)]
     assert made == {
-        "derived": ("sidecar", "it follows from the flags"),
+        "derived": ("sidecar", "it is derived from the flags"),
         "data": ("exact", ""),
         "edited": ("exact", ""),
     }

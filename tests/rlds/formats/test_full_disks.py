@@ -38,7 +38,7 @@ EXPORT = """
                 rlds.sources.export(source, format, target, **options)
         except OSError as error:
             assert error.filename == target, error
-            assert "make some" in error.__notes__[0]
+            assert "disk space" in error.__notes__[0]
         else:
             raise AssertionError(f"{size} bytes were enough")
         assert not os.listdir(os.path.dirname(target))

@@ -97,7 +97,7 @@ def test_what_differs_is_not_merged_without_a_word(format, tmp_path):
     """Each fact by itself: an error that names it, a note, or values that are kept."""
     path = made(format, tmp_path / "one")
     words = {
-        "rate": "steps in a second",
+        "rate": "the frame rates differ",
         "table": "modes",
         "environment": "control_delta",
     }
@@ -149,5 +149,5 @@ def test_feeds_of_several_datasets_compare_their_meaning(tmp_path):
         with pytest.raises(TypeError, match=said):
             rlds.feeds.open([one, other])
         parts = [rlds.feeds.open(path).transitions() for path in (one, other)]
-        with pytest.warns(UserWarning, match=f"the datasets that are mixed differ in its {fact}"):
+        with pytest.warns(UserWarning, match=f"the mixed datasets have different {fact}"):
             rlds.feeds.Mixture(parts)
