@@ -189,7 +189,7 @@ def statistics_of(**options: Any) -> Statistics:
 
 def test_what_cannot_be_merged() -> None:
     one = statistics_of()
-    with pytest.raises(ValueError, match=r"of the fields \['action', .*\] and of \['action'\]"):
+    with pytest.raises(ValueError, match=r"have the fields \['action', .*\] and \['action'\]"):
         one + statistics_of(fields=["action"])
     with pytest.raises(ValueError, match=r"Field 'action': .* ddof 0 and 1"):
         one + statistics_of(ddof=1)
@@ -238,7 +238,7 @@ def test_json_of_others() -> None:
     assert read["action"].mask.tolist() == [True]
     with pytest.raises(ValueError, match=r"of the datasets \['bridge', 'other'\], not of None"):
         Statistics.from_json(json.dumps(file))
-    with pytest.raises(ValueError, match="no field with 'mean' and 'std'"):
+    with pytest.raises(ValueError, match="no field has 'mean' and 'std'"):
         Statistics.from_json('{"a": {"b": 1}}')
 
 
