@@ -222,5 +222,7 @@ def only_split(source: Source, split: str | None) -> str:
         return split
     splits = list(source.splits)
     if len(splits) != 1:
-        raise KeyError(f"choose one of the splits {splits} with split=... (of {files_of(source, 1)})")
+        raise KeyError(
+            f"choose one of the splits {splits} with split=... (of {files_of(source, 1)})"
+        )
     return splits[0]
