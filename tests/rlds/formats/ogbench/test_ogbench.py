@@ -77,7 +77,7 @@ def test_what_came_from_ogbench_comes_out_the_same(tmp_path):
 
 def test_any_episodes_there_and_back(tmp_path):
     raw = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
-    with pytest.raises(ValueError, match=r"'observation' is no array .* 'observation/joints'"):
+    with pytest.raises(ValueError, match=r"'observation' is not an array .* 'observation/joints'"):
         rlds.sources.export(raw, "ogbench", tmp_path / "made.npz")
     made = rlds.sources.export(
         raw, "ogbench", tmp_path / "made.npz", observation="observation/joints"
