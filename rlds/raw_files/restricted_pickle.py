@@ -65,7 +65,7 @@ def loads(data: bytes, names: Mapping[str, Callable[..., Any]] | None = None) ->
     Traceback (most recent call last):
       ...
     rlds.raw_files.restricted_pickle.RestrictedPickleError: the pickle names builtins.print, \
-which is no plain data; it may come from somebody who means harm
+which is not plain data; it may be malicious
     """
     try:
         found = _Unpickler(data, {**_NAMES, **(names or {})}).load()

@@ -41,7 +41,7 @@ def conflicts(licenses: Mapping[str, str], result: str) -> list[str]:
       result: The license that is said of what is made of them.
 
     >>> conflicts({"a": "MIT", "b": "CC-BY-NC-4.0"}, "MIT")
-    ['b is under CC-BY-NC-4.0, not for commercial use, and the whole is said to be under MIT']
+    ['b is under CC-BY-NC-4.0, which forbids commercial use, but the result is declared under MIT']
     """
     found = []
     asked, whole = {name: _asks(license) for name, license in licenses.items()}, _asks(result)

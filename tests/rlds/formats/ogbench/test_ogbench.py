@@ -119,7 +119,7 @@ def test_fields_with_the_names_of_arrays_come_back(tmp_path):
         ({"terminals": np.zeros(13, np.float32)}, "the file is cut"),
         ({"actions": np.zeros((12, 2), np.float32)}, "12 rows, but terminals has 13"),
         ({"terminals": np.array([1] + [0] * 11 + [1.0])}, "an episode without a transition"),
-        ({"qpos": np.zeros((13, 4), np.float32)}, "not in the file of the other split"),
+        ({"qpos": np.zeros((13, 4), np.float32)}, "unlike in the file of the other split"),
         ({"qpos": np.array([None] * 13)}, "pickled objects"),
     ],
 )
