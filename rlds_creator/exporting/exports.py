@@ -145,7 +145,7 @@ def _format(name: str) -> Format:
         raise ExportError(f"no format {name!r:.100}; {what_there_is(name, FORMATS)}")
     chosen = FORMATS[name]
     if not chosen.installed:
-        raise ImportError(f"{chosen.title}: not installed; `pip install '{chosen.requires}'`")
+        raise ImportError(f"{chosen.title}: not installed; run `{chosen.requires}`")
     return chosen
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from rlds_ecosystem import install_command
+
 if TYPE_CHECKING:
     from rlds.formats.logs.source import EnvLoggerSource
     from rlds.sources import Placement, SourceEpisode
@@ -50,7 +52,7 @@ class Format:
       name: Its name.
       title: Its name, for people.
       opening: How to open the data in Python, with `{path}` in it.
-      requires: What to install for it: the arguments of `pip install`; "" if nothing is missing.
+      extra: The extra that installs what it needs; "" if it needs nothing more.
       modules: What must be installed for it.
       write: Makes the data of a log. None for the log itself.
     """
@@ -58,9 +60,14 @@ class Format:
     name: str
     title: str
     opening: str
-    requires: str = ""
+    extra: str = ""
     modules: Sequence[str] = ()
     write: Write | None = None
+
+    @property
+    def requires(self) -> str:
+        """The shell command that installs what it needs; "" if it needs nothing more."""
+        return install_command(self.extra) if self.extra else ""
 
     @property
     def installed(self) -> bool:
@@ -137,7 +144,7 @@ def _other(name: str, title: str, module: str = "", extra: str = "", suffix: str
         name,
         title,
         'rlds.sources.open("{path}")',
-        requires=f"rlds-ecosystem[{extra}]" if extra else "",
+        extra=extra,
         modules=(module,) if module else (),
         write=_writer(name, suffix),
     )

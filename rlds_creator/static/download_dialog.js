@@ -103,7 +103,7 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
       <//>`
       : formats.data
         ? html`<${SelectField} label="Format" value=${chosen} onChange=${setFormat}
-          hint=${missing && `Not installed on the server. It needs ${missing.requires}.`}
+          hint=${missing && `Not installed on the server. There, run ${missing.requires}.`}
           choices=${all.map((one) => [one.name, one.installed ? one.title : `${one.title} (not installed)`])} />
         ${isOther &&
         html`<${TextField} label="Options of the format" optional spellcheck=${false} value=${options}
