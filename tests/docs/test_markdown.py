@@ -205,11 +205,13 @@ def test_pages_can_be_pasted_into_a_python_session(page: str) -> None:
         assert not statement
 
 
-def test_the_first_code_of_the_readme_prints_what_it_shows_and_nothing_else() -> None:
+def test_the_first_code_of_the_readme_prints_what_it_shows_and_nothing_else(
+    tmp_path: Path,
+) -> None:
     page = ROOT / "README.md"
     (_, code), (_, shown) = blocks(page, "python")[0], blocks(page, "output")[0]
     command = [sys.executable, "-c", code]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert (ran.stdout, ran.stderr) == (shown, "")
 
 
