@@ -18,7 +18,7 @@ from rlds.sources.options import Option, options_of
 from rlds.sources.restored import with_sidecar
 from rlds.sources.source import Source
 from rlds.sources.video_frames import with_video
-from rlds_ecosystem import stores
+from rlds_ecosystem import import_extra, stores
 
 if TYPE_CHECKING:
     from rlds.sources.exporting import Export
@@ -41,7 +41,8 @@ class Format:
       target: The class that reads it, as `module:Class`.
       export: The class that writes it, in the same form; empty if there is none.
       signs: Patterns of names, such as `*.h5`. Data of the format has a file or a folder of such a
-        name, at the path or below it. Without signs, it may have any names.
+        name, at the path or below it. Without signs, it may have any names. An HDF5 file at the
+        path itself has the names of its members instead: `*.h5/data`.
       counted: Patterns of places in the metadata of its data, such as `lerobot/info/total_*`:
         counts and other facts about files, which mean nothing for the values of rows.
       provenance: Patterns of those that tell where data comes from, such as its author.
@@ -170,7 +171,12 @@ _STATED: Mapping[str, Mapping[str, str]] = {
 }
 
 
-_HDF5 = "*.h5 *.hdf5"
+def _hdf5(*members: str) -> str:
+    """Returns the signs of HDF5 files below a path, and of one at it that has such a member."""
+    return " ".join(["*.h5 *.hdf5", *(f"*.h5/{name} *.hdf5/{name}" for name in members)])
+
+
+_RLU = "*-of-[0-9]* *.tfrecord*"
 _FORMATS = (
     _own(
         "envlogger", "logs", "source:EnvLoggerSource", "export:EnvLoggerExport", "metadata.riegeli"
@@ -180,7 +186,7 @@ _FORMATS = (
         "minari", "minari", "source:MinariSource", "export:MinariExport", "metadata.json *-v[0-9]*"
     ),
     _own("lerobot", "lerobot", "source:LeRobotSource", "export:LeRobotExport", "info.json"),
-    _own("aloha", "aloha", "source:AlohaSource", "export:AlohaExport", _HDF5),
+    _own("aloha", "aloha", "source:AlohaSource", "export:AlohaExport", _hdf5("action")),
     _own("webdataset", "webdataset", "source:WebdatasetSource", "export:WebdatasetExport", "*.tar"),
     _own("calvin", "calvin", "source:CalvinSource", signs="*.npz"),
     _own(
@@ -190,37 +196,60 @@ _FORMATS = (
         "export:ZarrExport",
         "*.zarr.zip .zgroup .zarray zarr.json",
     ),
-    _own("robomimic", "robomimic", "source:RobomimicSource", "export:RobomimicExport", _HDF5),
-    _own("maniskill", "maniskill", "source:ManiSkillSource", "export:ManiSkillExport", _HDF5),
-    _own("robomind", "robomind", "source:RoboMindSource", signs=_HDF5),
-    _own("droid", "droid", "source:DroidSource", signs=_HDF5),
-    _own("agibot", "agibot", "source:AgiBotSource", signs=_HDF5),
+    _own(
+        "robomimic", "robomimic", "source:RobomimicSource", "export:RobomimicExport", _hdf5("data")
+    ),
+    _own(
+        "maniskill",
+        "maniskill",
+        "source:ManiSkillSource",
+        "export:ManiSkillExport",
+        _hdf5("traj_*"),
+    ),
+    _own("robomind", "robomind", "source:RoboMindSource", signs=_hdf5("puppet")),
+    _own("droid", "droid", "source:DroidSource", signs=_hdf5()),
+    _own("agibot", "agibot", "source:AgiBotSource", signs=_hdf5()),
     _own("mcap", "bags", "source:McapSource", "export:McapExport", "*.mcap*"),
     _own("rosbag", "bags", "source:RosbagSource", signs="*.bag *.db3 *.mcap *.zstd metadata.yaml"),
     _own("npz", "npz", "source:NpzSource", signs="*.npz"),
     _own("ogbench", "ogbench", "source:OGBenchSource", "export:OGBenchExport", "*.npz"),
     _own("sb3", "sb3", "source:Sb3Source", signs="*.pkl"),
-    _own("d3rlpy", "d3rlpy", "source:D3rlpySource", "export:D3rlpyExport", _HDF5),
+    _own(
+        "d3rlpy",
+        "d3rlpy",
+        "source:D3rlpySource",
+        "export:D3rlpyExport",
+        _hdf5("actions_0*", "episode_terminals"),
+    ),
     _own(
         "imitation", "imitation", "source:ImitationSource", "export:ImitationExport", "state.json"
     ),
-    _own("d4rl", "d4rl", "source:D4rlSource", "export:D4rlExport", _HDF5),
+    _own("d4rl", "d4rl", "source:D4rlSource", "export:D4rlExport", _hdf5("terminals")),
     _own(
-        "d4rl_pybullet", "d4rl", "pybullet:D4rlPybulletSource", "export:D4rlPybulletExport", _HDF5
+        "d4rl_pybullet",
+        "d4rl",
+        "pybullet:D4rlPybulletSource",
+        "export:D4rlPybulletExport",
+        _hdf5("terminals"),
     ),
     _own("atari_dqn_replay", "atari_dqn_replay", "source:AtariDqnReplaySource", signs="*.gz"),
+    _own("rlds_creator", "creator", "source:RldsCreatorSource", signs="*.pkl *.zip"),
+    _own("rlu_atari", "rlu", "atari:RluAtariSource", signs=_RLU),
+    _own("rlu_atari_transitions", "rlu", "atari_transitions:RluAtariTransitionsSource", signs=_RLU),
+    _own("rlu_bsuite", "rlu", "bsuite:RluBsuiteSource", signs=_RLU),
+    _own("rlu_control_suite", "rlu", "control_suite:RluControlSuiteSource", signs=_RLU),
     _own(
-        "rlds_creator", "creator", "source:RldsCreatorSource", signs="*.pkl *.zip metadata.riegeli"
+        "rlu_control_suite_windows",
+        "rlu",
+        "control_suite_windows:RluControlSuiteWindowsSource",
+        signs=_RLU,
     ),
-    _own("rlu_atari", "rlu", "atari:RluAtariSource"),
-    _own("rlu_atari_transitions", "rlu", "atari_transitions:RluAtariTransitionsSource"),
-    _own("rlu_bsuite", "rlu", "bsuite:RluBsuiteSource"),
-    _own("rlu_control_suite", "rlu", "control_suite:RluControlSuiteSource"),
-    _own("rlu_control_suite_windows", "rlu", "control_suite_windows:RluControlSuiteWindowsSource"),
-    _own("rlu_dmlab", "rlu", "dmlab:RluDmlabSource"),
-    _own("rlu_locomotion", "rlu", "locomotion:RluLocomotionSource"),
-    _own("rlu_locomotion_windows", "rlu", "locomotion_windows:RluLocomotionWindowsSource"),
-    _own("rlu_rwrl", "rlu", "rwrl:RluRwrlSource"),
+    _own("rlu_dmlab", "rlu", "dmlab:RluDmlabSource", signs=_RLU),
+    _own("rlu_locomotion", "rlu", "locomotion:RluLocomotionSource", signs=_RLU),
+    _own(
+        "rlu_locomotion_windows", "rlu", "locomotion_windows:RluLocomotionWindowsSource", signs=_RLU
+    ),
+    _own("rlu_rwrl", "rlu", "rwrl:RluRwrlSource", signs=_RLU),
 )
 
 
@@ -242,16 +271,31 @@ def formats() -> dict[str, Format]:
 
 
 def names_at(path: str | os.PathLike[str]) -> set[str] | None:
-    """Returns the names of a file, or of all that is in a folder; None if that takes long."""
+    """Returns the names of a file, or of all that is in a folder; None if that takes long.
+
+    Of an HDF5 file: `NAME/MEMBER` for each of its members, if it can be read and has not too many.
+    """
     if not stores.is_local(path):
         return None
     place = os.fspath(stores.as_path(path))
     names = {os.path.basename(os.path.abspath(place))}
+    if place.endswith((".h5", ".hdf5")) and os.path.isfile(place):
+        return _members(place) or names
     for _, folders, files in os.walk(place):
         names.update(folders, files)
         if len(names) > _MOST_NAMES:
             return None
     return names
+
+
+def _members(file: str) -> set[str]:
+    try:
+        with import_extra("h5py").File(file) as opened:
+            if len(opened) <= _MOST_NAMES:
+                return {f"{os.path.basename(file)}/{name}" for name in opened}
+    except (ImportError, OSError, RuntimeError, ValueError):
+        pass  # The formats say what is wrong.
+    return set()
 
 
 def _load(target: str) -> Any:

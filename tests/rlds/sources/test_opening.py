@@ -9,8 +9,10 @@ import h5py
 import hostile_sources
 import numpy as np
 import pytest
+import raw_d4rl
 import raw_npz
 import raw_rlu
+import raw_robomimic
 import tree
 from hostile_sources import NAMES, OPENED, OPTIONS
 
@@ -380,12 +382,21 @@ def test_others_add_formats_by_an_entry_point(tmp_path):
     )
 
 
-def test_formats_that_a_path_cannot_be_of_are_not_loaded(tmp_path):
-    raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
+@pytest.mark.parametrize(
+    ("write", "format", "loaded"),
+    [
+        (lambda path: raw_npz.write_folder(path, raw_npz.sample()), "npz", "calvin npz ogbench"),
+        (lambda path: raw_robomimic.robomimic(path / "a.hdf5"), "robomimic", "robomimic"),
+        (lambda path: raw_d4rl.mujoco_v2(path / "a.hdf5"), "d4rl", "d4rl"),
+        (lambda path: record(path, log=1) or path / "log", "envlogger", "logs"),
+    ],
+)
+def test_formats_that_a_path_cannot_be_of_are_not_loaded(tmp_path, write, format, loaded):
     code = (
         "import sys, rlds.sources as s\n"
-        f"assert s.format_of({str(tmp_path / 'raw')!r}) == 'npz'\n"
-        "print(*sorted({m.split('.')[2] for m in sys.modules if m.startswith('rlds.formats.')}))\n"
+        f"assert s.format_of({os.fspath(write(tmp_path))!r}) == {format!r}\n"
+        "found = {m.split('.')[2] for m in sys.modules if m.startswith('rlds.formats.')}\n"
+        "print(*sorted(name for name in found if not name.startswith('hdf5_')))\n"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == ["atari_games", "calvin", "npz", "ogbench", "rlu"]
+    assert run.stdout.split() == loaded.split()
