@@ -8,7 +8,7 @@ import io
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rlds.labels.labels import Labels
@@ -23,6 +23,8 @@ __all__ = ["as_labels", "as_text", "read", "write"]
 
 _COLUMNS = ("layer", "type", "value", "key", "steps", "begin", "end", "annotator", "at", "tool")
 _NAMES = (*_COLUMNS, "id", "episode")
+# The columns of a table of others; and `episode` or `key`.
+_NEEDED = ("layer", "value", "annotator")
 _NO_DIGEST = "0" * 32
 _SHOWN = 5
 
@@ -71,16 +73,19 @@ def read(path: str | os.PathLike[str], labels: Labels) -> list[Label]:
       labels: The labels of the data that it is for.
 
     Raises:
-      SourceError: It is no such file.
+      SourceError: It is no such file, or a table without these columns.
       ValueError: The name ends otherwise, a row is no label, or of no episode here; says which.
     """
     kind, content = _kind_of(path), stores.as_path(path).read_bytes()
+    columns: Sequence[str] | None = None
+    rows: Any
     try:
         if kind == ".parquet":
             table = import_extra("pyarrow.parquet").read_table(io.BytesIO(content))
-            rows: Any = table.to_pylist()
+            rows, columns = table.to_pylist(), table.column_names
         elif kind == ".csv":
-            rows = list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")))
+            rows = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+            columns = rows.fieldnames or ()
         elif kind == ".jsonl":
             rows = [json.loads(line) for line in content.splitlines() if line.strip()]
         else:
@@ -90,6 +95,12 @@ def read(path: str | os.PathLike[str], labels: Labels) -> list[Label]:
         raise SourceError(
             f"not readable as a {kind} file of labels ({error})", file=path
         ) from error
+    if columns is not None and not ({*_NEEDED} <= {*columns} and {"episode", "key"} & {*columns}):
+        raise SourceError(
+            f"found the columns {', '.join(map(repr, columns)) or 'none'}, expected "
+            f"{', '.join(_NEEDED)}, and episode or key",
+            file=path,
+        )
     return as_labels(rows, labels, where=f"{os.fspath(path)}: ", is_text=kind != ".jsonl")
 
 
@@ -170,7 +181,7 @@ def _said(label: Label) -> tuple[Any, ...]:
 def _label(
     said: Mapping[str, Any], layers: dict[str, str], episode: str, *, is_text: bool
 ) -> Label:
-    for name in ("layer", "value", "annotator"):
+    for name in _NEEDED:
         if name not in said:
             raise ValueError(f"{name} is missing")
     layer, value = str(said["layer"]), said["value"]

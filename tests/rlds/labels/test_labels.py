@@ -514,7 +514,14 @@ def test_files_of_labels(dataset, tmp_path, suffix):
         ),
         ("x.jsonl", "[]\n", "not readable as a .* file of labels"),
         ("x.parquet", "PAR1", "not readable as a .* file of labels"),
-        ("x.csv", "layer,key,value\nquality,0.npz,good\n", r"x\.csv: row 1: annotator is missing"),
+        (
+            "x.csv",
+            "layer,key,value,annotator\nquality,0.npz,good,\n",
+            "row 1: annotator is missing",
+        ),
+        ("x.csv", "layer;value\n", r"x\.csv: found the columns 'layer;value', expected layer, val"),
+        ("x.csv", "layer,value,annotator\n", "expected layer, value, annotator, and episode or k"),
+        ("x.csv", "", "found the columns none, expected"),
         (
             "x.csv",
             "layer,key,value,annotator\nscore,0.npz,x,a\n",
