@@ -23,7 +23,7 @@ from rlds.sources.lineage import digest_of_rows, free_name
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.queries import check_repeatable
 from rlds.sources.rates import rate_in
-from rlds.sources.source import FACTS, SourceEpisode
+from rlds.sources.source import FACTS, SourceEpisode, StoredSource
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
 
@@ -377,8 +377,13 @@ def _prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
     prefixes = {}
     for name, episodes in datasets.items():
         source = source_of(episodes)
-        keys = {source.key(*episodes.place(index)) for index in range(len(episodes))}
-        last = os.path.basename(os.path.normpath(name))
+        if isinstance(source, StoredSource):  # Its own keys are places in files.
+            keys = {*episodes.table().arrow(["key"])["key"].to_pylist()}
+        else:
+            keys = {source.key(*episodes.place(index)) for index in range(len(episodes))}
+        above, last = os.path.split(os.path.normpath(name))
+        if re.match(r"\d+(\.\d+)+( |$)", last):  # The version of a TFDS dataset.
+            last = os.path.basename(above) or last
         others = (f"{last} ({number})/" for number in itertools.count(2))
         for prefix in itertools.chain(["", f"{last}/"], others):
             if taken.isdisjoint(found := {prefix + key for key in keys}):

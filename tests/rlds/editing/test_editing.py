@@ -517,6 +517,15 @@ def test_no_two_episodes_of_what_is_merged_have_one_key(tmp_path):
     keys = [view.key("train", index) for index in range(6)]
     assert keys[2] == "run/episode 0"
     assert len({*keys}) == 6
+    # Names of files and of versions name no dataset.
+    paths = [tmp_path / "tfds" / name / "1.0.0" for name in ("a", "b", "more/b")]
+    for path in paths:
+        export(Robot(lengths=LENGTHS[:1]), "tfds", path)
+    for file in paths[1].glob("*.tfrecord*"):
+        file.rename(file.with_name(file.name.replace("tfds", "other")))
+    rlds.edit(paths[0], Merge(paths[1:], duplicates="keep"), to=tmp_path / "all")
+    keys = rlds.sources.open(tmp_path / "all").table().arrow(["key"])["key"].to_pylist()
+    assert keys == ["episode 0", "b/episode 0", "b (2)/episode 0"]
 
 
 def check_duplicates(robot, tmp_path):
