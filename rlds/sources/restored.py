@@ -155,19 +155,20 @@ class RestoredSource(RandomAccessSource):
 
     def key(self, split: str, index: int) -> str:
         """The key that the episode had."""
-        return self._about(index)[0]
+        return self._about(split, index)[0]
 
     @override
     def outline(self, split: str, index: int) -> Outline:
-        return self._about(index)[1]
+        return self._about(split, index)[1]
 
     @override
     def origin(self, split: str, index: int) -> Origin:
         return self.read(split, index, ()).origin
 
-    def _about(self, index: int) -> tuple[str, Outline]:
-        with source_errors(self.kept.place, row=index):
-            return self.kept.sidecar.about(self.kept.read(index))
+    def _about(self, split: str, index: int) -> tuple[str, Outline]:
+        row = self.kept.row(split, index)
+        with source_errors(self.kept.place, row=row):
+            return self.kept.sidecar.about(self.kept.read(row))
 
     def read(
         self,
@@ -186,8 +187,9 @@ class RestoredSource(RandomAccessSource):
             if path in sidecar.episode_places
         }
         columns, values = self._columns(split, index, places, others)
-        with source_errors(self.kept.place, row=index):
-            return sidecar.unpack(self.kept.read(index), columns, steps, values)
+        row = self.kept.row(split, index)
+        with source_errors(self.kept.place, row=row):
+            return sidecar.unpack(self.kept.read(row), columns, steps, values)
 
     def _columns(
         self, split: str, index: int, places: Mapping[str, str], others: Mapping[str, str]

@@ -505,7 +505,12 @@ class StoredSidecar:
       read: Returns the bytes of an episode; raises what the library that reads the file raises.
       length: Of how many episodes there are bytes.
       files: The files beside those of the format, for `Source.inputs`.
+
+    Attributes:
+      splits: The rows of each split, by its name; None if the data has a single split.
     """
+
+    splits: Mapping[str, range] | None = None
 
     def __init__(
         self,
@@ -569,6 +574,10 @@ class StoredSidecar:
     def if_of(self, number: int) -> StoredSidecar | None:
         """Returns itself; None if it has not as many episodes, as others added some to the data."""
         return self if self.sidecar.is_about or self._length == number else None
+
+    def row(self, split: str, index: int) -> int:
+        """Returns the row of an episode of a split."""
+        return index if self.splits is None else self.splits[split][index]
 
     def read(self, index: int) -> bytes:
         """Returns what the sidecar has of an episode, for `Sidecar.unpack`.

@@ -278,6 +278,7 @@ class LeRobotSource(RandomAccessSource):
             return None  # Others added episodes to those that were exported, or took fields away.
         metadata = {**said.metadata, "metadata": with_rate(about, self._info.fps)}
         stored.sidecar = dataclasses.replace(placed, metadata=metadata)
+        stored.splits = self._splits
         return stored
 
     def placed(self, sidecar: Sidecar) -> Sidecar | None:

@@ -68,3 +68,14 @@ def test_lengths_and_faults_are_known_beside_a_sidecar(raw, tmp_path):
     report = validating.validate(tmp_path / "lerobot")
     (check,) = report.checks
     assert any("9999" in finding.text for finding in check.findings)
+
+
+def test_splits_that_are_added_to_an_export_have_their_own_episodes(raw, tmp_path):
+    rlds.sources.export(raw, "lerobot", tmp_path / "lerobot", fps=10)
+    whole = rlds.sources.open(tmp_path / "lerobot")
+    info = tmp_path / "lerobot/meta/info.json"
+    splits = {"val": "1:3", "train": "0:1"}
+    info.write_text(json.dumps(json.loads(info.read_text()) | {"splits": splits}))
+    split = rlds.sources.open(tmp_path / "lerobot", "val")
+    assert [episode.key for episode in split] == [whole.episode(i).key for i in (1, 2)]
+    assert split.source.num_steps("val") == [len(episode) for episode in split] == [6, 7]
