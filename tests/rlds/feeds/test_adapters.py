@@ -53,7 +53,7 @@ def test_pytorch_gets_the_same_batches_for_any_number_of_workers(feed, workers):
     assert [rows(batch) for batch in resumed] == expected[5:]
     assert len(resumed) == len(expected) - 5
     endless = Feed(feed.samples, 8, seed=1).torch(num_workers=workers)
-    with pytest.raises(TypeError, match="without end"):
+    with pytest.raises(TypeError, match="an endless feed has no length"):
         len(endless)
     assert [rows(batch) for _, batch in zip(range(3), endless)] == expected[:3]
 
@@ -256,7 +256,7 @@ def test_a_killed_worker_is_an_error_and_leaves_nothing(directory):
 
 def test_pytorch_loader_takes_its_own_arguments_only(feed):
     pytest.importorskip("torch")
-    with pytest.raises(TypeError, match="shuffle: the feed has decided"):
+    with pytest.raises(TypeError, match="shuffle: the feed decides this"):
         feed.torch(shuffle=True)
 
 
