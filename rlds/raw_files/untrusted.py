@@ -155,6 +155,7 @@ def as_source_error(
     episode: int | str | None = None,
     row: int | None = None,
     field: str | None = None,
+    mistakes: tuple[type[Exception], ...] = (),
 ) -> SourceError | None:
     """Returns what an error means for the data that was being read.
 
@@ -164,6 +165,7 @@ def as_source_error(
       episode: See `SourceError`.
       row: See `SourceError`.
       field: See `SourceError`.
+      mistakes: Errors that are a mistake in the code that reads, see `rlds.sources.source`.
 
     Returns:
       A `SourceError`: the error itself if it is one. None if the error is not about the data: what
@@ -181,7 +183,7 @@ def as_source_error(
             row=row,
             field=field,
         )
-    if not is_damage(error):
+    if isinstance(error, mistakes) or not is_damage(error):
         return None
     file = file() if callable(file) else file
     what = f"cannot be read: {words_of(error)}"
@@ -207,6 +209,7 @@ def source_errors(
     episode: int | str | None = None,
     row: int | None = None,
     field: str | None = None,
+    mistakes: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
     """Makes a `SourceError` of any error that untrusted data causes in the library that reads it.
 
@@ -223,7 +226,9 @@ KeyError: 'length'
     try:
         yield
     except Exception as error:
-        damage = as_source_error(error, file=file, episode=episode, row=row, field=field)
+        damage = as_source_error(
+            error, file=file, episode=episode, row=row, field=field, mistakes=mistakes
+        )
         if damage is None or damage is error:
             raise
         raise damage from error

@@ -27,6 +27,7 @@ from rlds.sources.source import (
     Source,
     SourceEpisode,
     files_of,
+    mistakes_of,
 )
 from rlds_ecosystem.nests import leaves_at, nest
 
@@ -76,7 +77,7 @@ def made(kind: Callable[..., S], path: str | os.PathLike[str], *args: Any, **opt
         of_argument = isinstance(error, _OF_ARGUMENTS) and not isinstance(error, UnicodeError)
         damage = None
         if is_path and not of_argument:
-            damage = as_source_error(error, file=path)
+            damage = as_source_error(error, file=path, mistakes=mistakes_of([kind]))
         if damage is None or damage is error:
             raise
         raise damage from error
@@ -89,15 +90,22 @@ def errors_of(source: Source, episode: int | str | None = None) -> Iterator[None
     Raises:
       SourceChangedError: They are not those that were opened.
     """
-    with unchanged(source), source_errors(lambda: files_of(source), episode=episode):
+    with unchanged(source), _source_errors(source, episode):
         yield
 
 
 @contextlib.contextmanager
 def _errors_of_episode(source: RandomAccessSource, split: str, index: int) -> Iterator[None]:
     with unchanged(source):  # A key may be read from files, too.
-        with source_errors(lambda: files_of(source), episode=source.key(split, index)):
+        with _source_errors(source, source.key(split, index)):
             yield
+
+
+def _source_errors(
+    source: Source, episode: int | str | None
+) -> contextlib.AbstractContextManager[None]:
+    mistakes = mistakes_of(map(type, source.bases()))
+    return source_errors(lambda: files_of(source), episode=episode, mistakes=mistakes)
 
 
 @contextlib.contextmanager
@@ -232,7 +240,10 @@ def episodes(source: Source, split: str, part: str, after: str | None = None) ->
     except Exception as error:
         check(source, failed=True)
         where = f"after {after!r}" if after is not None else f"first of {part!r}"
-        damage = as_source_error(error, file=lambda: files_of(source), episode=where)
+        mistakes = mistakes_of(map(type, source.bases()))
+        damage = as_source_error(
+            error, file=lambda: files_of(source), episode=where, mistakes=mistakes
+        )
         if damage is None:
             raise
         if damage is not error:

@@ -56,6 +56,7 @@ __all__ = [
     "StoredSource",
     "files_of",
     "is_derived",
+    "mistakes_of",
     "outline_of",
     "require_files",
     "with_discount",
@@ -276,7 +277,8 @@ class Source(abc.ABC):
     the data.
 
     The data may be damaged, or hostile. Callers read a source through `rlds.sources.reading`,
-    where any error that a method raises because of the data becomes a `SourceError`. In `__init__`,
+    where any error that a method raises because of the data becomes a `SourceError`. A `TypeError`,
+    `AttributeError` or `NameError` of a class outside of this project stays itself. In `__init__`,
     where a `ValueError`, `TypeError` or `KeyError` may be about the arguments, use `source_errors`
     around the code that reads.
 
@@ -572,7 +574,11 @@ class RandomAccessSource(Source):
             indices = range(self._index(split, indices, after) + 1, end)
         for index in indices:
             try:
-                with source_errors(lambda: files_of(self), episode=self.key(split, index)):
+                with source_errors(
+                    lambda: files_of(self),
+                    episode=self.key(split, index),
+                    mistakes=mistakes_of(map(type, self.bases())),
+                ):
                     episode = self.read(split, index)
             except SourceChangedError:
                 raise
@@ -604,6 +610,18 @@ def step_aliases(source: Source) -> dict[str, str]:
     root = f"{rlds.STEPS}/"
     aliases = source.aliases().items()
     return {name: path.removeprefix(root) for name, path in aliases if path.startswith(root)}
+
+
+def mistakes_of(kinds: Iterable[Any]) -> tuple[type[Exception], ...]:
+    """Returns the errors that are mistakes in the code of sources, and no damage of their data.
+
+    The sources of this project take files in which any value may have any type: theirs are damage.
+
+    Args:
+      kinds: The classes of the sources.
+    """
+    roots = {kind.__module__.partition(".")[0] for kind in kinds}
+    return (AttributeError, TypeError) if roots - {"rlds", "tfds_builders"} else ()
 
 
 def files_of(source: Source, most: int = 3) -> str:

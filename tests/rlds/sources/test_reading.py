@@ -49,9 +49,8 @@ def failing(raw, error):
     return source
 
 
-# What no library should raise, but does, and bugs in a source.
+# What no library should raise, but does.
 ERRORS = [
-    AttributeError("'NoneType' object has no attribute 'x'"),
     RecursionError(),
     UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"),
     OSError("Can't open file (bad\n superblock)"),  # As HDF5 does: the system said nothing.
@@ -90,6 +89,9 @@ def test_an_error_of_a_library_is_left_out(raw, tmp_path):
         StorageError("no space"),
         MemoryError(),
         ImportError("no h5py"),
+        AttributeError("'NoneType' object has no attribute 'x'"),
+        TypeError("unsupported operand type(s) for +: 'int' and 'NoneType'"),
+        NameError("name 'x' is not defined"),
         SourceChangedError("it is another one", file="raw"),
         KeyboardInterrupt(),
     ],
