@@ -17,6 +17,13 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 import tfds_files
+from rlds_ecosystem.marks import (
+    find_datasets,
+    is_of_datasets,
+    marked_format,
+    marked_formats,
+    several_datasets,
+)
 from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.texts import shorten
 from rlds_tools.recording_facts import recording_facts
@@ -374,7 +381,8 @@ def _inspect(path: str, format: str | None, options: Mapping[str, Any]) -> Inspe
 
         format = format or sources.format_of(path)
         folder = tfds_files.find_folder(path) if format == "tfds" else path
-    if format in (None, "tfds") and not options and not _is_of_datasets(path):
+    is_summarized = format == "tfds" or (format is None and len(marked_formats(path)) < 2)
+    if is_summarized and not options and not is_of_datasets(path):
         try:
             return _from_summary(path, tfds_files.summarize(folder))
         except (FileNotFoundError, NotADirectoryError):
@@ -384,16 +392,10 @@ def _inspect(path: str, format: str | None, options: Mapping[str, Any]) -> Inspe
     try:
         return _from_source(path, format, options)
     except ValueError as error:
-        below = 0 if format or not os.path.isdir(path) else sum(1 for _ in find_datasets(path, 3))
-        if below < 2:
+        below = [] if format or not os.path.isdir(path) else sorted(find_datasets(path, 3))
+        if len(below) < 2:
             raise
-        hint = f"{path} holds {below} datasets. Choose one; `rlds list {path}` shows them."
-        raise ValueError(hint) from error
-
-
-def _is_of_datasets(path: str) -> bool:
-    """Whether the library `datasets` has saved it, which has a dataset_info.json, too."""
-    return os.path.isfile(os.path.join(path, "state.json"))
+        raise ValueError(several_datasets(path, below)) from error
 
 
 def inspect_episode(
@@ -606,49 +608,6 @@ def _ordered(fields: Iterable[Field]) -> tuple[Field, ...]:
 
 # --- Everything else.
 
-# Files by which the directory of a dataset is recognized, without asking every format.
-_MARKS = {
-    "dataset_info.json": "tfds",
-    "metadata.riegeli": "envlogger",
-    "data/metadata.json": "minari",
-    "meta/info.json": "lerobot",
-}
-
-
-def marked_format(directory: str) -> str | None:
-    """Returns the format of a dataset of this machine that is recognized by a file in it."""
-    if _is_of_datasets(directory):
-        return None
-    found = (f for mark, f in _MARKS.items() if os.path.exists(os.path.join(directory, mark)))
-    return next(found, None)
-
-
-def find_datasets(directory: str, depth: int = 6) -> Iterator[tuple[str, str]]:
-    """Yields the datasets below a folder of this machine, in no order, without opening them.
-
-    Args:
-      directory: The folder. Links are not followed.
-      depth: How many folders deep to look.
-
-    Yields:
-      The path of each, and the name of its format.
-    """
-    format = marked_format(directory)
-    if format is not None:
-        yield directory, format
-        return
-    if not depth:
-        return
-    try:
-        with os.scandir(directory) as entries:
-            below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError:  # It may not be read, or is gone already.
-        return
-    for path in below:
-        if not os.path.basename(path).startswith((".", "incomplete.")):
-            yield from find_datasets(path, depth - 1)
-
-
 _RECORD_FILES = {".riegeli": "riegeli", ".array_record": "array_record", ".tfrecord": "tfrecord"}
 
 
@@ -668,7 +627,9 @@ def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> I
     from rlds import sources
     from rlds_ecosystem import stores
 
-    format = format or marked_format(path) or sources.format_of(path)
+    if format is None:
+        marked = marked_formats(path)
+        format = marked[0] if len(marked) == 1 else sources.format_of(path)
     source = sources.formats()[format].source(path, **options)
     files = [stores.as_path(file) for file in source.inputs()]
     tasks: Mapping[str, int] = {}

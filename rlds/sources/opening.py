@@ -16,6 +16,7 @@ from rlds.sources.options import options_of
 from rlds.sources.registry import Format, formats, names_at
 from rlds.sources.source import Source, SourceError, files_of
 from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem.marks import find_datasets, marked_formats, several_datasets
 from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.replacing import finish_replacing
 
@@ -33,6 +34,8 @@ _NEAREST = {
 }
 # How many names in an unknown file or folder are listed.
 _SEEN = 8
+# How many folders deep others are looked for, such as in data/NAME/VERSION.
+_DEPTH = 3
 
 
 def open(
@@ -129,6 +132,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
             f"format={found[0]!r}"
         )
     if found:
+        _check_is_one_format(path, found[0])
         return found[0]
     _check_is_there(path)
     if missing:
@@ -202,6 +206,20 @@ def _check_is_one_path(path: Any) -> None:
         raise TypeError(
             f"got {type(path).__name__}, expected a path; for other inputs, pass format=..."
         )
+
+
+def _check_is_one_format(path: str | os.PathLike[str], format: str) -> None:
+    """Checks that data is not chosen in silence from a folder that has others, too.
+
+    Raises:
+      ValueError: There are datasets of several formats below it.
+    """
+    place = os.fspath(path)
+    if not stores.is_local(path) or not os.path.isdir(place) or marked_formats(place):
+        return
+    below = sorted(find_datasets(place, _DEPTH))
+    if len({format, *(name for _, name in below)}) > 1 and format in {name for _, name in below}:
+        raise ValueError(several_datasets(place, below))
 
 
 def _check_is_there(path: str | os.PathLike[str]) -> None:

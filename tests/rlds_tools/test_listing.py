@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import raw_lerobot
 
+import rlds.sources
 import rlds_tools
 
 
@@ -30,8 +31,19 @@ def test_the_datasets_below_a_folder(dataset, log, tmp_path):
         rlds_tools.list_datasets("s3://bucket")
     for name in "ab":
         shutil.copytree(tmp_path / "logs" / "robot", tmp_path / "robots" / name)
-    with pytest.raises(ValueError, match=r"robots holds 2 datasets. Choose one; `rlds list"):
+    with pytest.raises(ValueError, match=r"robots holds 2 datasets: a \(.*Choose one; `rlds list"):
         rlds_tools.inspect(tmp_path / "robots")
+    # A log is not chosen in silence.
+    (tmp_path / "both").mkdir()
+    shutil.copytree(tmp_path / "logs" / "catch", tmp_path / "both" / "log")
+    shutil.copytree(tmp_path / "data", tmp_path / "both" / "data")
+    told = r"both holds 2 datasets: data/tiny/1.0.0 \(tfds\), log \(envlogger\)\. Choose one"
+    for see in (rlds_tools.inspect, rlds_tools.validate, rlds.sources.open):
+        with pytest.raises(ValueError, match=told):
+            see(tmp_path / "both")
+    shutil.copytree(log, tmp_path / "data/tiny/1.0.0", dirs_exist_ok=True)
+    with pytest.raises(ValueError, match="could be envlogger or tfds: pass the right one"):
+        rlds_tools.inspect(tmp_path / "data/tiny/1.0.0")
 
 
 def test_the_formats():

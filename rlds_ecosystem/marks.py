@@ -1,0 +1,76 @@
+"""Datasets in folders of this machine, recognized by the names of files, without opening them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+__all__ = [
+    "find_datasets",
+    "is_of_datasets",
+    "marked_format",
+    "marked_formats",
+    "several_datasets",
+]
+
+# Files by which the folder of a dataset is recognized, without asking every format.
+_MARKS = {
+    "dataset_info.json": "tfds",
+    "metadata.riegeli": "envlogger",
+    "data/metadata.json": "minari",
+    "meta/info.json": "lerobot",
+}
+_SHOWN = 4
+
+
+def marked_formats(directory: str) -> list[str]:
+    """Returns the formats of datasets of this machine that have a file of theirs in a folder."""
+    if is_of_datasets(directory):
+        return []
+    return [f for mark, f in _MARKS.items() if os.path.exists(os.path.join(directory, mark))]
+
+
+def marked_format(directory: str) -> str | None:
+    """Returns the format of a dataset of this machine that is recognized by a file in it."""
+    return next(iter(marked_formats(directory)), None)
+
+
+def is_of_datasets(path: str) -> bool:
+    """Whether the library `datasets` has saved it, which has a dataset_info.json, too."""
+    return os.path.isfile(os.path.join(path, "state.json"))
+
+
+def find_datasets(directory: str, depth: int = 6) -> Iterator[tuple[str, str]]:
+    """Yields the datasets below a folder of this machine, in no order, without opening them.
+
+    Args:
+      directory: The folder. Links are not followed.
+      depth: How many folders deep to look.
+
+    Yields:
+      The path of each, and the name of its format.
+    """
+    format = marked_format(directory)
+    if format is not None:
+        yield directory, format
+        return
+    if not depth:
+        return
+    try:
+        with os.scandir(directory) as entries:
+            below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:  # It may not be read, or is gone already.
+        return
+    for path in below:
+        if not os.path.basename(path).startswith((".", "incomplete.")):
+            yield from find_datasets(path, depth - 1)
+
+
+def several_datasets(path: str, datasets: Sequence[tuple[str, str]]) -> str:
+    """Returns the error about a folder of several datasets, which `find_datasets` has found."""
+    shown = [f"{os.path.relpath(place, path)} ({name})" for place, name in datasets[:_SHOWN]]
+    more = ", …" if len(datasets) > _SHOWN else ""
+    return (
+        f"{path} holds {len(datasets)} datasets: {', '.join(shown)}{more}. Choose one; "
+        f"`rlds list {path}` shows them."
+    )
