@@ -130,11 +130,11 @@ class Blocks:
             places.append((_HEAD + place, len(part)))
         self._size = end
         if end > len(memory):  # So have all parts copied there.
-            ends = np.cumsum([arrays.aligned(len(part)) for part in parts]).tolist()
+            ends = np.cumsum([0, *(arrays.aligned(len(part)) for part in parts)]).tolist()
             self._size = max(end, ends[-1])  # Parts of one array that was there are aligned, too.
             piece = self._piece(self._size)
             memory = piece.memory()
-            others = list(zip([0, *ends], parts))
+            others = list(zip(ends, parts))
             places = [(_HEAD + place, len(part)) for place, part in others]
         for place, part in others:
             memory[place : place + len(part)] = part

@@ -209,11 +209,11 @@ class Failing:
         return batch
 
 
-def test_batches_before_an_error_come_and_those_after_it_too(directory):
+@pytest.mark.parametrize("number", [4, 310])  # The first of a block, and one inside of another.
+def test_batches_before_an_error_come_and_those_after_it_too(directory, number):
     pytest.importorskip("torch")
     samples = rlds.feeds.open(directory).transitions()
     rewards = [batch["reward"].tolist() for batch in Feed(samples, 8, seed=1, epochs=30)]
-    number = len(rewards) // 2
     failing = Feed(samples, 8, seed=1, epochs=30, transform=Failing(rewards[number]))
     batches = iter(failing.torch(num_workers=1))
     assert [next(batches)["reward"].tolist() for _ in range(number)] == rewards[:number]
