@@ -1,9 +1,9 @@
 # %% [markdown]
-# # A tour: record, look, convert, train
+# # Tour: record, inspect, convert, train
 #
-# Three minutes from an environment to a trained policy. You record a pole that is balanced on a
-# cart, look at the recording, turn it into a dataset, and train a small network to balance the
-# pole itself. Nothing is downloaded: all data is made here.
+# This notebook takes three minutes from an environment to a trained policy. You record CartPole,
+# inspect the recording, convert it to a dataset, and train a small network to balance the pole.
+# The notebook generates all data and downloads nothing.
 
 # %%
 import tempfile
@@ -29,8 +29,8 @@ folder = Path(tempfile.mkdtemp())
 # %% [markdown]
 # ## Record
 #
-# Wrap the environment in an `EnvLogger`, and use it as before. Here a simple rule balances the
-# pole, and in some episodes it is disturbed: it takes a random action now and then.
+# Wrap the environment in an `EnvLogger`, and use it as before. A simple rule balances the pole.
+# In some episodes, a share of the actions is random.
 
 
 # %%
@@ -65,17 +65,17 @@ with envlogger.EnvLogger(
         play(env, balance, disturbance, rng)
 
 # %% [markdown]
-# ## Look
+# ## Inspect
 #
-# `rlds_tools.inspect` says what a folder is, and what is in it. (In a shell: `rlds inspect
-# FOLDER`.)
+# `rlds_tools.inspect` shows the format, the fields and the size of a dataset. The command is
+# `rlds inspect FOLDER`.
 
 # %%
 rlds_tools.inspect(folder / "logs")
 
 # %% [markdown]
-# `rlds.sources.open` opens a recording, or any other dataset that this library knows, as NumPy
-# arrays. It loads no TensorFlow.
+# `rlds.sources.open` reads a recording, or a dataset of any supported format, as NumPy arrays. It
+# does not load TensorFlow. The figure plots the angle of the pole and the returns.
 
 # %%
 episodes = rlds.sources.open(folder / "logs")
@@ -99,22 +99,22 @@ right.set(
 plt.show()
 
 # %% [markdown]
-# *Left: the pole sways until it leaves the dashed lines, 12 degrees off, or until 500 steps are
-# over. Right: the more random actions, the sooner it falls.*
+# *Left: an episode ends if the pole leaves the dashed lines at 12 degrees, or after 500 steps.
+# Right: with more random actions, the pole falls earlier.*
 #
 # ## Convert
 #
-# `build_from_logs` makes an RLDS dataset of the recording. It takes the features from the specs
-# of the environment, and TensorFlow Datasets can load the result on any machine.
+# `build_from_logs` converts the recording to an RLDS dataset. It derives the features from the
+# specs of the environment. TensorFlow Datasets can load the result on any machine.
 
 # %%
 builder = tfds_builders.build_from_logs(folder / "logs", name="cart_pole", data_dir=folder / "data")
 builder.info.splits
 
 # %% [markdown]
-# `rlds_tools.report` looks at all of it, and makes a page to look at or to send: distributions,
-# curves of chosen episodes, and what seems wrong. `save` writes it to a file. (In a shell: `rlds
-# report`.)
+# `rlds_tools.report` reads the whole dataset and makes one HTML page: distributions, curves of
+# some episodes, and possible faults. `save` writes the page to a file. The command is `rlds
+# report`.
 
 # %%
 rlds_tools.report(builder.data_dir)
@@ -122,8 +122,8 @@ rlds_tools.report(builder.data_dir)
 # %% [markdown]
 # ## Train
 #
-# Take the episodes in which the pole was balanced for long, make a transition of every step, and
-# shuffle the steps of all episodes together.
+# Select the long episodes, convert their steps to transitions, and shuffle the transitions of all
+# episodes.
 
 # %%
 rt = rlds.transformations
@@ -149,8 +149,8 @@ history = model.fit(
 ).history
 
 # %% [markdown]
-# Let the network play, and compare it with its teacher. The weights are small: NumPy plays faster
-# than Keras, one step at a time.
+# The network now controls the pole. Compare it with the rule that it imitates. The network is
+# small, so NumPy computes a single step faster than Keras.
 
 # %%
 (w1, b1), (w2, b2) = (layer.get_weights() for layer in model.layers)
@@ -187,12 +187,12 @@ axes[2].set_xticks([0, 1], ["random actions", "the network"])
 plt.show()
 
 # %% [markdown]
-# *Left: the network predicts five of six actions. The others are the random ones. Middle: for a
-# cart at rest in the middle, the network changes from left (blue) to right (red) where the
-# teacher does. Right: it balances the pole, and random actions do not.*
+# *Left: the network predicts five of six actions; the others are random. Middle: for a cart at
+# rest in the middle, the network switches from left (blue) to right (red) at the border of the
+# rule. Right: the network balances the pole, random actions do not.*
 #
-# ## Where next
+# ## Next notebooks
 #
-# * [Record](01_record.ipynb): metadata, crashes, other formats.
-# * [Transformations](02_transformations.ipynb): everything you can do with episodes.
-# * [Fast input](04_fast_input.ipynb): the same results, ten to a hundred times faster.
+# * [Record](01_record.ipynb): metadata, crash recovery, recording into a dataset.
+# * [Transformations](02_transformations.ipynb): filters, windows, transitions, statistics.
+# * [Fast input](04_fast_input.ipynb): ten ways to read a dataset, and their speed.

@@ -1,8 +1,8 @@
 # %% [markdown]
-# # Record: metadata, crashes, datasets
+# # Recording: metadata, crash recovery, datasets
 #
-# You record a simulated arm with everything that belongs to the data, kill a recorder in the
-# middle of its work and get the data back, and record directly into a dataset.
+# You record a simulated arm with metadata, kill a recorder during its work and recover the data,
+# and record directly into a dataset.
 
 # %%
 import subprocess
@@ -29,11 +29,11 @@ plt.rcParams["figure.constrained_layout.use"] = True
 folder = Path(tempfile.mkdtemp())
 
 # %% [markdown]
-# ## What to store besides the steps
+# ## Metadata
 #
-# An arm with two joints reaches for a target in MuJoCo. Observations, actions and rewards are
-# stored anyway. Two functions add more: `step_fn` for each step, `episode_fn` for each episode.
-# `metadata` belongs to the whole recording.
+# An arm with two joints reaches for a target in MuJoCo. The recorder always stores observations,
+# actions and rewards. Three arguments add metadata: `step_fn` for each step, `episode_fn` for
+# each episode, `metadata` for the whole recording.
 
 
 # %%
@@ -89,10 +89,11 @@ with envlogger.EnvLogger(
             reach(env, damping)
 
 # %% [markdown]
-# ## Read it back
+# ## Reading
 #
-# A `Reader` has the steps one by one, exactly as they were. `columns` gives a whole episode as
-# arrays, which is many times faster.
+# A `Reader` returns single steps exactly as recorded. `columns` returns a whole episode as
+# arrays, which is many times faster. The figure shows the paths of three episodes, and the time
+# of a step.
 
 # %%
 reader = envlogger.Reader(folder / "arm")
@@ -121,21 +122,21 @@ axes[3].set(title="Time between steps", xlabel="milliseconds", ylabel="steps", x
 plt.show()
 
 # %% [markdown]
-# *First three: paths of the fingertip, from dark (the beginning) to bright (the end), and the
-# targets (red). Without friction it circles, with much it creeps. Right: simulator and recorder
-# together take a fraction of a millisecond for most steps. A thread writes, so the environment
-# rarely waits.*
+# *First three: paths of the fingertip from the start (dark) to the end (bright), and the targets
+# (red). Without friction the fingertip circles, with high friction it moves slowly. Right: for
+# most steps, simulator and recorder together take a fraction of a millisecond. A background
+# thread writes, so the environment rarely waits.*
 #
-# A report works for recordings too, also while they grow:
+# A report also works for recordings, even during the recording:
 
 # %%
 rlds_tools.report(folder / "arm")
 
 # %% [markdown]
-# ## A recorder is killed
+# ## Crash recovery
 #
-# Another process records, and is killed without warning, as by `kill -9`, or by a computer that
-# runs out of memory. It had no time to write its index.
+# Another process records and is killed without warning, as by `kill -9` or if memory runs out. It
+# cannot write its index any more.
 
 # %%
 script = """
@@ -162,8 +163,9 @@ process.kill()
 process.wait()
 
 # %% [markdown]
-# `Reader` opens what is left. `recover` rebuilds the index from the steps themselves, here in a
-# copy. (In a shell: `rlds recover killed -o recovered`.)
+# `Reader` opens the remaining files. `recover` rebuilds the index from the stored steps, here in
+# a copy. The command is `rlds recover killed -o recovered`. The figure compares recorded and
+# recovered episodes.
 
 # %%
 with envlogger.Reader(folder / "killed") as killed:
@@ -185,13 +187,13 @@ axis.grid(axis="y", visible=False)
 plt.show()
 
 # %% [markdown]
-# *The recorder flushes every second here, every 5 seconds by default. What was recorded since the
-# last flush is lost, and nothing else.*
+# *This recorder flushes every second; the default is 5 seconds. Only steps after the last flush
+# are lost.*
 #
-# ## Record into a dataset
+# ## Recording into a dataset
 #
-# With another backend, the recorder writes the files of TensorFlow Datasets directly. You say
-# once what the fields are. Two recorders, perhaps on two machines, write to two directories.
+# With the TFDS backend, the recorder writes the files of TensorFlow Datasets directly. You define
+# the features once. Two recorders, on one machine or two, write to two directories.
 
 # %%
 config = rlds.tfds.DatasetConfig(
@@ -223,9 +225,9 @@ for number in (1, 2):
             reach(env, damping)
 
 # %% [markdown]
-# A directory with a `features.json` is a dataset. TensorFlow Datasets opens one, or several as
-# one. (If a recorder was killed, the next one that opens the directory brings back its last
-# episodes. `maybe_recover_last_shard` does that at once.)
+# A directory with a `features.json` is a dataset. TensorFlow Datasets opens one directory, or
+# several as one dataset. If a recorder was killed, the next recorder in that directory recovers
+# its last episodes. `maybe_recover_last_shard` recovers them without a recorder.
 
 # %%
 directories = sorted(path.parent for path in folder.rglob("features.json"))
@@ -254,8 +256,8 @@ axis.set(
 plt.show()
 
 # %% [markdown]
-# *Sixty episodes from two directories. The arm arrives where friction is neither too small nor
-# too large.*
+# *Sixty episodes from two directories. With very low or very high friction, the arm stays away
+# from the target.*
 #
-# To turn a recording into a dataset afterwards, see the [tour](00_tour.ipynb). That is the safer
-# way: the recording has everything, and the conversion finds the features itself.
+# The [tour](00_tour.ipynb) records first and converts later. That is safer: a recording keeps all
+# values, and the conversion derives the features.

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Transformations: from episodes to training data
 #
-# A dataset holds episodes, and an algorithm wants something else: transitions, windows,
-# normalized numbers. `rlds.transformations` has the steps in between. You record a walking robot
-# that falls, and then cut, shift, join and count what it did.
+# A dataset contains episodes. Algorithms need transitions, windows or normalized numbers.
+# `rlds.transformations` converts one into the other. You record a walking robot, then filter,
+# truncate, shift, join and normalize its episodes.
 
 # %%
 import tempfile
@@ -29,7 +29,7 @@ folder = Path(tempfile.mkdtemp())
 # ## The data
 #
 # A two-legged walker moves its joints at random. Most episodes end because it falls (a terminal
-# state), some because 40 steps are over (a cut).
+# state), others after 40 steps (truncated).
 
 # %%
 rng = np.random.default_rng(0)
@@ -46,8 +46,8 @@ builder = tfds_builders.build_from_logs(folder / "logs", name="walker", data_dir
 # %% [markdown]
 # ## Episodes and steps
 #
-# TensorFlow Datasets loads a split or a slice of it. The steps of an episode are a dataset within
-# the dataset: the *nested* layout.
+# TensorFlow Datasets loads a split or a slice of a split. The steps of an episode are a dataset
+# inside the dataset: the *nested* layout.
 
 # %%
 half = tfds.builder_from_directory(builder.data_dir).as_dataset(split="train[:50%]")
@@ -55,9 +55,9 @@ print(len(half), "episodes; the fields of a step:")
 half.element_spec[rlds.STEPS].element_spec
 
 # %% [markdown]
-# `rlds.tfds.load` gives the steps as arrays: the *batched* layout, which is much faster. All
-# functions below take both layouts, and return the one that they got. This is a
-# `tf.data.Dataset`, so its own methods work too: `take`, `skip`, `filter`, `map`, `flat_map`.
+# `rlds.tfds.load` returns the steps as arrays: the *batched* layout, which is much faster. All
+# functions below accept both layouts and return the layout of their input. Both are
+# `tf.data.Dataset`s, so `take`, `skip`, `filter`, `map` and `flat_map` work too.
 
 # %%
 episodes = rlds.tfds.load(builder)
@@ -68,10 +68,10 @@ steps = episodes.flat_map(lambda episode: rt.to_nested(episode[rlds.STEPS]))
 print(sum(1 for _ in steps), "steps in all")
 
 # %% [markdown]
-# ## Sums and lengths
+# ## Returns and lengths
 #
 # The last step of an episode has only an observation. Its action and reward are placeholders, so
-# sums leave it out.
+# sums exclude them.
 
 
 # %%
@@ -86,7 +86,7 @@ total = rt.sum_nested_steps(episodes, reward_and_effort)
 print({name: round(float(value), 1) for name, value in total.items()})
 
 # %% [markdown]
-# Return and length can become metadata of the episode:
+# This cell adds the return and the length to the metadata of each episode, and plots both:
 
 # %%
 summed = episodes.map(
@@ -114,13 +114,13 @@ right.legend(frameon=True)
 plt.show()
 
 # %% [markdown]
-# *Left: not to have fallen brings 1, moving backward takes some of it away. Right: long episodes
-# earn more, and those that moved forward lie above those that moved backward.*
+# *Left: each step without a fall earns 1; moving backward reduces the reward. Right: longer
+# episodes have larger returns. Episodes that moved forward lie above those that moved backward.*
 #
-# ## Choose
+# ## Filters
 #
-# `filter` chooses episodes, here those with a high reward per step. `apply_nested_steps` cuts all
-# episodes to 20 steps.
+# `filter` keeps episodes, here those with a high reward per step. `apply_nested_steps` truncates
+# all episodes to 20 steps.
 
 
 # %%
@@ -137,11 +137,11 @@ print(len(list(good)), "of", len(episodes), "episodes")
 print("longest:", max(len(episode[rlds.STEPS][rlds.REWARD]) for episode in first_20), "steps")
 
 # %% [markdown]
-# ## Cut at a condition
+# ## Truncation at a condition
 #
-# `truncate_after_condition` keeps the steps up to the first that satisfies a condition: here, the
-# torso leans by more than 25 degrees. `set_is_last` marks the new end. To make it a terminal
-# state too, as if the walker had fallen there, change that step.
+# `truncate_after_condition` keeps the steps up to the first one that satisfies a condition: here,
+# the torso leans by more than 25 degrees. `set_is_last` marks the new last step. This cell also
+# marks it as a terminal state, as if the walker had fallen there.
 
 
 # %%
@@ -170,14 +170,14 @@ axis.legend(loc="lower left", frameon=True)
 plt.show()
 
 # %% [markdown]
-# *What is kept is solid, what is cut off is dotted. An episode that never leaves the band stays
-# whole.*
+# *Kept steps are solid, removed steps are dotted. An episode that never leaves the band is
+# unchanged.*
 #
-# ## Steps of zeros, and joining
+# ## Padding and concatenation
 #
-# `zero_dataset_like` makes a step of zeros with the right fields, `build_episode` an episode of
-# it. `concatenate` joins steps. Fields that one side lacks, such as `is_padding` here, are False
-# or zero there.
+# `zero_dataset_like` makes a step of zeros with the same fields, and `build_episode` makes an
+# episode of it. `concatenate` joins steps. If one side lacks a field, such as `is_padding` here,
+# its values are False or zero.
 
 # %%
 spec = half.element_spec[rlds.STEPS]
@@ -190,8 +190,8 @@ padded = rt.apply_nested_steps(half, lambda steps: rt.concatenate(steps, padding
 [step["is_padding"].numpy() for step in next(iter(padded))[rlds.STEPS]][-3:]
 
 # %% [markdown]
-# `concat_if_terminal` appends only where the walker fell. A function makes the new steps from the
-# last one.
+# `concat_if_terminal` appends steps only if the walker fell. A function makes the new steps from
+# the last step.
 
 # %%
 absorbing = rt.apply_nested_steps(
@@ -203,11 +203,10 @@ for before, after in zip(half.take(4), absorbing.take(4), strict=True):
     print(f"fell: {is_terminal!s:5}  steps before and after: {lengths_of_both}")
 
 # %% [markdown]
-# ## Shift and align
+# ## Shift and alignment
 #
-# A dataset has its steps in the order *state, action, reward* (SAR). `shift_keys` moves some
-# fields in time. A tiny episode shows how: its values are the times at which they happen, and -1
-# where there is none.
+# A dataset stores its steps in the order *state, action, reward* (SAR). `shift_keys` moves some
+# fields in time. The values of this tiny episode are their times; -1 is a placeholder.
 
 # %%
 tiny = {
@@ -244,23 +243,23 @@ for axis, (title, columns) in zip(axes, orders.items(), strict=True):
 plt.show()
 
 # %% [markdown]
-# *Each column is a step. Left: o$_0$, the action taken on it, and the reward r$_1$ that came with
-# the next observation. Middle: each step has the observation of two steps before. Right: each
-# step has an action, its reward, and the observation that followed. A dash is a placeholder: no
-# action follows the last observation, none leads to the first.*
+# *Each column is a step. Left: the observation o$_0$, its action, and the reward r$_1$ that
+# arrives with the next observation. Middle: each step has the observation of two steps before.
+# Right: each step has an action, its reward, and the next observation. A dash is a placeholder:
+# the last observation has no action, and no action leads to the first observation.*
 #
 # ## Windows, transitions, n-step returns
 #
-# `batch` makes windows. With `size=2, shift=3`, every third pair is taken:
+# `batch` makes windows. `size=2, shift=3` selects every third pair of steps:
 
 # %%
 pairs = rt.batch(tiny, size=2, shift=3, drop_remainder=True)
 print(pairs["observation"].numpy().tolist())
 
 # %% [markdown]
-# With `size=2, shift=1` the windows are pairs of consecutive steps, and it takes one more line to
-# make SARS steps of them. `transitions` does that, and knows the placeholders and terminal
-# states. With `n=4` it sums the discounted rewards of four steps.
+# With `size=2, shift=1` the windows are pairs of consecutive steps, and one more line makes SARS
+# steps. `transitions` does the same, and handles placeholders and terminal states. With `n=4` it
+# sums the discounted rewards of four steps.
 
 
 # %%
@@ -290,13 +289,13 @@ left.legend(frameon=True, loc="upper right")
 plt.show()
 
 # %% [markdown]
-# *Near the end of the episode fewer steps are left to sum. The discount is 0 where the transition
-# leads to the fall: nothing can be earned after it.*
+# *Near the end of the episode, the sum has fewer steps. The discount is 0 if the transition leads
+# to the fall, because no reward follows.*
 #
-# ## Statistics, and normalization
+# ## Statistics and normalization
 #
-# `mean_and_std` reads the data once. `sar_fields_mask` leaves the placeholders out. You can pass
-# a function of your own, which returns values, and whether each counts:
+# `mean_and_std` reads the data once. `sar_fields_mask` excludes the placeholders. A function of
+# your own returns values and a mask:
 
 
 # %%
@@ -313,8 +312,9 @@ moving, _ = rt.mean_and_std(episodes, height_when_moving)
 print("mean height in motion", moving["height"])
 
 # %% [markdown]
-# Now normalize by hand, with a lower limit for small deviations. `rt.normalize` does the same
-# with `rt.compute_statistics`, and more: quantiles, limits, masks.
+# This cell normalizes by hand, with a lower limit for small deviations, and plots the
+# distributions before and after. `rt.compute_statistics` and `rt.normalize` do the same, also
+# with quantiles, limits and masks.
 
 # %%
 scale = np.maximum(std["observation"], 1e-3)
@@ -343,8 +343,8 @@ axes[1].set(xlabel="dimension of the observation (1-8: positions, 9-17: velociti
 plt.show()
 
 # %% [markdown]
-# *Boxes hold half of the values, whiskers 90 %. As recorded, fast joints hide everything else;
-# after normalization all dimensions have the same scale.*
+# *Boxes contain half of the values, whiskers 90 %. Before normalization, fast joints dominate;
+# afterwards all dimensions have the same scale.*
 #
-# [Patterns](05_patterns.ipynb) shows another way to take windows, [Imitation](03_imitation.ipynb)
+# [Patterns](05_patterns.ipynb) shows another way to make windows. [Imitation](03_imitation.ipynb)
 # trains on such data.

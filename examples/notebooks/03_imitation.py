@@ -1,9 +1,9 @@
 # %% [markdown]
-# # Imitation: learn from demonstrations
+# # Imitation from demonstrations
 #
-# A car is too weak to drive up a hill. It has to swing to and fro first. Drivers of different
-# skill show how, and a network learns from them. On the way you join parts of an observation, sum
-# rewards up to an event, and add absorbing states.
+# A car is too weak to drive up a hill directly. It must swing first. Drivers of different skill
+# demonstrate this, and a network learns from them. You also concatenate parts of an observation,
+# sum rewards up to an event, and add absorbing states.
 
 # %%
 import tempfile
@@ -26,11 +26,11 @@ plt.rcParams["figure.constrained_layout.use"] = True
 folder = Path(tempfile.mkdtemp())
 
 # %% [markdown]
-# ## Record the drivers
+# ## Recording
 #
-# The observation of a robot often has several parts, in a dict. Here the parts are position and
-# velocity. `step_fn` tags an event: the car is past the middle of the last slope. Custom data of
-# a step, such as this tag, goes into the dataset.
+# The observation of a robot is often a dict of several parts. Here the parts are position and
+# velocity. `step_fn` tags an event: the car has passed the middle of the last slope. The dataset
+# contains custom data of steps, such as this tag.
 
 
 # %%
@@ -74,10 +74,10 @@ builder = tfds_builders.build_from_logs(folder / "logs", name="car", data_dir=fo
 episodes = rlds.tfds.load(builder)
 
 # %% [markdown]
-# ## Sample episodes, join the parts
+# ## Episode samples and observation vectors
 #
-# `shuffle` with a seed and `take` choose the same few episodes each time. `map_nested_steps`
-# changes every step: one vector is what most networks want.
+# `shuffle` with a seed and `take` select the same few episodes each time. `map_nested_steps`
+# changes every step: it joins the parts to one vector, the input of most networks.
 
 # %%
 few = episodes.shuffle(len(episodes), seed=1).take(5)
@@ -96,7 +96,8 @@ print(next(iter(vectors))[rlds.STEPS][rlds.OBSERVATION].shape)
 # ## Rewards up to an event
 #
 # The reward is 100 for arriving, minus the fuel of every push. How much fuel did the drivers need
-# up to the last slope? Cut each episode there, and sum.
+# up to the last slope? This cell truncates each episode there, sums the rewards, and plots the
+# fuel.
 
 
 # %%
@@ -120,12 +121,12 @@ axis.legend(frameon=True)
 plt.show()
 
 # %% [markdown]
-# *The more noise, the more fuel. Most of it is used before the last slope: there, only the final
-# run is left.*
+# *Drivers with more noise use more fuel. Most fuel is used before the last slope.*
 #
-# ## Transitions in a form of your own
+# ## Custom transitions
 #
-# `transitions` has all that an algorithm may want. Rename and choose with `map_nested_steps`.
+# `transitions` returns the usual fields of a transition. `map_nested_steps` selects and renames
+# them.
 
 
 # %%
@@ -144,9 +145,9 @@ sars = rt.map_nested_steps(rt.transitions(vectors), as_tuple)
 # %% [markdown]
 # ## Absorbing states
 #
-# Some algorithms learn a reward from demonstrations. They need to see that arriving is for ever:
-# after the terminal state comes an *absorbing* state that leads to itself. A mark in the
-# observation tells it apart.
+# Some algorithms learn a reward from demonstrations. They need data about the time after the
+# terminal state: an *absorbing* state that leads to itself. A flag in the observation
+# distinguishes it from other states.
 
 # %%
 absorbing = rt.add_absorbing_states(vectors)
@@ -173,12 +174,12 @@ plt.show()
 
 # %% [markdown]
 # *The car arrives at 0.45. With absorbing states, the last two observations are zeros with a
-# mark. Nothing is terminal any more.*
+# flag, and no step is terminal.*
 #
 # ## Behaviour cloning
 #
-# A small network predicts the driver's push. It sees the good demonstrations again and again, in
-# shuffled batches, and has to drive now and then.
+# A small network predicts the push of the driver. It trains on shuffled batches of the good
+# demonstrations for many epochs, and drives at intervals to measure its return.
 
 # %%
 best = vectors.filter(rt.has_return(minimum=88.0))
@@ -253,7 +254,7 @@ figure.colorbar(field, ax=right, label="push")
 plt.show()
 
 # %% [markdown]
-# *Left: each dot is a drive from another start. First the car does not arrive, soon it needs less
-# fuel than its noisy teachers. Right: the clone pushes to the right (red) when the car moves to
-# the right, and to the left (blue) when it moves to the left. Three demonstrations (black) spiral
-# from the valley to the goal.*
+# *Left: each dot is an episode from another start. At first the car does not arrive; later it
+# needs less fuel than the noisy drivers. Right: the clone pushes to the right (red) if the car
+# moves to the right, and to the left (blue) if it moves to the left. Three demonstrations (black)
+# spiral from the valley to the goal.*

@@ -1,10 +1,10 @@
 # %% [markdown]
-# # Patterns: which steps make an example
+# # Patterns: selecting the steps of an example
 #
-# A pattern says which steps to put together: "the last two observations and the reward between
-# them", "every third step", "the last step of an episode". It is applied at each step of each
-# episode. The same pattern works on recorded data and while an agent plays. Names and results are
-# those of Reverb, which you do not need.
+# A pattern defines the steps of a training example: "the last two observations and the reward
+# between them", "every third step", "the last step of an episode". It is applied at each step of
+# each episode. The same pattern works offline on recorded data and online while an agent acts.
+# Names and results are those of Reverb. Reverb need not be installed.
 
 # %%
 import tempfile
@@ -29,7 +29,7 @@ folder = Path(tempfile.mkdtemp())
 # ## The data
 #
 # In Catch, a paddle at the bottom of a board moves left or right to catch a falling ball. A
-# random player plays 300 episodes.
+# random agent plays 300 episodes. The figure shows one of them.
 
 # %%
 rng = np.random.default_rng(0)
@@ -61,14 +61,14 @@ figure.supxlabel("step", fontsize=10)
 plt.show()
 
 # %% [markdown]
-# *One episode: the ball falls one row in each step, the paddle is in the last row.*
+# *One episode: the ball falls one row in each step. The paddle is in the last row.*
 #
-# ## A pattern
+# ## Pattern functions
 #
-# You write a function of a *reference step*. Each of its fields is indexed like the list of its
-# values so far: `[-1]` is the newest, `[-2]` the one before, `[-3:]` the last three. Here are
-# transitions (SARS). Action and reward are taken at `[-2]`, so the placeholders of the last step
-# are never used.
+# A pattern is a function of a *reference step*. Index each field like the list of its values up
+# to now: `[-1]` is the newest, `[-2]` the one before, `[-3:]` the last three. This pattern makes
+# transitions (SARS). It takes action and reward at `[-2]`, so it never uses the placeholders of
+# the last step.
 
 
 # %%
@@ -92,8 +92,8 @@ transitions = rt.pattern_map_from_transform(episodes, transition)
 # %% [markdown]
 # ## Conditions
 #
-# Conditions say at which steps there is an output. All conditions of a pattern must hold. To see
-# what they do, the pattern here collects the numbers of the steps.
+# A pattern makes an output at the steps where all its conditions hold. To show the effect of
+# conditions, this pattern collects the numbers of the steps.
 
 # %%
 Condition = structured_writer.Condition
@@ -130,14 +130,13 @@ axes[0].set(ylabel="output", yticks=range(8), ylim=(7.7, -0.7))
 plt.show()
 
 # %% [markdown]
-# *Each row is an output, with the steps that it takes. The newest is red: at this step the output
-# was made. There are no outputs before the episode has enough steps.*
+# *Each row is an output with its steps. The newest step is red: there the output was made. The
+# first output comes when the episode has enough steps.*
 #
-# ## Several patterns together
+# ## Several patterns
 #
-# A config has a pattern and its conditions. Several configs may make outputs of different lengths
-# from the same steps: here pairs everywhere, and the last step alone, as a bootstrap for what
-# follows.
+# A config contains a pattern and its conditions. Several configs can make outputs of different
+# lengths from the same steps: here all pairs, and the last step alone, as for bootstrapping.
 
 # %%
 pairs = structured_writer.create_config(
@@ -151,10 +150,10 @@ last = structured_writer.create_config(
 [output.tolist() for output in rt.pattern_map(episodes.take(1), [pairs, last]).as_numpy_iterator()]
 
 # %% [markdown]
-# ## Offline: learn from the recording
+# ## Offline learning
 #
-# The transitions of all 300 episodes, in batches, as arrays. A table has the value of each move:
-# the board is one of 45 places of the ball, times 5 of the paddle.
+# This cell learns from batches of the transitions of all 300 episodes. A table contains the value
+# of each action. It has 225 states: 45 positions of the ball times 5 of the paddle.
 
 # %%
 batches = rt.pattern_map_from_transform(episodes, transition, batch_size=10_000)
@@ -194,10 +193,11 @@ for number in range(301):
     update(offline, {name: column[chosen] for name, column in recorded.items()})
 
 # %% [markdown]
-# ## Online: the same pattern, while playing
+# ## Online learning
 #
-# `PatternDataset` takes any stream of steps. Here they come from a player that learns, and the
-# outputs go into a replay buffer: a dict of arrays in which new transitions replace the oldest.
+# `PatternDataset` accepts any stream of steps, with the same pattern. Here an agent that learns
+# makes the steps. The outputs go into a replay buffer: a dict of arrays in which new transitions
+# replace the oldest.
 
 
 # %%
@@ -277,6 +277,6 @@ figure.colorbar(shown, ax=axes[2])
 plt.show()
 
 # %% [markdown]
-# *Left: from the recording of a random player, the table learns to catch every ball. Middle: so
-# does the player that learns from its own replay buffer, but for the random moves with which it
-# explores. Right: two moves are left. Where the paddle is further away, the ball is lost (red).*
+# *Left: from the recording of a random agent, the table learns to catch every ball. Middle: the
+# online agent catches all balls except for its random exploration. Right: two actions are left.
+# If the paddle is further away, the ball is lost (red).*

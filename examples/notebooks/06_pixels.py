@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Pixels: Atari frames, stacks, shuffling
 #
-# Five players of growing skill play Breakout, like the checkpoints of an agent that learns. You
-# look at their games, take a share of each player, stack frames, and check that your batches are
-# really mixed. The games come with the package `ale-py`.
+# Five players of increasing skill play Breakout, like the checkpoints of an agent during
+# training. You inspect their games, sample episodes of each player, stack frames, and measure how
+# well batches are shuffled. The package `ale-py` contains the games.
 
 # %%
 import io
@@ -32,10 +32,10 @@ plt.rcParams["figure.constrained_layout.use"] = True
 folder = Path(tempfile.mkdtemp())
 
 # %% [markdown]
-# ## Record
+# ## Recording
 #
-# A frame is grey, and half as wide and high as the screen. The players know where ball and paddle
-# are, from the memory of the game, and follow the ball: the better ones more often.
+# A frame is gray, with half the width and height of the screen. The players read the positions of
+# ball and paddle from the memory of the game, and follow the ball: better players more often.
 
 
 # %%
@@ -80,8 +80,7 @@ for name, skill in skills.items():
                 length += 1
 
 # %% [markdown]
-# Each directory becomes a split. The frames become PNG files in the dataset, and no pixel
-# changes.
+# This cell converts each directory to a split. The dataset stores the frames losslessly as PNG.
 
 # %%
 builder = tfds_builders.build_from_logs(
@@ -94,9 +93,9 @@ num_steps = sum(len(episode[rlds.STEPS][rlds.REWARD]) for episode in flags)
 print(f"{num_steps} frames in {size / 1e6:.1f} MB: {size / num_steps:.0f} bytes each")
 
 # %% [markdown]
-# ## Look
+# ## Returns and frames
 #
-# The return of each game, and what a good player saw.
+# The figure shows the return of each game, and frames of a good player.
 
 # %%
 returns = {
@@ -120,9 +119,10 @@ for number, axis in enumerate(right.subplots(2, 6).flat):
 plt.show()
 
 # %% [markdown]
-# *Left: better players earn more. Right: twelve frames of one game, from left to right.*
+# *Left: better players have larger returns. Right: twelve frames of one game, from left to
+# right.*
 #
-# And the game as a moving picture:
+# The next figure is the game as an animation:
 
 # %%
 pictures = [PillowImage.fromarray(frame[:, :, 0]).resize((240, 315), 0) for frame in frames[:150]]
@@ -131,10 +131,10 @@ pictures[0].save(file, "GIF", save_all=True, append_images=pictures[1:], duratio
 display(Image(data=file.getvalue(), format="gif"))
 
 # %% [markdown]
-# ## A share of each player
+# ## Sampling from each player
 #
-# Half of the episodes of every player, in one dataset. Reading from several files at a time, in
-# another order in each pass, is the first step of shuffling.
+# This cell joins half of the episodes of every player to one dataset. The first step of shuffling
+# is to read several files at a time, in a different order in each epoch.
 
 # %%
 halves = "+".join(f"{name}[:50%]" for name in skills)
@@ -157,11 +157,11 @@ needed = int(np.searchsorted(shares, 0.5)) + 1
 print(f"the {needed} longest of {len(lengths)} episodes have half of the steps")
 
 # %% [markdown]
-# ## Stacks of frames, n-step rewards, next actions
+# ## Frame stacks, n-step rewards, next actions
 #
-# A single frame does not show where the ball is going. `windows` gives each step its last four
-# frames. `transitions` sums the rewards of three steps. The next action is a column, moved by
-# one.
+# A single frame does not show the direction of the ball. `windows` adds the last four frames to
+# each step. `transitions` sums the rewards of three steps. The next action is the action field,
+# shifted by one step.
 
 
 # %%
@@ -194,13 +194,13 @@ plt.show()
 print("reward of three steps:", float(example[rlds.REWARD][step]))
 
 # %% [markdown]
-# *Four frames of one step. Shown as red, green and blue, what moves has color: the ball. Last,
-# the frame that the transition leads to.*
+# *The four frames of one step. As red, green and blue channels, only the moving ball has color.
+# The last frame is the next observation of the transition.*
 #
-# ## Is it shuffled?
+# ## Shuffling quality
 #
-# Neighbours in an episode look alike, and a batch of neighbours teaches little. So write into
-# each step which episode it is from, and look at the batches.
+# Consecutive steps are similar, so a batch of consecutive steps contains little information. This
+# cell adds the number of the episode to each step, and plots the episodes in each batch.
 
 # %%
 numbers = tf.data.Dataset.range(1000)
@@ -234,13 +234,13 @@ figure.colorbar(image, ax=axes[-1], label="episode")
 plt.show()
 
 # %% [markdown]
-# *Each column is a batch, each color an episode. As stored, a batch has one color. With a buffer
-# that holds many episodes, it has all of them.*
+# *Each column is a batch, each color an episode. In the stored order, a batch has one color. With
+# a buffer of many episodes, it has all colors.*
 #
-# ## Duplicates
+# ## Duplicate frames
 #
-# Some frames come again and again: the board before the first hit, the serve. Count how many
-# frames of one episode are also in another.
+# Some frames are repeated, such as those before the first hit. This cell counts the frames of one
+# episode that are also in another.
 
 # %%
 seen = []
@@ -259,14 +259,13 @@ figure.colorbar(image, ax=axis, label="share of the frames (%)")
 plt.show()
 
 # %% [markdown]
-# *Bright squares beside the diagonal are games that went alike for a while, because the same
-# serve came first. Such frames are no new information, and must not be in training and test data
-# both.*
+# *Bright squares off the diagonal are games that begin with the same frames, because the serve
+# was the same. Do not put such games into both training and test data.*
 #
 # ## Batches per second
 #
-# Decoding images costs time. Shuffle the files, and decode what is in a batch, or leave the
-# images out if you do not need them.
+# Decoding images takes time. Shuffle encoded images and decode them in the batch, or skip images
+# that you do not need. The figure compares the speeds.
 
 
 # %%
@@ -296,5 +295,5 @@ axis.grid(axis="y", visible=False)
 plt.show()
 
 # %% [markdown]
-# *Most of the time goes into decoding the frames, and into copying them four times for the
+# *Most of the time is spent on decoding frames, and on copying each frame four times for the
 # stacks.*

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Robotics: cameras, instructions, action chunks
 #
-# Data for robot policies has cameras, joints, a language instruction, and actions that are
-# learned in chunks. You record demonstrations of a small arm, write them in the form of Open
+# Data for robot policies contains camera images, joint positions, language instructions and
+# actions. You record demonstrations of a small arm, write them in the format of Open
 # X-Embodiment, which the loaders of Octo and OpenVLA read, and prepare them for training.
 
 # %%
@@ -27,11 +27,11 @@ plt.rcParams["figure.constrained_layout.use"] = True
 folder = Path(tempfile.mkdtemp())
 
 # %% [markdown]
-# ## A robot
+# ## Environment
 #
-# An arm with two joints and a gripper moves over a table with three cubes. One camera sees the
-# table, another one moves with the gripper. This is a `dm_env` environment; your robot needs the
-# same four methods.
+# An arm with two joints and a gripper moves over a table with three cubes. One camera shows the
+# table, another moves with the gripper. This is a `dm_env` environment. Your robot needs the same
+# four methods.
 
 # %%
 TABLE = (236, 232, 222)
@@ -110,7 +110,7 @@ class Arm(dm_env.Environment):
 # %% [markdown]
 # ## Demonstrations
 #
-# A person waits a moment, moves to the cube, not quite straight, and closes the gripper.
+# A simulated person waits a moment, moves roughly straight to the cube, and closes the gripper.
 
 
 # %%
@@ -158,13 +158,13 @@ figure.suptitle(f"“{columns['language_instruction'][0]}”")
 plt.show()
 
 # %% [markdown]
-# *One demonstration, seen by both cameras.*
+# *One demonstration in both cameras.*
 #
-# ## The form of Open X-Embodiment
+# ## Open X-Embodiment format
 #
-# There the instruction is in each step, numbers are float32, images are encoded, and an episode
-# has `episode_metadata`. An `EpisodeWriter` takes columns. The demonstrations that failed stay
-# out.
+# In this format, each step contains the instruction, numbers are float32, images are encoded, and
+# an episode has `episode_metadata`. An `EpisodeWriter` writes the demonstrations from arrays.
+# This cell skips those that failed.
 
 
 # %%
@@ -185,15 +185,14 @@ with rlds.tfds.EpisodeWriter(
         writer.add_episode_to_split(in_open_x_form(number), split)
 
 # %% [markdown]
-# Can those loaders read it? `validate` knows what they need. A dataset that has errors says
-# where.
+# `validate(profile="octo")` checks the requirements of those loaders. An error names the episode
+# and the field.
 
 # %%
 print(validate(data, profile="octo"))
 
 # %% [markdown]
-# A report shows the demonstrations as videos of both cameras, in step with the curves of the
-# actions.
+# A report shows videos of both cameras, synchronized with the curves of the actions.
 
 # %%
 rlds_tools.report(data, "train")
@@ -201,7 +200,7 @@ rlds_tools.report(data, "train")
 # %% [markdown]
 # ## Idle steps
 #
-# Where the person waited, there is nothing to learn. `drop_idle_steps` leaves these steps out.
+# While the person waits, the arm does not move. `drop_idle_steps` removes these steps.
 
 # %%
 episodes = rlds.tfds.load(data, "train")
@@ -222,12 +221,12 @@ axes[1].legend(loc="lower right", frameon=True)
 plt.show()
 
 # %% [markdown]
-# *The grey steps are gone.*
+# *Gray steps are removed.*
 #
 # ## Histories and action chunks
 #
-# `windows` gives each step its last two observations and the next eight actions. Masks say what
-# is padding: before the beginning, and after the end.
+# `windows` adds the last two observations and the next eight actions to each step. Masks mark
+# padding before the first and after the last step.
 
 # %%
 chunks = rt.windows(moving, history=2, horizon=8)
@@ -250,13 +249,14 @@ right.grid(False)
 plt.show()
 
 # %% [markdown]
-# *Left: a chunk (colored) is the piece of the actions (black) that begins at its step. Right:
-# near the end the chunks are padded (light).*
+# *Left: a chunk (colored) contains the actions (black) from its step on. Right: near the end, the
+# chunks are padded (light).*
 #
 # ## Statistics and normalization
 #
-# Policies want actions between -1 and 1. The gripper stays as it is: its mask is False. The
-# statistics can be stored in the form that Octo and OpenVLA read.
+# Policies need actions between -1 and 1. The gripper is not normalized: its mask is False. This
+# cell computes statistics, saves them in the format of Octo and OpenVLA, and plots the actions
+# before and after normalization.
 
 # %%
 statistics = rt.compute_statistics(moving, masks={"action": [True, True, False]})
@@ -275,13 +275,13 @@ plt.show()
 print(statistics)
 
 # %% [markdown]
-# *Small turns become numbers between -1 and 1, the gripper does not change. What a policy returns
-# goes back to the robot with `rt.unnormalize`.*
+# *Joint actions are between -1 and 1 after normalization; the gripper is unchanged.
+# `rt.unnormalize` converts the output of a policy back to actions of the robot.*
 #
-# ## Goals
+# ## Goal images
 #
-# Without instructions, a later image of the same episode can be the goal. `relabel_goals` draws
-# one for each step.
+# Without instructions, a later image of the same episode can be the goal. `relabel_goals` samples
+# one for each step. The figure shows observations and their goals.
 
 # %%
 with_goals = rt.relabel_goals(
@@ -302,8 +302,8 @@ plt.show()
 # %% [markdown]
 # ## Mixtures
 #
-# Usually there are several datasets, with weights. Here they are the three instructions, and the
-# red cube shall come twice as often as the others.
+# Training usually mixes several datasets with weights. Here each instruction is one dataset, and
+# the red cube has twice the weight of the others. The figure counts the sampled episodes.
 
 
 # %%

@@ -1,9 +1,9 @@
 # %% [markdown]
-# # From Minari and D4RL, and back
+# # Minari and D4RL
 #
-# Other libraries store episodes in other forms. You record a dataset with Minari, write a file in
-# the form of D4RL, and open both like a recording of your own. Then you turn them into RLDS
-# datasets, mix them, and export them again.
+# You record a dataset with Minari, write a file in the format of D4RL, and open both like a
+# recording of your own. Then you convert them to RLDS datasets, mix them, and export them to
+# their formats again.
 
 # %%
 import os
@@ -30,8 +30,8 @@ os.environ["MINARI_DATASETS_PATH"] = str(folder / "minari")
 # %% [markdown]
 # ## Two behaviours
 #
-# A cart keeps a pole upright, or does not: a controller is the expert, sometimes with a trembling
-# hand, and random pushes are the beginner. MuJoCo simulates them.
+# MuJoCo simulates a pole on a cart. The expert is a controller, in some episodes with noise. The
+# beginner pushes at random.
 
 
 # %%
@@ -48,9 +48,9 @@ def make_env():
 
 
 # %% [markdown]
-# ## Minari records
+# ## Minari recording
 #
-# `DataCollector` is Minari's recorder. The dataset lands in a folder of HDF5 files.
+# `DataCollector` is Minari's recorder. It writes the dataset to a folder with HDF5 files.
 
 # %%
 rng = np.random.default_rng(0)
@@ -74,10 +74,10 @@ collector.create_dataset(
 collector.close()
 
 # %% [markdown]
-# ## A file in the form of D4RL
+# ## D4RL file
 #
-# D4RL has one long table of transitions for all episodes. Where an episode ends, `terminals` or
-# `timeouts` is true.
+# A D4RL file contains one table with the transitions of all episodes. At the end of an episode,
+# `terminals` or `timeouts` is true. This cell writes such a file.
 
 # %%
 rows = {name: [] for name in ("observations", "actions", "rewards", "terminals", "timeouts")}
@@ -104,10 +104,10 @@ with h5py.File(d4rl_file, "w") as file:
     file["metadata/algorithm"] = "random"
 
 # %% [markdown]
-# ## Open both
+# ## Reading both formats
 #
-# `rlds.sources.open` finds out what a path is. Episodes of every format have the same fields,
-# with the same meaning.
+# `rlds.sources.open` recognizes the format of a path. Episodes of all formats have the same
+# fields with the same meaning. The figure compares the rows of the D4RL file with its episodes.
 
 # %%
 from_minari = rlds.sources.open(folder / "minari" / "pole" / "expert-v0")
@@ -138,14 +138,14 @@ below.set(ylabel="angle (degrees)")
 plt.show()
 
 # %% [markdown]
-# *Above: the first rows of the file, with a line where a flag is set. Below: the episodes that
-# come out of it. Each has one observation more than it has rows, the one after its last action (a
-# dot). In the file it is in `next_observations`.*
+# *Top: the first rows of the file; a line marks each end of an episode. Bottom: the episodes.
+# Each has one more observation than rows: the observation after the last action (a dot), which
+# the file stores in `next_observations`.*
 #
-# ## Convert
+# ## Conversion
 #
-# One call for each. The result is a dataset that TensorFlow Datasets loads anywhere, and that
-# says where it came from.
+# One call converts each dataset. TensorFlow Datasets loads the results on any machine. The
+# metadata of a result names its origin.
 
 # %%
 builders = {
@@ -161,9 +161,10 @@ for name, builder in builders.items():
 
 
 # %% [markdown]
-# ## Compare
+# ## Comparison
 #
-# From here on nothing depends on where the data came from.
+# After the conversion, the same code works for both datasets. The figure compares their states
+# and returns.
 
 
 # %%
@@ -204,13 +205,13 @@ axes[2].set_xticks([0, 1], list(datasets))
 plt.show()
 
 # %% [markdown]
-# *Left and middle: how often each state was visited. The expert stays where the pole is upright,
-# the beginner sees it fall. Right: the return of each episode.*
+# *Left and middle: the number of visits of each state. The expert keeps the pole upright; the
+# pole of the beginner falls. Right: the return of each episode.*
 #
 # ## Scores and mixtures
 #
-# D4RL states results between 0, a random policy, and 100, an expert. Mix both datasets by weight,
-# and see what quality you get.
+# D4RL scores are 0 for a random policy and 100 for an expert. This cell mixes both datasets by
+# weight, and plots the scores of the mixtures.
 
 # %%
 low, high = np.mean(returns[1]), np.mean(returns[0])
@@ -233,11 +234,12 @@ axis.legend(frameon=True)
 plt.show()
 
 # %% [markdown]
-# *Each dot is an episode. The more of them are the expert's, the higher is the mean score.*
+# *Each dot is an episode. The mean score grows with the share of the expert.*
 #
-# ## And back
+# ## Export
 #
-# `rlds.sources.export` writes the formats that the data came from. What comes back is what went in.
+# `rlds.sources.export` writes both datasets in their original formats. This cell checks that the
+# values are unchanged.
 
 # %%
 rlds.sources.export(

@@ -1,9 +1,9 @@
 # %% [markdown]
-# # Few demonstrations: how many does a clone need?
+# # Behaviour cloning from few demonstrations
 #
-# Section 7.1 of the [RLDS paper](https://arxiv.org/abs/2111.02767) shows, in three steps, how
-# episodes become the input of an algorithm: choose K of them, put the parts of the observation
-# together, make transitions. Here these steps feed behaviour cloning, and you see the return as a
+# Section 7.1 of the [RLDS paper](https://arxiv.org/abs/2111.02767) prepares episodes for an
+# algorithm in three steps: choose K episodes, concatenate the parts of the observation, make
+# transitions. This notebook trains behaviour cloning on the result, and plots the return as a
 # function of K.
 
 # %%
@@ -27,11 +27,11 @@ plt.rcParams["figure.constrained_layout.use"] = True
 folder = Path(tempfile.mkdtemp())
 
 # %% [markdown]
-# ## Record 25 demonstrations
+# ## Recording 25 demonstrations
 #
 # A pendulum hangs from a motor that is too weak to lift it at once. The demonstrator swings it up
-# and holds it there, with an unsteady hand: 1 action out of 10 is random. As in the datasets of
-# the paper, the observation has several parts.
+# and holds it there; 1 action out of 10 is random. As in the datasets of the paper, the
+# observation has several parts.
 
 
 # %%
@@ -76,9 +76,10 @@ episodes = rlds.tfds.load(builder)
 print(len(episodes), "episodes, mean return", round(np.mean(returns)))
 
 # %% [markdown]
-# ## a. Choose K episodes
+# ## Choosing K episodes
 #
-# Without `reshuffle_each_iteration=False`, each pass over the data would choose others.
+# `reshuffle_each_iteration=False` chooses the same episodes in each epoch. This cell prints the
+# chosen episodes for some K.
 
 
 # %%
@@ -91,9 +92,10 @@ for number in (1, 2, 5):
     print(number, [e["episode_id"].numpy().decode() for e in choose(number, seed=42)])
 
 # %% [markdown]
-# ## b. Put the parts of the observation together
+# ## Observation vectors
 #
-# Networks like numbers of about the same size, so the vectors are normalized, too.
+# This cell concatenates the parts of the observation. It also normalizes the vectors, because
+# networks learn better from inputs of similar scale.
 
 
 # %%
@@ -117,11 +119,11 @@ def prepared(step):
 
 
 # %% [markdown]
-# ## c. Make transitions
+# ## Transitions
 #
-# The paper makes windows of two steps. `transitions` does that, and leaves out what is no
-# transition: the last step of an episode has an observation, but no action. `discount` says
-# whether the next state has a value; it has here, because the episodes were only cut.
+# The paper makes windows of two steps. `transitions` does the same, and excludes the last step,
+# which has no action. `discount` is 0 only if the next state is terminal. Here it is 1, because
+# the episodes were truncated.
 
 
 # %%
@@ -135,9 +137,10 @@ for name in ("observation", "action", "reward", "discount", "next_observation"):
     print(f"{name:17}", first[name].numpy())
 
 # %% [markdown]
-# ## Clone, and play
+# ## Training and evaluation
 #
-# The network learns the action for an observation. Then it plays 20 episodes at once.
+# The network learns to predict the action of an observation. Then the clone acts in 20 episodes
+# at once.
 
 
 # %%
@@ -187,7 +190,7 @@ for number, values in results.items():
 print("random actions:", round(at_random))
 
 # %% [markdown]
-# Expected: 25 demonstrations give more than -400, and one demonstration 300 less than that.
+# Expected mean returns: more than -400 with 25 demonstrations, and at least 300 less with one.
 
 # %%
 few, many = np.mean(results[1]), np.mean(results[25])
@@ -207,8 +210,8 @@ axis.legend(frameon=True)
 plt.show()
 
 # %% [markdown]
-# *One episode shows only one way up. A clone that gets off it does not know how to go on. Some
-# episodes happen to show more than others: from them, one is almost enough.*
+# *One episode shows only one way up. A clone that leaves this way has no data there. Some
+# episodes contain more states than others; one of these is almost enough.*
 #
 # The script `examples/imitation_from_few_demonstrations.py` does the same with `rlds.feeds`,
 # without TensorFlow.

@@ -1,10 +1,10 @@
 # %% [markdown]
-# # Offline reinforcement learning: better than the data
+# # Offline reinforcement learning
 #
-# Half of the recorded episodes are good, half are random. A clone of all of them is as bad as the
-# mixture. TD3+BC ([Fujimoto and Gu](https://arxiv.org/abs/2106.06860), 2021) uses the rewards to
-# tell which actions were good. It learns from the data alone, in JAX, on batches of `rlds.feeds`.
-# Then you estimate what the policies are worth, again from the data alone.
+# Half of the recorded episodes are good, half are random. A clone of all episodes is as bad as
+# the mixture. TD3+BC ([Fujimoto and Gu](https://arxiv.org/abs/2106.06860), 2021) uses the rewards
+# to recognize good actions. It learns from the data alone, in JAX, on batches of `rlds.feeds`.
+# Then you estimate the values of the policies, also from the data alone.
 
 # %%
 import tempfile
@@ -27,10 +27,10 @@ plt.rcParams["figure.constrained_layout.use"] = True
 folder = Path(tempfile.mkdtemp())
 
 # %% [markdown]
-# ## Record two kinds of episodes
+# ## Recording
 #
 # A pendulum hangs from a motor that is too weak to lift it at once. A controller swings it up and
-# holds it. Its episodes take turns with random ones.
+# holds it. Episodes of the controller and random episodes alternate.
 
 
 # %%
@@ -58,10 +58,10 @@ with envlogger.EnvLogger(environment, data_directory=folder / "logs") as env:
 print("controller", round(returns[::2].mean()), "random", round(returns[1::2].mean()))
 
 # %% [markdown]
-# ## Batches of transitions
+# ## Transition batches
 #
-# An episode ends after 200 steps, because somebody stopped it: what follows has a value.
-# `discount` knows. It would be 0 only after a terminal state.
+# Each episode is truncated after 200 steps, so its last state has a value. `discount` is 1 there.
+# It is 0 only after a terminal state.
 
 # %%
 GAMMA = 0.98
@@ -73,11 +73,11 @@ print(table)
 print("discounts:", np.unique(feed[0]["discount"]))
 
 # %% [markdown]
-# ## The learner
+# ## TD3+BC
 #
-# Two critics estimate the value of an action. The actor looks for actions of a large value, but
-# stays close to those of the data, because there the critics know what they say. `ALPHA` weighs
-# the two. With 0, the actor is a clone.
+# Two critics estimate the value of an action. The actor searches for actions of high value that
+# are close to recorded actions, because the critics are accurate only near the data. `ALPHA`
+# weighs these two aims. With 0, the actor is a clone.
 
 # %%
 ALPHA = 10.0
@@ -139,7 +139,7 @@ def update(state, batch, noise, alpha):
 
 
 # %% [markdown]
-# ## Learn
+# ## Training
 
 
 # %%
@@ -203,7 +203,7 @@ for name, value in played.items():
     print(f"{name:15} {value:6.0f}")
 
 # %% [markdown]
-# Expected: TD3+BC gives more than -600, and 200 more than the clone.
+# Expected mean returns: more than -600 for TD3+BC, and at least 200 less for the clone.
 
 # %%
 assert played["TD3+BC"] > -600, played
@@ -219,14 +219,14 @@ axis.legend(frameon=True)
 plt.show()
 
 # %% [markdown]
-# *The data gets about -700 on average. From it, TD3+BC learns to play nearly as well as the
-# controller. Only this figure needed the pendulum: the learner never played.*
+# *The mean return of the data is about -700. TD3+BC learns from it to act nearly as well as the
+# controller. Only this figure needs the environment; training does not.*
 #
-# ## What are the policies worth?
+# ## Off-policy evaluation
 #
-# Often you cannot play. `fitted_q` estimates the discounted return of a policy from the recorded
-# transitions. It needs features of observations and actions; here they are waves in random
-# directions.
+# Often you cannot run a policy in the environment. `fitted_q` estimates its discounted return
+# from the recorded transitions. It needs features of observations and actions. These are random
+# Fourier features.
 
 # %%
 waves = np.random.default_rng(0)
@@ -266,7 +266,8 @@ axis.legend(frameon=True)
 plt.show()
 
 # %% [markdown]
-# *The data alone puts the policies in their order. An interval says how much the estimate changes
-# with other episodes. It does not know how wrong the features are where there is little data.*
+# *The estimates rank the policies correctly, from data alone. An interval covers the variation of
+# the estimate between samples of episodes. It does not cover the error of the features where data
+# is sparse.*
 #
 # The script `examples/offline_rl_td3_bc.py` does the same in NumPy.

@@ -1,15 +1,15 @@
 # %% [markdown]
-# # Why imitation needs absorbing states
+# # Absorbing states in imitation learning
 #
 # Adversarial imitation (GAIL and its relatives) learns a reward from demonstrations: a
-# discriminator says how much a step looks like the expert's. Whoever forgets what comes after the
-# end of an episode gets a bias: with a reward that is never negative, the imitator stays alive to
-# collect more of it; with one that is never positive, it ends as soon as it can. That looks like a
-# bad algorithm, but what is missing is a row of data: see
-# [Kostrikov et al. 2019](https://arxiv.org/abs/1809.02925), and section 7.2 of the RLDS paper.
+# discriminator scores the similarity of a step to those of the expert. Without data about the
+# time after an episode, this reward has a bias. If it is never negative, the imitator avoids the
+# end of the episode to collect more. If it is never positive, the imitator ends the episode as
+# early as possible. One more step of data removes this bias: see [Kostrikov et al.
+# 2019](https://arxiv.org/abs/1809.02925), and section 7.2 of the RLDS paper.
 #
-# Here you see both, and how `add_absorbing_states` takes the bias away. The tasks are so small
-# that nothing is left to chance in the imitator: occupancies and values are computed exactly.
+# This notebook shows both cases, and how `add_absorbing_states` removes the bias. The tasks are
+# so small that the imitator computes occupancies and values exactly.
 
 # %%
 import tempfile
@@ -30,12 +30,12 @@ plt.rcParams["figure.constrained_layout.use"] = True
 folder = Path(tempfile.mkdtemp())
 
 # %% [markdown]
-# ## Two tasks on a path of six places
+# ## Two tasks with six states
 #
-# A walker goes left (0) or right (1), and one step in twenty slips the other way. In *reach*, the
-# place after the right end is the goal: the episode ends there. In *survive*, there is a cliff
-# before the left end: the episode ends there, too, but this time nobody wants to. No episode has
-# more than 50 steps. The observation is a vector with a 1 where the walker is.
+# A walker on a line of six positions goes left (0) or right (1); one step in twenty slips the
+# other way. In *reach*, the goal is right of the line, and the episode ends there. In *survive*,
+# a cliff is left of the line, and the episode ends there, too. No episode has more than 50 steps.
+# The observation is the one-hot position of the walker.
 
 # %%
 PLACES, LONGEST, SLIP = 6, 50, 0.05
@@ -78,9 +78,9 @@ class Walk(dm_env.Environment):
 
 
 # %% [markdown]
-# ## Record the expert
+# ## Recording the expert
 #
-# The expert always goes right. Its reward is not recorded: the imitator never sees one.
+# The expert always goes right. No reward is recorded, because the imitator uses none.
 
 
 # %%
@@ -101,11 +101,11 @@ for task, dataset in episodes.items():
     print(f"{task}: {len(ends)} episodes, {np.mean(ends):.0%} of them terminal")
 
 # %% [markdown]
-# ## What the expert does, counted
+# ## Occupancy of the expert
 #
-# How often was each action taken at each place? `add_absorbing_states` makes the terminal
-# observation of an episode a state of its own, with a mark as one more element, and adds a step
-# from there to itself. So the mark becomes the seventh place.
+# This cell counts each action at each position. `add_absorbing_states` replaces the terminal
+# observation of an episode by an absorbing state, with a flag as one more element, and adds a
+# step from this state to itself. So the flag becomes the seventh position.
 
 
 # %%
@@ -127,9 +127,9 @@ print(np.round(occupancy_of(rt.add_absorbing_states(episodes["reach"])), 3)[:, 0
 # ## The imitator
 #
 # Each round, the discriminator compares the occupancy of the expert with the mean of those of all
-# rounds so far, $D = d_E / (d_E + d_\pi)$. A function of it is the reward. Then the policy becomes
-# the best one for this reward, a little softened. The value of a terminal state is 0 where there
-# are no absorbing states. Where there are, it is what standing in one for ever is worth.
+# rounds so far, $D = d_E / (d_E + d_\pi)$. A function of it is the reward. Then the policy
+# becomes a slightly softened optimum for this reward. Without absorbing states, the value of a
+# terminal state is 0. With them, it is the discounted reward of staying there forever.
 
 # %%
 GAMMA, TEMPERATURE, ROUNDS = 0.99, 0.01, 60
@@ -193,10 +193,10 @@ def imitate(task, make_reward, absorbing):
 
 
 # %% [markdown]
-# ## What comes out
+# ## Results
 #
-# Two of the four runs without absorbing states go wrong, each in its way. With them, all are as
-# good as the expert. The numbers are medians of the last 20 rounds.
+# Two of the four runs without absorbing states fail. With them, all runs are as good as the
+# expert. The table shows medians of the last 20 rounds.
 
 # %%
 EXPECTED = {  # (task, reward): the lengths without absorbing states, and with them.
@@ -238,7 +238,6 @@ print(f"The picture: {folder / 'absorbing_states.png'}")
 plt.show()
 
 # %% [markdown]
-# *Left: every step pays, so the imitator walks to and fro before the goal, although no expert
-# did so. Right: every step costs, so it prefers the cliff. With absorbing states, the end has a
-# value that is learned like any other: the goal looks like the expert, the foot of the cliff does
-# not.*
+# *Left: every step earns a reward, so the imitator walks back and forth before the goal, unlike
+# the expert. Right: every step costs, so the imitator walks off the cliff. With absorbing states,
+# the value of the end is learned: high for the goal, low for the cliff.*

@@ -1,13 +1,13 @@
 # %% [markdown]
-# # Data analysis: up to a tag
+# # Data analysis with tags
 #
-# Episodes often go on after the task is done. In section 7.3 of the
-# [RLDS paper](https://arxiv.org/abs/2111.02767), people put a can into a bin, and each of their
-# episodes has 400 steps; a *tag* says in which step the can was in the bin. The paper has a
-# listing that computes the returns up to there, but no results.
+# Episodes often continue after the task is done. In section 7.3 of the [RLDS
+# paper](https://arxiv.org/abs/2111.02767), people put a can into a bin, and each episode has 400
+# steps; a *tag* marks the step when the can is in the bin. The paper shows code that computes the
+# returns up to that step, but no results.
 #
-# Here two drivers swing up a pendulum, and a tag says when it stands upright. Who is better? The
-# answer turns round when you cut the episodes at the tag.
+# Here two drivers swing up a pendulum, and a tag marks the step when it is upright. Which driver
+# is better? The answer changes if you truncate the episodes at the tag.
 
 # %%
 import tempfile
@@ -28,14 +28,14 @@ plt.rcParams["figure.constrained_layout.use"] = True
 folder = Path(tempfile.mkdtemp())
 
 # %% [markdown]
-# ## Record two drivers
+# ## Recording two drivers
 #
-# Both swing the pendulum to and fro until it is fast enough, and both start from the same places.
-# The *shaky* one does anything in 3 steps of 10, and holds the pendulum once it is up. The *hasty*
-# one makes no mistake, but lets go as soon as it is up: the task is done.
+# Both drivers swing the pendulum until it is fast enough, and both start from the same states.
+# The *shaky* driver acts at random in 3 steps of 10, and holds the pendulum upright. The *hasty*
+# driver makes no mistake, but lets go when the pendulum is upright, because the task is done.
 #
-# `step_fn` makes the tag. You also note the rewards and the tag while you play, to compare them
-# with what comes out of the dataset.
+# `step_fn` records the tag. The cell also keeps the rewards and the tag in memory, to compare
+# them with the dataset.
 
 # %%
 EPISODES = 20
@@ -90,13 +90,12 @@ recorded = {driver.__name__: record(driver.__name__, driver) for driver in (shak
 print(*recorded["shaky"][0].element_spec[rlds.STEPS], sep=", ")
 
 # %% [markdown]
-# ## Cut at the tag
+# ## Truncation at the tag
 #
-# `truncate_after_condition` keeps the steps up to the first with the tag; an episode without one
-# stays whole. The pendulum *is* upright in that step: the reward of the step is for what was done
-# from there on, and does not count any more. So let the cut make it the last step
-# (`set_is_last`), whose action and reward are placeholders for every function here, as they are in
-# the last step of any episode.
+# `truncate_after_condition` keeps the steps up to the first step with the tag. An episode without
+# a tag is unchanged. In that step the pendulum is already upright, so its reward belongs to the
+# time after the task. `set_is_last` marks it as the last step. All functions treat action and
+# reward of a last step as placeholders.
 
 
 # %%
@@ -129,10 +128,10 @@ for name, (episodes, _) in recorded.items():
     found[name, "up to the tag"] = analyzed(rt.apply_nested_steps(episodes, up_to_tag))
 
 # %% [markdown]
-# ## The same as while playing?
+# ## Check against the drivers
 #
-# What was noted has the rewards in the order in which they came. The pendulum arrives with the
-# step that is tagged first, so the rewards up to its arrival are those before.
+# This cell compares returns and rewards of the dataset with those kept in memory. The first
+# tagged step is the arrival, so the rewards before it count.
 
 # %%
 for name, (_, noted) in recorded.items():
@@ -146,7 +145,7 @@ for name, (_, noted) in recorded.items():
         print(f"{name}, {scope}: {len(returns)} returns and {len(rewards)} rewards are the same")
 
 # %% [markdown]
-# ## Who is better?
+# ## Comparison of the drivers
 
 # %%
 EXPECTED = {  # The means of the returns and of the lengths.
@@ -184,15 +183,15 @@ print(f"The picture: {folder / 'data_analysis.png'}")
 plt.show()
 
 # %% [markdown]
-# *Top: all episodes have 200 transitions, and the returns are mostly about what came after the
-# task was done: the hasty driver's pendulum fell. Bottom: up to the tag, the hasty driver is the
-# better one: it is there in fewer transitions, so that there are fewer bad rewards. Three episodes
-# begin with an upright pendulum; up to the tag, they have no transition, and the return 0.*
+# *Top: all episodes have 200 transitions, and most of the return is from the time after the task:
+# the pendulum of the hasty driver fell. Bottom: up to the tag, the hasty driver is better: it
+# needs fewer transitions, so it collects fewer negative rewards. Three episodes begin with an
+# upright pendulum; up to the tag, they have no transitions and a return of 0.*
 #
-# ## What the placeholder would do
+# ## Effect of placeholders
 #
-# Here the best reward of all is 0, and so is the placeholder in the last step of each episode. In
-# a histogram of all steps, the best rewards would be those that nobody got.
+# The best possible reward is 0. The placeholder in the last step of each episode is also 0. A
+# histogram of all steps would count placeholders as the best rewards. This cell counts them.
 
 # %%
 for name, (episodes, _) in recorded.items():
