@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rlds_creator.exporting.archives import write_archive
 from rlds_creator.exporting.merging import Selection, tag_field
 from rlds_creator.exporting.recordings import ExportError
-from rlds_creator.exporting.targets import FORMATS, Format
+from rlds_creator.exporting.targets import FORMATS, WriteRequest, Format
 from rlds_ecosystem import version
 from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.whole_files import made_at_once
@@ -121,9 +121,13 @@ def export(
         else:
             log = made.with_name(f"{made.name}.log")
             selection.write_log(os.fspath(log), _part(report, 0, end * _PART_OF_LOG))
-            data, placements = _written(
-                chosen, log, folder, file_name, options, _part(report, end * _PART_OF_LOG, end)
-            )
+            progress_of_data = _part(report, end * _PART_OF_LOG, end)
+            wanted = WriteRequest(log, folder, file_name, options, progress_of_data)
+            try:
+                data, placements = chosen.write(wanted)
+            except ValueError as error:
+                text = f"{chosen.title} cannot hold these episodes: {error}"
+                raise ExportError(text.replace(os.fspath(log), file_name)) from error
         path = data.relative_to(folder).as_posix()
         _describe(folder, chosen, name, path, selection, end_at, placements)
         num_bytes = sum(found.stat().st_size for found in folder.rglob("*") if found.is_file())
@@ -147,23 +151,6 @@ def _format(name: str) -> Format:
     if not chosen.installed:
         raise ImportError(f"{chosen.title}: not installed; run `{chosen.requires}`")
     return chosen
-
-
-def _written(
-    chosen: Format,
-    log: Path,
-    folder: Path,
-    name: str,
-    options: Sequence[str],
-    progress: Callable[[float], None],
-) -> tuple[Path, Sequence[Placement]]:
-    assert chosen.write is not None
-    try:
-        return chosen.write(log, folder, name, options, progress)
-    except ValueError as error:
-        raise ExportError(
-            f"{chosen.title} cannot hold these episodes: {error}".replace(os.fspath(log), name)
-        ) from error
 
 
 def _part(report: Callable[[float], None], begin: float, end: float) -> Callable[[float], None]:

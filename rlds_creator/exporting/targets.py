@@ -1,12 +1,13 @@
-"""What recordings can be exported to: a format is a line in a table, and a function."""
+"""Export formats of recordings: a format is a line in a table, and a function."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlds_ecosystem import install_command
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from rlds.formats.logs.source import EnvLoggerSource
     from rlds.sources import Placement, SourceEpisode
 
-__all__ = ["FORMATS", "Format"]
+__all__ = ["FORMATS", "WriteRequest", "Format"]
 
 _DESCRIPTION = "Episodes that people played in the browser, recorded with `rlds create`."
 _VERSION = "1.0.0"
@@ -22,26 +23,35 @@ _VERSION = "1.0.0"
 _BYTES_PER_SHARD = 1 << 28
 
 
-class Write(Protocol):
-    """Makes the data of a log, as a format has it."""
+@dataclasses.dataclass(frozen=True)
+class WriteRequest:
+    """A log that becomes data in another format.
 
-    def __call__(
-        self,
-        log: Path,
-        folder: Path,
-        name: str,
-        options: Sequence[str],
-        progress: Callable[[float], None],
-    ) -> tuple[Path, Sequence[Placement]]:
-        """Makes it; returns where it is, and what becomes of each field, if it says so.
+    Attributes:
+      log: The log.
+      folder: The folder of the export.
+      name: The name of the data.
+      options: Options of the format, as `rlds convert -T` takes them.
+      progress: Called with how much is done, from 0 to 1.
+    """
 
-        Args:
-          log: The log.
-          folder: The folder of the export.
-          name: The name of the data.
-          options: What `rlds convert -T` takes.
-          progress: Called with how much is done, from 0 to 1.
-        """
+    log: Path
+    folder: Path
+    name: str
+    options: Sequence[str]
+    progress: Callable[[float], None]
+
+    def source(self) -> EnvLoggerSource:
+        """Opens the log."""
+        from rlds.formats.logs.source import EnvLoggerSource
+
+        source = EnvLoggerSource(self.log)
+        source.description = _DESCRIPTION
+        return source
+
+
+# Returns where the data is, and what becomes of each field, if the format reports it.
+Write: TypeAlias = "Callable[[WriteRequest], tuple[Path, Sequence[Placement]]]"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,10 +61,10 @@ class Format:
     Attributes:
       name: Its name.
       title: Its name, for people.
-      opening: How to open the data in Python, with `{path}` in it.
-      extra: The extra that installs what it needs; "" if it needs nothing more.
-      modules: What must be installed for it.
-      write: Makes the data of a log. None for the log itself.
+      opening: Python code that opens the data, with `{path}` in it.
+      extra: The extra that installs its dependencies; "" if it needs none.
+      modules: Modules that must be installed.
+      write: Writes the data of a log. None for the log itself.
     """
 
     name: str
@@ -66,30 +76,16 @@ class Format:
 
     @property
     def requires(self) -> str:
-        """The shell command that installs what it needs; "" if it needs nothing more."""
+        """The shell command that installs its dependencies; "" if it needs none."""
         return install_command(self.extra) if self.extra else ""
 
     @property
     def installed(self) -> bool:
-        """Whether all is installed that it needs."""
+        """Whether its dependencies are installed."""
         return all(importlib.util.find_spec(module) is not None for module in self.modules)
 
 
-def _source(log: Path) -> EnvLoggerSource:
-    from rlds.formats.logs.source import EnvLoggerSource
-
-    source = EnvLoggerSource(log)
-    source.description = _DESCRIPTION
-    return source
-
-
-def _write_tfds(
-    log: Path,
-    folder: Path,
-    name: str,
-    options: Sequence[str],
-    progress: Callable[[float], None],
-) -> tuple[Path, Sequence[Placement]]:
+def _write_tfds(wanted: WriteRequest) -> tuple[Path, Sequence[Placement]]:
     from rlds.feeds import materialise
     from rlds.sources.episodes import Episodes
 
@@ -99,54 +95,47 @@ def _write_tfds(
                 # In place of its number: that of the recording is the same in all exports.
                 name = episode.metadata.get("recorded_episode_id", episode.key)
                 yield dataclasses.replace(episode, key=str(name))
-                progress(number / len(self))
+                wanted.progress(number / len(self))
 
-    if options:
+    if wanted.options:
         raise ValueError("TFDS has no options here")
-    episodes = Reported(_source(log))
-    num_bytes = sum(file.stat().st_size for file in log.rglob("*") if file.is_file())
+    episodes = Reported(wanted.source())
+    num_bytes = sum(file.stat().st_size for file in wanted.log.rglob("*") if file.is_file())
     made = materialise(
         episodes,
-        folder / name / _VERSION,
-        name=name,
+        wanted.folder / wanted.name / _VERSION,
+        name=wanted.name,
         images="png",
         max_episodes_per_shard=max(1, len(episodes) * _BYTES_PER_SHARD // num_bytes),
     )
     return Path(made), ()
 
 
-def _writer(format: str, suffix: str = "") -> Write:
-    """Makes what writes a format of `rlds.sources.exports`."""
+def _write_other(
+    format: str, suffix: str, defaults: Mapping[str, Any], wanted: WriteRequest
+) -> tuple[Path, Sequence[Placement]]:
+    """Writes a format of `rlds.sources.exports`, which reports no progress."""
+    from rlds import sources
+    from rlds.sources.exporting import export_class
+    from rlds.sources.options import options_of, parse_options
 
-    def write(
-        log: Path,
-        folder: Path,
-        name: str,
-        options: Sequence[str],
-        progress: Callable[[float], None],
-    ) -> tuple[Path, Sequence[Placement]]:
-        from rlds import sources
-        from rlds.sources.exporting import export_class
-        from rlds.sources.options import options_of, parse_options
-
-        del progress  # It is not told on the way.
-        writer = export_class(format)
-        given = parse_options(options_of(writer), options, format)
-        path = folder / writer.part_name(f"{name}{suffix}")
-        made = sources.export(_source(log), format, path, verify=False, allow_loss=True, **given)
-        return path, made.placements
-
-    return write
+    writer = export_class(format)
+    given = {**defaults, **parse_options(options_of(writer), wanted.options, format)}
+    path = wanted.folder / writer.part_name(f"{wanted.name}{suffix}")
+    made = sources.export(wanted.source(), format, path, verify=False, allow_loss=True, **given)
+    return path, made.placements
 
 
-def _other(name: str, title: str, module: str = "", extra: str = "", suffix: str = "") -> Format:
+def _other(
+    name: str, title: str, module: str = "", extra: str = "", suffix: str = "", **defaults: Any
+) -> Format:
     return Format(
         name,
         title,
         'rlds.sources.open("{path}")',
         extra=extra,
         modules=(module,) if module else (),
-        write=_writer(name, suffix),
+        write=functools.partial(_write_other, name, suffix, defaults),
     )
 
 
@@ -160,9 +149,9 @@ FORMATS: Mapping[str, Format] = {
             'tfds.builder_from_directory("{path}").as_dataset()',
             write=_write_tfds,
         ),
-        _other("minari", "Minari dataset", "h5py", "hdf5", suffix="-v0"),
+        _other("minari", "Minari dataset", "h5py", "hdf5", suffix="-v0", compression="gzip"),
         _other("lerobot", "LeRobot dataset", "pyarrow", "lerobot"),
-        _other("robomimic", "robomimic (HDF5)", "h5py", "hdf5"),
+        _other("robomimic", "robomimic (HDF5)", "h5py", "hdf5", compression="gzip"),
         _other("zarr", "Zarr buffer of Diffusion Policy", "numcodecs", "zarr"),
         _other("webdataset", "WebDataset"),
         _other("mcap", "MCAP files", "mcap", "ros"),

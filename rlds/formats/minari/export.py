@@ -103,6 +103,8 @@ class MinariExport(Export):
         which Minari cannot hold: an error, or to leave out its last transition, which then is in
         `data/rlds`.
       metadata: More fields for metadata.json, or others, such as `author` or `env_spec`.
+      compression: How arrays of an HDF5 file are compressed; Minari does not compress them. Arrow
+        and Parquet files have their own compression.
 
     Raises:
       ValueError: Minari cannot hold the episodes, or an argument is wrong.
@@ -120,8 +122,10 @@ class MinariExport(Export):
         episode_fields: Sequence[str] | None = None,
         unknown_final_observation: Literal["error", "drop_last_transition"] = "error",
         metadata: Mapping[str, Any] | None = None,
+        compression: Literal["gzip", "lzf"] | None = None,
     ) -> None:
         super().__init__(episodes)
+        self._compression = compression
         if data_format not in (None, *FORMATS):
             raise ValueError(f"data_format: {data_format!r}, expected one of {FORMATS}")
         if unknown_final_observation not in ("error", "drop_last_transition"):
@@ -332,7 +336,7 @@ class MinariExport(Export):
                 keep = stack.enter_context(SidecarWriter(data / SIDECAR, self._sidecar)).add
             write: Writer = functools.partial(write_table, data, self._spaces, self._data_format)
             if self._data_format == "hdf5":
-                write = stack.enter_context(hdf5_writer(data))
+                write = stack.enter_context(hdf5_writer(data, self._compression))
             numbers = self._write_episodes(write, keep)
         spaces = self._spaces_in_json(self._source.step_fields())
         if self._sidecar is not None and self._recorded:  # Texts are known now.

@@ -175,13 +175,15 @@ class Hdf5Storage(Storage):
 
 
 @contextlib.contextmanager
-def hdf5_writer(directory: pathlib.Path) -> Iterator[Writer]:
-    """Makes the file; returns what writes an episode to it."""
+def hdf5_writer(directory: pathlib.Path, compression: str | None = None) -> Iterator[Writer]:
+    """Makes the file; returns a function that writes an episode to it."""
     with new_file(directory / _FILE, ordered=True) as (file, check):
-        yield functools.partial(_write_episode, file, check)
+        yield functools.partial(_write_episode, file, check, compression)
 
 
-def _write_episode(file: Any, check: Check, index: int, episode: RawEpisode) -> None:
+def _write_episode(
+    file: Any, check: Check, compression: str | None, index: int, episode: RawEpisode
+) -> None:
     group = file.create_group(f"{_EPISODE}{index}")
     for name, value in _flat_options(episode.attributes).items():
         try:
@@ -191,11 +193,11 @@ def _write_episode(file: Any, check: Check, index: int, episode: RawEpisode) -> 
     if not has(episode.columns, INFOS):
         group.create_group(INFOS)
     for path, column in episode.columns.items():
-        _write_column(group, path, column)
+        _write_column(group, path, column, compression)
     check()
 
 
-def _write_column(group: Any, path: str, column: Column) -> None:
+def _write_column(group: Any, path: str, column: Column, compression: str | None) -> None:
     h5py = import_extra("h5py")
     values, dtype = column.values, column.values.dtype
     maxshape: tuple[int | None, ...] | None = (None, *values.shape[1:])
@@ -207,7 +209,9 @@ def _write_column(group: Any, path: str, column: Column) -> None:
     elif dtype.kind == "O":
         encoding = "utf-8" if column.field.dtype == str else "ascii"
         dtype = h5py.string_dtype(encoding=encoding)
-    group.create_dataset(path, data=values, dtype=dtype, chunks=True, maxshape=maxshape)
+    group.create_dataset(
+        path, data=values, dtype=dtype, chunks=True, maxshape=maxshape, compression=compression
+    )
 
 
 def _nested_options(attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import json
 import zipfile
 
 import dm_env
+import h5py
 import numpy as np
 import pytest
 import tree
@@ -157,6 +158,7 @@ def test_a_dataset_equals_the_recordings_step_by_step(keep_internal, with_pictur
 
 @pytest.mark.slow
 def test_tfds_loads_a_dataset_and_minari_one_of_its_own(with_pictures, tmp_path):
+    import minari
     import tensorflow_datasets as tfds
 
     export(with_pictures, tmp_path / "tfds", "tfds", name="x")
@@ -174,7 +176,19 @@ def test_tfds_loads_a_dataset_and_minari_one_of_its_own(with_pictures, tmp_path)
                     np.testing.assert_array_equal(step, value, err_msg=str(path))
 
     made = export(with_pictures, tmp_path / "minari", "minari", name="x")
-    read = rlds.sources.open(tmp_path / "minari" / made.paths[0])
+    data = tmp_path / "minari" / made.paths[0]
+    with h5py.File(data / "data" / "main_data.hdf5") as file:
+        pictures = file["episode_0/observations/picture"]
+        assert (pictures.compression, pictures.id.get_storage_size() < pictures.nbytes) == (
+            "gzip",
+            True,
+        )
+    for episode, recorded in zip(minari.MinariDataset(data / "data"), with_pictures, strict=True):
+        expected = as_exported(recorded, episode.id, ())
+        picture = expected["observation"]["picture"]
+        np.testing.assert_array_equal(episode.observations["picture"], picture)
+        np.testing.assert_array_equal(episode.rewards, expected["reward"][:-1])
+    read = rlds.sources.open(data)
     assert len(read) == 3
     for number, recorded in enumerate(with_pictures):
         columns, expected = read.columns(number), as_exported(recorded, number, ())
@@ -231,7 +245,7 @@ def test_a_zip_file_compresses_what_is_not_compressed(with_pictures, tmp_path):
             assert archive.testzip() is None
             for one in archive.infolist():
                 sizes[one.filename.rpartition("/")[2]] = (one.compress_size, one.file_size)
-    compressed, size = sizes["main_data.hdf5"]
+    compressed, size = sizes["README.md"]
     assert compressed < 0.8 * size
     assert sizes["steps.riegeli"][0] == sizes["steps.riegeli"][1]
 
