@@ -310,7 +310,7 @@ class _About:
             ),
             "## Loading",
             *self._loading(directory),
-            "## Provenance",
+            "## Lineage",
             _provenance(found.metadata, self.lineage),
             "## Citation",
             markdown.fenced(self.citation, "bibtex") if self.citation else "No citation is given.",

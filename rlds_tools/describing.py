@@ -43,7 +43,7 @@ class Group:
       value: The value.
       episodes: How many they are.
       steps: How many steps they have.
-      mean_return: The mean of their total rewards; None without rewards.
+      mean_return: The mean of their returns; None without rewards.
     """
 
     value: str
@@ -62,7 +62,7 @@ class Stats(Result):
       episodes: How many episodes it has.
       steps: How many steps.
       lengths: How many steps its episodes have.
-      returns: The total rewards of its episodes; None without rewards.
+      returns: The returns of its episodes; None without rewards.
       by: The field that episodes are grouped by.
       groups: The groups, the largest first.
       statistics: The moments, extremes and quantiles of each field, by element.
@@ -86,7 +86,7 @@ class Stats(Result):
     @override
     def blocks(self) -> Iterator[Block]:
         yield f"{self.split}: {count(self.episodes, 'episode')}, {count(self.steps, 'step')}"
-        spreads = {"length of an episode": self.lengths, "total reward": self.returns}
+        spreads = {"length of an episode": self.lengths, "return": self.returns}
         rows = [[name, *spread.cells()] for name, spread in spreads.items() if spread]
         yield Table(["", ">min", ">median", ">mean", ">max"], rows)
         if self.by is not None:
@@ -150,7 +150,7 @@ def stats(
     progress: bool | None = None,
     jobs: int = 1,
 ) -> Stats:
-    """Describes the numbers of a split: lengths, total rewards, and each element of each field.
+    """Describes the numbers of a split: lengths, returns, and each element of each field.
 
     All episodes are read once, in memory that does not grow with them. Images and texts are left
     out. Placeholders in the last step do not count. Neither do NaN and infinite values: a warning
@@ -300,7 +300,7 @@ def _table_of_groups(field: str, groups: Sequence[Group]) -> Table:
         others = groups[_SHOWN_GROUPS:]
         sums = [f"{sum(g.episodes for g in others):,}", f"{sum(g.steps for g in others):,}"]
         rows.append([f"{len(others)} others", *sums, ""])
-    return Table([field, ">episodes", ">steps", ">mean total reward"], rows)
+    return Table([field, ">episodes", ">steps", ">mean return"], rows)
 
 
 def _as_plain(field: Any) -> dict[str, Any]:

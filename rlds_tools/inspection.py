@@ -263,7 +263,7 @@ class EpisodeView(Result):
         facts = [
             f"{self.split} episode {self.episode} ({self.key})",
             count(self.num_steps, "step"),
-            "" if self.total_reward is None else f"total reward {self.total_reward:.6g}",
+            "" if self.total_reward is None else f"return {self.total_reward:.6g}",
             "truncated" if self.truncated else "terminal",
             "" if self.complete else "incomplete",
             "" if self.final_observation_known else "final observation unknown",

@@ -123,7 +123,7 @@ class EnvironmentStatistics(msgspec.Struct, frozen=True, kw_only=True):
       completed: How many of them are completed, and no practice.
       success: How many of the completed ones are a success, say their players.
       steps: The steps that players made in the completed ones.
-      mean_reward: The mean of the total rewards of the completed ones; None if there are none.
+      mean_reward: The mean return of the completed episodes; None if there are none.
     """
 
     id: str

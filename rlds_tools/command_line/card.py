@@ -65,7 +65,7 @@ Examples:
 def command(path: str, citation: Path | None, **options: Any) -> Result:
     """Write a README for a dataset, with metadata for dataset hubs.
 
-    The card lists splits, fields and provenance, and shows code that loads the dataset. It names
+    The card lists splits, fields and lineage, and shows code that loads the dataset. It names
     the facts that are missing, such as the license. An existing README is replaced only with
     --force.
     """

@@ -37,7 +37,7 @@ def _camera(ctx: click.Context, param: click.Parameter, value: str | None) -> An
 
 @click.command(epilog=EXAMPLES)
 @click.argument("environment", metavar="ENV")
-@click.option("-o", "--output", metavar="DIR", required=True, help="Directory of the log.")
+@click.option("-o", "--output", metavar="DIR", required=True, help="Folder of the log.")
 @click.option(
     "--episodes",
     type=click.IntRange(1),

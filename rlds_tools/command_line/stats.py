@@ -37,7 +37,7 @@ def command(
 ) -> Result:
     """Compute statistics of a dataset.
 
-    Shows the lengths and total rewards of episodes, and mean, range and quantiles of each element
+    Shows the lengths and returns of episodes, and mean, range and quantiles of each element
     of each field. Reads the whole split. FILE holds statistics for normalization: .json in the form
     of Octo and OpenVLA.
     """
