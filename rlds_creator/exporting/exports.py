@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rlds_creator.exporting.archives import write_archive
 from rlds_creator.exporting.merging import Selection, tag_field
 from rlds_creator.exporting.recordings import ExportError
-from rlds_creator.exporting.targets import FORMATS, WriteRequest, Format
+from rlds_creator.exporting.targets import FORMATS, Format, WriteRequest
 from rlds_ecosystem import version
 from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.whole_files import made_at_once

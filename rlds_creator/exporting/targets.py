@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rlds.formats.logs.source import EnvLoggerSource
     from rlds.sources import Placement, SourceEpisode
 
-__all__ = ["FORMATS", "WriteRequest", "Format"]
+__all__ = ["FORMATS", "Format", "WriteRequest"]
 
 _DESCRIPTION = "Episodes that people played in the browser, recorded with `rlds create`."
 _VERSION = "1.0.0"
