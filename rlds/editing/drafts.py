@@ -63,7 +63,7 @@ class Draft:
         self._progress = progress
         self.parts: dict[str, Part] = {name: Part(_with_files(episodes))}
         self.inputs = state_of(episodes)
-        self.fields: Mapping[str, Any] = fields_of(episodes)
+        self.fields: Mapping[str, Any] = fields_of(self.parts[name].episodes)
         self.aliases = episodes.source.aliases()
         self._changes: list[Change] = []
         self._renumbered: Sequence[Renumbered | None] = ()

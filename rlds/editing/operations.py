@@ -17,11 +17,13 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from typing_extensions import override
 
+import rlds
 from rlds.editing.changes import Added, Dropped, Filled, Renamed, named
 from rlds.editing.drafts import Draft
+from rlds.editing.edited import source_of
 from rlds.editing.stated import Policy
 from rlds.sources import lineage
-from rlds.sources.source import FACTS, SourceEpisode
+from rlds.sources.source import FACTS, SourceEpisode, check_flags
 from rlds_ecosystem.names import what_there_is
 
 __all__ = [
@@ -247,6 +249,9 @@ class Fix(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
+        added = f"{rlds.STEPS}/{rlds.IS_TERMINAL}" in draft.fields
+        for part in draft.parts.values() if not added else ():
+            check_flags(source_of(part.episodes), [rlds.IS_TERMINAL], self.do)
         draft.fixed |= draft.some(self.where)
 
 

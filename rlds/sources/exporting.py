@@ -44,6 +44,7 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
     StoredSource,
+    check_flags,
     is_derived,
 )
 from rlds.video.fields import DEPTHS_OF_CODES
@@ -130,6 +131,7 @@ class Export(abc.ABC):
       keeps_splits: Whether what it writes has the splits that the episodes are in.
       statistics: Patterns of the names of files that others keep in the folder of a dataset, and
         that are wrong once it has other episodes.
+      needed_flags: The flags that the steps must have.
       episodes: The episodes.
       renumbers_copies: Whether episodes that are copied get the numbers of its tables of texts.
       is_exact: Whether reading back what was written gives the same episodes, but for the fields
@@ -150,6 +152,7 @@ class Export(abc.ABC):
     keeps_splits: ClassVar[bool] = False
     renumbers_copies: ClassVar[bool] = False
     statistics: ClassVar[Sequence[str]] = ()
+    needed_flags: ClassVar[Sequence[str]] = rlds.STEP_FLAGS
     is_exact: bool = True
     unchecked: Collection[str] = ()
 
@@ -211,13 +214,14 @@ class Export(abc.ABC):
         return ""
 
     def check(self, path: str | os.PathLike[str]) -> None:
-        """Checks the target, the first episode, and those that are known to be very short.
+        """Checks the target, the flags, the first episode, and those known to be very short.
 
         Raises:
           ValueError: The format cannot be there, or cannot hold one.
         """
         self.check_target(path)
         source = self.episodes.source
+        check_flags(source, self.needed_flags, self.format)
         says_nothing = type(self).why_unsupported is Export.why_unsupported
         if says_nothing or not isinstance(source, RandomAccessSource):
             return

@@ -54,6 +54,7 @@ __all__ = [
     "SourceError",
     "StoredEpisode",
     "StoredSource",
+    "check_flags",
     "files_of",
     "is_derived",
     "mistakes_of",
@@ -610,6 +611,25 @@ def step_aliases(source: Source) -> dict[str, str]:
     root = f"{rlds.STEPS}/"
     aliases = source.aliases().items()
     return {name: path.removeprefix(root) for name, path in aliases if path.startswith(root)}
+
+
+def check_flags(source: Source, needed: Iterable[str], what: str) -> None:
+    """Checks that steps have the flags that something needs: which steps are terminal, say.
+
+    Raises:
+      ValueError: They have not; says how to add them.
+    """
+    known = {*source.step_flags, *source.step_fields()}
+    missing = [name for name in needed if name not in known]
+    if rlds.IS_TERMINAL in missing:
+        advice = (
+            "Which episodes end in a terminal state is unknown. Add it with `rlds edit PATH --add "
+            "steps/is_terminal=MODULE:FUNCTION` (rlds.editing.Add)"
+        )
+    else:
+        advice = "Add them with `rlds edit PATH --fix` (rlds.editing.Fix)"
+    if missing:
+        raise ValueError(f"{what}: the steps have no {' and no '.join(missing)}. {advice}")
 
 
 def mistakes_of(kinds: Iterable[Any]) -> tuple[type[Exception], ...]:

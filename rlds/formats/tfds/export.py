@@ -72,6 +72,7 @@ class TfdsExport(Export):
 
     format = "tfds"
     keeps_splits: ClassVar[bool] = True
+    needed_flags = ()  # It copies them as they are.
     statistics = ("dataset_statistics*.json",)  # dlimp, Octo and OpenVLA make them anew.
 
     def __init__(
@@ -178,7 +179,7 @@ def _stored_source(episodes: Episodes) -> FolderSource | None:
 def _features_of(episodes: Episodes) -> Features:
     """The features of a dataset whose examples hold all fields without loss."""
     steps = as_fields(episodes.source.step_fields())
-    flags = dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_))
+    flags = dict.fromkeys(episodes.source.step_flags, Field(np.bool_))
     as_png = episodes.source.images_as_png
     feature = _feature({**steps, **flags}, rlds.STEPS, as_png)
     others = as_fields({**EPISODE_FIELDS, **episodes.source.episode_fields()})

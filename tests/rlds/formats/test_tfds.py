@@ -292,6 +292,21 @@ def test_episodes_are_read_with_all_they_have(original):
     assert again.read("train", 0).num_steps == 3
 
 
+def test_steps_without_is_terminal_are_exported_once_it_is_added(original, tmp_path):
+    path, unknown = original.data_path, "the steps have no is_terminal. Which episodes end in a t"
+    for format in ("zarr", "webdataset", "envlogger"):
+        with pytest.raises(ValueError, match=f"{format}: {unknown}"):
+            rlds.sources.export(path, format, tmp_path / format, split="train")
+    with pytest.raises(ValueError, match=f"fix: {unknown}"):
+        rlds.editing.prepare_edit(path, [rlds.editing.Fix()])
+    add = rlds.editing.Add("steps/is_terminal", lambda episode: episode.steps["is_last"])
+    drop = rlds.editing.Drop("words")
+    rlds.edit(path, drop, add, rlds.editing.Fix(), to=tmp_path / "added")
+    rlds.sources.export(tmp_path / "added", "webdataset", tmp_path / "made", split="train")
+    assert all(episode.outline.num_steps for episode in open_episodes(tmp_path / "made"))
+    assert all(episode.steps["is_terminal"][-1] for episode in open_episodes(tmp_path / "made"))
+
+
 @pytest.mark.slow
 def test_lost_on_the_way(original, tmp_path, monkeypatch):
     read = sharding._read
