@@ -139,7 +139,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort) as error:
-        click.echo(_with_notes("Interrupted.", error.__cause__ or error), err=True)
+        # Click before 8.2 hides the KeyboardInterrupt that it makes an Abort of.
+        interrupt = error.__context__ if isinstance(error, click.Abort) else error
+        click.echo(_with_notes("Interrupted.", interrupt or error), err=True)
         return _INTERRUPTED
     except BrokenPipeError:
         # Whoever read the output has seen enough; Python would complain when it flushes at exit.
