@@ -28,6 +28,7 @@ ANSWERS: tuple[type, ...] = (
     model.Export,
     store.Invite,
     store.Counts,
+    store.ConsentPage,
     store.Statistics,
     labels.ShownLayer,
     labels.ShownLabel,

@@ -1,6 +1,7 @@
 /** What the server answers at each of its addresses, in the records of `api_types.d.ts`. */
 import type {
   Consent,
+  ConsentPage,
   Counts,
   Environment,
   Episode,
@@ -221,6 +222,7 @@ type Gets = [
   ["/api/families", { interpreters: string[]; families: Families }],
   ["/api/studies", { studies: ListedStudy[] }],
   [`/api/studies/${string}/statistics`, Statistics],
+  [`/api/studies/${string}/consents`, ConsentPage],
   [`/api/studies/${string}`, Study],
   ["/api/episodes", { episodes: ListedEpisode[]; total: number }],
   [`/api/episodes/${string}`, ListedEpisode],

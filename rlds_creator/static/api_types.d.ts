@@ -15,6 +15,12 @@ export interface Consent {
   created: number;
 }
 
+/** Some consents to a study, the newest first, and the number of all. */
+export interface ConsentPage {
+  consents: PersonConsent[];
+  total: number;
+}
+
 /** A button of the page. */
 export interface Control {
   op: "control";
@@ -161,6 +167,15 @@ export interface Person {
   created: number;
   is_disabled: boolean;
   study: string;
+}
+
+/** A consent to a study, with the person who gave it. */
+export interface PersonConsent {
+  text: string;
+  created: number;
+  id: string;
+  person: string;
+  name: string;
 }
 
 /** What a person played of a study. */

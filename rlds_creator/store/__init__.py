@@ -14,22 +14,26 @@ from rlds_creator.store.errors import (
     StoreError,
 )
 from rlds_creator.store.records import (
+    ConsentPage,
     Counts,
     EnvironmentStatistics,
     EpisodeQuery,
     Invite,
+    PersonConsent,
     PersonStatistics,
     Statistics,
 )
 from rlds_creator.store.store import Store
 
 __all__ = [
+    "ConsentPage",
     "Counts",
     "EnvironmentStatistics",
     "EpisodeQuery",
     "InUseError",
     "Invite",
     "NotFoundError",
+    "PersonConsent",
     "PersonStatistics",
     "QuotaError",
     "StaleError",

@@ -6,16 +6,18 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from rlds_creator.model import EpisodeState, Identifier, NewIdentifier, Role, prepare
+from rlds_creator.model import Consent, EpisodeState, Identifier, NewIdentifier, Role, prepare
 from rlds_creator.store.errors import StoreError
 from rlds_creator.type_errors import in_words
 
 __all__ = [
     "SORTS",
+    "ConsentPage",
     "Counts",
     "EnvironmentStatistics",
     "EpisodeQuery",
     "Invite",
+    "PersonConsent",
     "PersonStatistics",
     "Statistics",
     "from_row",
@@ -160,7 +162,28 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     people: tuple[PersonStatistics, ...] = ()
 
 
-prepare(Invite, EpisodeQuery, Counts, Statistics)
+class PersonConsent(Consent, frozen=True, kw_only=True):
+    """A consent to a study, with the person who gave it.
+
+    Attributes:
+      id: Made by the store.
+      person: The identifier of the person.
+      name: Their name.
+    """
+
+    id: str
+    person: str
+    name: str
+
+
+class ConsentPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some consents to a study, the newest first, and the number of all."""
+
+    consents: tuple[PersonConsent, ...]
+    total: int
+
+
+prepare(Invite, EpisodeQuery, Counts, Statistics, ConsentPage)
 
 
 def to_row(record: msgspec.Struct) -> dict[str, Any]:

@@ -22,8 +22,10 @@ from rlds_creator.store.errors import (
     StoreError,
 )
 from rlds_creator.store.records import (
+    ConsentPage,
     Counts,
     EnvironmentStatistics,
+    PersonConsent,
     PersonStatistics,
     Statistics,
     check_names,
@@ -242,6 +244,23 @@ class Studies(Database):
         with self._reading() as connection:
             row = connection.execute(query.order_by(table.c.created.desc()).limit(1)).first()
             return None if row is None else from_row(Consent, row)
+
+    def consents(self, study_id: str, *, offset: int = 0, limit: int = 50) -> ConsentPage:
+        """Returns who agreed to which text of a study, the last ones first.
+
+        Raises:
+          NotFoundError: There is no study of this identifier.
+        """
+        table, people = tables.consents, tables.people
+        of_study = table.c.study == study_id
+        query = sa.select(table, people.c.name).join(people).where(of_study)
+        query = query.order_by(table.c.created.desc(), table.c.id).offset(offset).limit(limit)
+        with self._reading() as connection:
+            _row(connection, study_id)
+            count = sa.select(sa.func.count()).select_from(table).where(of_study)
+            total = connection.execute(count).scalar_one()
+            consents = tuple(from_row(PersonConsent, row) for row in connection.execute(query))
+        return ConsentPage(consents=consents, total=total)
 
     def counts(self, study_ids: Iterable[str], person_id: str = "") -> dict[str, Counts]:
         """Returns how far studies are, by their identifiers.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import tempfile
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from starlette.requests import Request
@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from rlds_creator.frames import Frame
 from rlds_creator.model import Environment, Person, Study, StudyState, Text
 from rlds_creator.server.api.routes import Routes, Services
-from rlds_creator.server.bodies import answer, body
+from rlds_creator.server.bodies import answer, body, query
 from rlds_creator.server.errors import (
     ForbiddenError,
     NotFoundError,
@@ -42,6 +42,11 @@ class _Consent(msgspec.Struct, forbid_unknown_fields=True):
     text: Text
 
 
+class _Page(msgspec.Struct, forbid_unknown_fields=True):
+    offset: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
+
+
 class _Trial(msgspec.Struct, forbid_unknown_fields=True):
     environment: Environment
 
@@ -66,6 +71,7 @@ class StudyRoutes(Routes):
             Route("/api/studies/{id}", self.delete, methods=["DELETE"]),
             Route("/api/studies/{id}/state", self.set_state, methods=["POST"]),
             Route("/api/studies/{id}/consent", self.agree, methods=["POST"]),
+            Route("/api/studies/{id}/consents", self.consents),
             Route("/api/studies/{id}/statistics", self.statistics),
         ]
 
@@ -192,6 +198,14 @@ class StudyRoutes(Routes):
         said = await body(request, _Consent)
         study = await seen_study(self._store, person, request.path_params["id"])
         return answer(await in_thread(self._store.agree, study.id, person.id, said.text))
+
+    async def consents(self, request: Request) -> Response:
+        """Who agreed to which text of a study, and when."""
+        await self._people.required(request, May.SEE)
+        page = query(request, _Page)
+        identifier = request.path_params["id"]
+        found = in_thread(self._store.consents, identifier, offset=page.offset, limit=page.limit)
+        return answer(await found)
 
     async def statistics(self, request: Request) -> Response:
         """What was played of a study."""

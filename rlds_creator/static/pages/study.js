@@ -10,10 +10,12 @@ import {
   Menu,
   Notice,
   PageHeader,
+  Pager,
   Panel,
   STUDY_STATES,
   StateChip,
   Table,
+  Time,
   confirm,
   toast,
   toastError,
@@ -25,8 +27,12 @@ import { address, navigate } from "../router.js";
 import { useMe } from "../session.js";
 
 /** @import { ListedStudy } from "../answers.js" */
-/** @import { Environment, EnvironmentStatistics, PersonStatistics, Statistics } from "../api_types.js" */
+/** @import { ConsentPage, Environment, EnvironmentStatistics, PersonConsent } from "../api_types.js" */
+/** @import { PersonStatistics, Statistics } from "../api_types.js" */
 /** @import { Study as StudyRecord } from "../api_types.js" */
+
+// Rows of a page of consents, as the server sends them.
+const CONSENTS = 50;
 
 /** @type {Record<string, string>} */
 export const ASSIGNMENTS = {
@@ -256,86 +262,68 @@ function Statistics({ study }) {
   return html`<div class="statistics">
     <${Loaded} resource=${statistics}>
       ${(/** @type {Statistics} */ data) => html`<${Fragment}>
-        <${Panel} title="By environment">
-          ${data.environments.length
-            ? html`<${Table} caption="Episodes by environment" rows=${data.environments} columns=${[
-              {
-                name: "name",
-                title: "Environment",
-                narrow: "title",
-                cell: (/** @type {EnvironmentStatistics} */ row) => row.name,
-              },
-              {
-                name: "episodes",
-                title: "Episodes",
-                isNumber: true,
-                cell: (/** @type {EnvironmentStatistics} */ row) => formatCount(row.episodes),
-              },
-              {
-                name: "completed",
-                title: "Completed",
-                isNumber: true,
-                cell: (/** @type {EnvironmentStatistics} */ row) => formatCount(row.completed),
-              },
-              {
-                name: "success",
-                title: "Successes",
-                isNumber: true,
-                cell: (/** @type {EnvironmentStatistics} */ row) => html`${formatCount(row.success)}
-                ${row.completed > 0 &&
-                html` <span class="quiet">(${formatPercent(row.success / row.completed)})</span>`}`,
-              },
-              {
-                name: "steps",
-                title: "Steps",
-                isNumber: true,
-                cell: (/** @type {EnvironmentStatistics} */ row) => formatCount(row.steps),
-              },
-              {
-                name: "mean_reward",
-                title: "Mean reward",
-                isNumber: true,
-                cell: (/** @type {EnvironmentStatistics} */ row) => formatNumber(row.mean_reward),
-              },
-            ]} />`
-            : html`<p class="quiet">No episodes yet.</p>`}
-        <//>
+        <${Breakdown} title="By environment" empty="No episodes yet." rows=${data.environments} columns=${[
+          column("Environment", (/** @type {EnvironmentStatistics} */ row) => row.name),
+          ...EPISODES,
+          number("Successes", (/** @type {EnvironmentStatistics} */ row) => html`${formatCount(row.success)}
+            ${row.completed > 0 && html` <span class="quiet">(${formatPercent(row.success / row.completed)})</span>`}`),
+          number("Steps", (/** @type {EnvironmentStatistics} */ row) => formatCount(row.steps)),
+          number("Mean reward", (/** @type {EnvironmentStatistics} */ row) => formatNumber(row.mean_reward)),
+        ]} />
         ${!me.single_user &&
-        html`<${Panel} title="By person">
-          ${data.people.length
-            ? html`<${Table} caption="Episodes by person" rows=${data.people}
-              rowKey=${(/** @type {PersonStatistics} */ row) => row.person} columns=${[
-                {
-                  name: "name",
-                  title: "Person",
-                  narrow: "title",
-                  cell: (/** @type {PersonStatistics} */ row) => html`<a
-                    href="/episodes?study=${encodeURIComponent(study.id)}&person=${encodeURIComponent(row.person)}">
-                    ${row.name}
-                  </a>`,
-                },
-                {
-                  name: "episodes",
-                  title: "Episodes",
-                  isNumber: true,
-                  cell: (/** @type {PersonStatistics} */ row) => formatCount(row.episodes),
-                },
-                {
-                  name: "completed",
-                  title: "Completed",
-                  isNumber: true,
-                  cell: (/** @type {PersonStatistics} */ row) => formatCount(row.completed),
-                },
-                {
-                  name: "seconds",
-                  title: "Time played",
-                  isNumber: true,
-                  cell: (/** @type {PersonStatistics} */ row) => formatDuration(row.seconds),
-                },
-              ]} />`
-            : html`<p class="quiet">Nobody has played yet.</p>`}
-        <//>`}
+        html`<${Breakdown} title="By person" empty="Nobody has played yet." rows=${data.people} columns=${[
+          column("Person", (/** @type {PersonStatistics} */ row) => html`<a
+            href="/episodes?study=${encodeURIComponent(study.id)}&person=${encodeURIComponent(row.person)}">
+            ${row.name}
+          </a>`),
+          ...EPISODES,
+          number("Time played", (/** @type {PersonStatistics} */ row) => formatDuration(row.seconds)),
+        ]} />`}
       <//>`}
     <//>
+    <${Consents} key=${study.agreed} study=${study} />
   </div>`;
+}
+
+/** @param {{study: ListedStudy}} props */
+function Consents({ study }) {
+  const [offset, setOffset] = useState(0);
+  const consents = useResource(address("api", "studies", study.id, "consents"), { offset });
+  if (!study.consent && !consents.data?.total) return null;
+  return html`<${Loaded} resource=${consents}>
+    ${(/** @type {ConsentPage} */ data) => html`<${Breakdown} title="Consents" empty="Nobody has agreed yet."
+      rows=${data.consents} columns=${[
+        column("Person", (/** @type {PersonConsent} */ row) => row.name),
+        column("Agreed", (/** @type {PersonConsent} */ row) => html`<${Time} seconds=${row.created} />`),
+        column("Text", (/** @type {PersonConsent} */ row) => html`<details>
+          <summary>${row.text === study.consent ? "Present text" : "Earlier text"}</summary>
+          <${Markdown} text=${row.text} />
+        </details>`),
+      ]}>
+      <${Pager} offset=${offset} limit=${CONSENTS} total=${data.total} noun="consents" onChange=${setOffset} />
+    <//>`}
+  <//>`;
+}
+
+/** @param {string} title @param {(row: any) => any} cell */
+const column = (title, cell) => ({ name: title, title, cell });
+/** @param {string} title @param {(row: any) => any} cell */
+const number = (title, cell) => ({ ...column(title, cell), isNumber: true });
+const EPISODES = [
+  number("Episodes", (/** @type {PersonStatistics} */ row) => formatCount(row.episodes)),
+  number("Completed", (/** @type {PersonStatistics} */ row) => formatCount(row.completed)),
+];
+
+/**
+ * A table of a study; the first column names the rows.
+ * @param {{title: string, empty: string, rows: any[], columns: ReturnType<typeof column>[], children?: any}} props
+ */
+function Breakdown({ title, empty, rows, columns: [first, ...others], children }) {
+  return html`<${Panel} title=${title}>
+    ${rows.length
+      ? html`<${Table} caption=${title} rows=${rows} rowKey=${(/** @type {any} */ row) => row.id ?? row.person}
+        columns=${[{ ...first, narrow: "title" }, ...others]} />`
+      : html`<p class="quiet">${empty}</p>`}
+    ${children}
+  <//>`;
 }

@@ -86,6 +86,7 @@ TABLE = [
     ("PUT", "/api/studies/{draft}", {**STUDY, "version": 1}, "owner"),
     ("POST", "/api/studies/{draft}/state", {"state": "draft"}, "owner"),
     ("GET", "/api/studies/{study}/statistics", None, "owner annotator viewer"),
+    ("GET", "/api/studies/{study}/consents", None, "owner annotator viewer"),
     ("GET", "/api/episodes", None, "owner annotator participant viewer"),
     ("GET", "/api/episodes?person={somebody}", None, "owner annotator viewer"),
     ("GET", "/api/episodes/{foreign}", None, "owner annotator viewer"),

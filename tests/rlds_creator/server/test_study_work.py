@@ -136,8 +136,23 @@ def test_a_text_is_agreed_to_before_the_first_episode_and_is_with_the_data(lab, 
     assert begun(lab, changed, player)[0] == 403
     lab.ask(player, "POST", path, {"text": "And mice."})
     second = played(lab, changed, player)
+    # The list has both, the newest first, a page at a time.
+    consents = [
+        lab.good("GET", f"{path}s?offset={offset}&limit=1")["consents"] for offset in range(3)
+    ]
+    assert [[(one["name"], one["text"]) for one in page] for page in consents] == [
+        [("Pia", "And mice.")],
+        [("Pia", "We record **keys**.")],
+        [],
+    ]
+    assert lab.good("GET", f"{path}s")["total"] == 2
+    assert lab.ask(lab.owner, "GET", f"{path}s?limit=0")[0] == 400
+    assert lab.ask(lab.owner, "GET", "/api/studies/nothing/consents")[0] == 404
     found = metadata(lab, tmp_path, [first, second])
     assert [one["consent"] for one in found] == ["We record **keys**.", "And mice."]
+    assert [one["consent_time"] for one in found] == [
+        page[0]["created"] for page in (consents[1], consents[0])
+    ]
     assert before <= found[0]["consent_time"] <= first["started"] <= found[1]["consent_time"]
 
 
