@@ -714,7 +714,7 @@ def _warn_of_undefined(fields: Mapping[str, FieldStatistics]) -> None:
                 reasons.append(f"{name}: {what} in {np.sum(at)} of its {at.size} elements")
     if reasons:
         warnings.warn(
-            f"{_CALLER}: not all results are finite. {'; '.join(reasons)}.",
+            f"{_CALLER}: some results are NaN or infinite. {'; '.join(reasons)}.",
             RuntimeWarning,
             stacklevel=4,
         )

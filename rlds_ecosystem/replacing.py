@@ -74,7 +74,7 @@ def replaced(
       FileExistsError: Another process is replacing it; or an older one is kept already.
       FileNotFoundError: There is nothing at the path; or nothing was written.
       StorageError: The dataset has changed meanwhile, or is being written; it is left as it is.
-      ValueError: It is in an object store, where nothing can be replaced at one moment.
+      ValueError: It is in an object store, where no dataset can be replaced atomically.
     """
     if not is_local(path):
         raise ValueError(

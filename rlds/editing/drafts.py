@@ -201,7 +201,8 @@ class Draft:
             if names[first] != names[row]:
                 found.setdefault((self.split[first], self.split[row]), []).append(row)
         for (one, other), rows in found.items():
-            what = f"episodes in two datasets, in {one} and in {other}: {len(rows)}"
+            where = one if one == other else f"{one} and {other}"
+            what = f"duplicate episodes in {where}: {len(rows)}"
             if self.duplicates == "drop":
                 self.kept[rows] = False
                 what += "; the later ones are left out"

@@ -254,7 +254,7 @@ def _warn_of_undefined(total: _Moments) -> None:
             reasons.append(f"{name or 'data'}: {', '.join(found)} of its {count.size} elements")
     if reasons:
         warnings.warn(
-            f"mean_and_std: not all results are finite. {'; '.join(reasons)}.",
+            f"mean_and_std: some results are NaN or infinite. {'; '.join(reasons)}.",
             RuntimeWarning,
             stacklevel=3,
         )

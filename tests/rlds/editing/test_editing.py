@@ -533,7 +533,7 @@ def check_duplicates(robot, tmp_path):
     export(Robot(lengths=LENGTHS[:2]), "webdataset", tmp_path / "same")
     merge = Merge([tmp_path / "same"])
     plan = str(editing.prepare_edit(robot, [merge, Delete(episodes=[0])]))
-    told = "episodes in two datasets, in train and in train: 1; all are kept: --duplicates drop"
+    told = "duplicate episodes in train: 1; all are kept: --duplicates drop"
     assert told in plan
     plan = str(editing.prepare_edit(robot, [Merge([tmp_path / "same"], duplicates="keep")]))
     assert "in train: 2" in plan
@@ -541,14 +541,14 @@ def check_duplicates(robot, tmp_path):
     for name, split in (("first", "test"), ("second", "train")):
         rlds.edit(robot, Split({split: None}), to=tmp_path / name, to_format="tfds")
     leak = Merge([tmp_path / "second"])
-    with pytest.raises(ValueError, match=r"in test and in train: 5, .* episode 0 of .*second:"):
+    with pytest.raises(ValueError, match=r"in test and train: 5, .* episode 0 of .*second:"):
         editing.prepare_edit(tmp_path / "first", [leak])
     kept = editing.prepare_edit(tmp_path / "first", [dataclasses.replace(leak, duplicates="keep")])
     assert kept.num_episodes == {"test": 5, "train": 5}
     drop = dataclasses.replace(leak, duplicates="drop")
     edit = editing.prepare_edit(tmp_path / "first", [drop])
     assert edit.num_episodes == {"test": 5}
-    assert "in test and in train: 5; the later ones are left out" in str(edit)
+    assert "in test and train: 5; the later ones are left out" in str(edit)
 
 
 def test_licenses_of_what_is_merged(robot, tmp_path):
