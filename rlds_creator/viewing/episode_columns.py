@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +16,17 @@ from rlds_ecosystem.columns import known_field
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at
 
-__all__ = ["Column", "cell", "columns_of", "defaults", "labels_in", "order", "ranges"]
+__all__ = [
+    "ORDERS",
+    "Column",
+    "cell",
+    "columns_of",
+    "defaults",
+    "labels_in",
+    "labels_key",
+    "order",
+    "ranges",
+]
 
 # Columns that say nothing of the data, or that pages show elsewhere.
 _HIDDEN = ("split", "index", "digest", "error")
@@ -36,6 +47,10 @@ class Column(NamedTuple):
 
     kind: str
     path: tuple[str, ...]
+
+
+ORDERS = {"index": Column("number", ("index",)), "labels": Column("text", (LABEL,))}
+"""Columns of pages that conditions cannot name, but that episodes are sorted by."""
 
 
 def columns_of(labels: Labels, split: str) -> dict[str, Column]:
@@ -99,6 +114,23 @@ def labels_in(row: Mapping[str, Any]) -> list[dict[str, Any]]:
         {"layer": layer, "value": label[layer], "disagree": label[f"{layer}.disagree"]}
         for layer in layers
     ]
+
+
+def labels_key(row: Mapping[str, Any]) -> list[tuple[Any, ...]] | None:
+    """Returns the sort key of the labels of a row; None if it has none.
+
+    Labels come by layer; in a layer, those of steps first, disagreements last.
+    """
+    return [
+        (
+            label["layer"],
+            label["disagree"],
+            label["value"] is not None,
+            label["value"] if isinstance(label["value"], int | float) else -math.inf,
+            str(label["value"]),
+        )
+        for label in labels_in(row)
+    ] or None
 
 
 def order(numbers: Sequence[int], cells: Sequence[Any], *, falls: bool) -> list[int]:

@@ -31,11 +31,13 @@ from rlds.sources.episode_table import EpisodeTable, has_table, key_of, table_ro
 from rlds.sources.video_frames import frames_of
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.episode_columns import (
+    ORDERS,
     Column,
     cell,
     columns_of,
     defaults,
     labels_in,
+    labels_key,
     order,
     ranges,
 )
@@ -415,12 +417,15 @@ class _Dataset:
 
     def _sorted(self, split: str, where: str, sort: str) -> list[int]:
         name = sort.removeprefix("-")
-        column = self.columns(split).get(name) or (name == "index" and Column("number", (name,)))
+        column = self.columns(split).get(name) or ORDERS.get(name)
         if not column:
             raise KeyError(f"There is no column {name}.")
-        rows = self._table(split).arrow([column.path[0]]).to_pylist()
+        # The column of labels is missing without labels: then no label is before another one.
+        names = dict.fromkeys(("index", column.path[0]))
+        rows = self._table(split).arrow([*names]).to_pylist()
         numbers = self.numbers(split, where) if where else range(len(rows))
-        cells = [cell(rows[number], column) for number in numbers]
+        key = labels_key if column is ORDERS["labels"] else lambda row: cell(row, column)
+        cells = [key(rows[number]) for number in numbers]
         return order(numbers, cells, falls=sort != name)
 
     def columns(self, split: str) -> dict[str, Column]:

@@ -205,6 +205,7 @@ function tableColumns(dataset, split, { id, columns: names, episodes }, { column
           {
             name: "labels",
             title: "Labels",
+            sortable: true,
             cell: (/** @type {DatasetEpisode} */ { labels }) => html`<span class="chips">
               ${labels.map(({ layer, value, disagree }) => {
                 const title = layers[layer] || layer;

@@ -124,10 +124,20 @@ def write_episodes(path):
     writer.close()
 
 
+def order_of(path, sort, where=""):
+    """Numbers of episodes in an order, once the table is there."""
+    shelf = Shelf([path])
+    place = shelf.datasets()["datasets"][0]["id"], "train"
+    while "making" in (found := shelf.listing(*place, sort=sort, where=where)):
+        pass
+    return [row["index"] for row in found["episodes"]]
+
+
 @pytest.mark.parametrize("has_table", [False, True])
 def test_episodes_are_listed_with_values_and_labels(tmp_path, has_table):
     write_episodes(tmp_path / "log")
     labels = rlds.labels.open(tmp_path / "log")
+    assert order_of(tmp_path / "log", "-labels") == [0, 1, 2]
     labels.declare(rlds.labels.Layer(name="quality", type="choice", title="Quality!"))
     labels.add("quality", 1, "good", by="ann")
     labels.add("quality", 2, "good", by="ann")
@@ -164,16 +174,21 @@ def test_episodes_are_listed_with_values_and_labels(tmp_path, has_table):
     for name in names:
         assert "making" in (r := shelf.listing(*place, where=f"{name} is null")) or r["total"] < 4
 
-    def order(sort, where=""):
-        while "making" in (found := shelf.listing(*place, sort=sort, where=where)):
-            pass
-        return [row["index"] for row in found["episodes"]]
-
-    assert order("-return") == [2, 1, 0]
-    assert order("success") == [0, 1, 2]  # What is not known comes last in both directions.
-    assert order("-success") == [1, 0, 2]
-    assert order("-return", "steps < 4") == [1, 0]
-    assert order("label.quality") == [1, 0, 2]
+    assert order_of(tmp_path / "log", "-return") == [2, 1, 0]
+    assert order_of(tmp_path / "log", "success") == [
+        0,
+        1,
+        2,
+    ]  # What is not known comes last in both directions.
+    assert order_of(tmp_path / "log", "-success") == [1, 0, 2]
+    assert order_of(tmp_path / "log", "-return", "steps < 4") == [1, 0]
+    assert order_of(tmp_path / "log", "label.quality") == [1, 0, 2]
+    assert order_of(tmp_path / "log", "labels") == [
+        1,
+        2,
+        0,
+    ]  # A disagreement comes after values, no label at all last.
+    assert order_of(tmp_path / "log", "-labels") == [2, 1, 0]
     beside = shelf.beside(*place, 1, sort="-success")
     assert (beside["previous"], beside["place"]) == (None, 0)
     assert beside["next"] == f"/datasets/{place[0]}/train/0?sort=-success"
