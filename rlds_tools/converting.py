@@ -257,6 +257,8 @@ def convert(
     """
     if to not in FILE_FORMATS:
         raise ValueError(f"to: got {to!r}, expected one of {', '.join(FILE_FORMATS)}")
+    if beam_runner is not None and source is not None and "://" not in os.fspath(source):
+        source = os.path.abspath(source)  # Workers may run in other folders.
     common = {"data_dir": directory, "file_format": to, "progress": progress, **storage}
     make = _maker(source, dataset, name, version, where, labels, format, options or {}, common)
     if quiet_process:

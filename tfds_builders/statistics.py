@@ -15,6 +15,7 @@ from etils import epath
 from rlds.statistics import warn_of_last_actions
 from rlds.tfds import load
 from rlds.transformations import Statistics, compute_statistics
+from rlds_ecosystem import stores
 
 __all__ = ["dataset_statistics"]
 
@@ -49,7 +50,7 @@ def dataset_statistics(
     Raises:
       KeyError: There is no such split, or no such field.
     """
-    path = os.fspath(path)
+    path = os.path.abspath(path) if stores.is_local(path) else os.fspath(path)
     builder = tfds.builder_from_directory(path)
     describe = functools.partial(
         _describe_file,
@@ -82,6 +83,7 @@ def _described_by_beam(
     from tfds_builders.conversion.beam import run_in_pipeline
 
     with tempfile.TemporaryDirectory(dir=temp_dir) as directory:
+        directory = os.path.abspath(directory)
         run_in_pipeline(
             functools.partial(_store, describe, directory),
             [(index,) for index in shards],

@@ -12,13 +12,18 @@ dataset are on a shared file system, or in an object store such as `gs://`.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from etils import epath
 
 from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.errors import StorageError
+from rlds_ecosystem.stores import is_local
 from tfds_builders.conversion.job import Job, Part, Work, serially, stage_part, write_staged_shard
 from tfds_builders.conversion.sharding import ShardPlan
 
@@ -45,8 +50,12 @@ def in_pipeline(runner: Any = None, options: Any = None) -> Work:
     import_extra("apache_beam")
 
     def work(job: Job, progress: bool | None) -> Mapping[str, ShardPlan]:
+        if is_local(job.directory):  # Workers may run in other folders.
+            absolute = epath.Path(os.path.abspath(job.directory))
+            job = dataclasses.replace(job, directory=absolute)
+        folder = _folder_of_relative_paths(job)
         parts = [part for split in job.source.splits for part in job.parts(split)]
-        run_in_pipeline(functools.partial(_stage, job), parts, runner, options, "Stage")
+        run_in_pipeline(functools.partial(_stage, job, folder), parts, runner, options, "Stage")
         for part in parts:
             stage_part(job, part)
         files = [
@@ -90,7 +99,19 @@ def run_in_pipeline(
         )
 
 
-def _stage(job: Job, split: str, number: int, name: str) -> None:
+def _folder_of_relative_paths(job: Job) -> str | None:
+    """The folder from which the raw data is named; None if its paths are absolute."""
+    paths = map(os.fspath, job.source.inputs())
+    is_relative = any(is_local(path) and not os.path.isabs(path) for path in paths)
+    return os.getcwd() if is_relative else None
+
+
+def _stage(job: Job, folder: str | None, split: str, number: int, name: str) -> None:
+    if folder is not None and os.getcwd() != folder:
+        raise ValueError(
+            f"the raw data has relative paths, as from {folder}, but a Beam worker runs in "
+            f"{os.getcwd()}. Open the data with an absolute path."
+        )
     # The process that called meets what fails again.
     with contextlib.suppress(SourceError, StorageError):
         stage_part(job, Part(split, number, name))

@@ -1,5 +1,7 @@
 """Conversions and statistics by several processes."""
 
+import contextlib
+import os
 from pathlib import Path
 
 import conversions
@@ -34,6 +36,27 @@ def raw(tmp_path):
     path = tmp_path / "toy.raw"
     path.write_text("toy")
     return path
+
+
+@pytest.mark.slow
+def test_workers_in_another_folder(raw, tmp_path, monkeypatch):
+    from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
+
+    class Elsewhere(BundleBasedDirectRunner):
+        def run_pipeline(self, pipeline, options):
+            (tmp_path / "elsewhere").mkdir(exist_ok=True)
+            with contextlib.chdir(tmp_path / "elsewhere"):
+                result = super().run_pipeline(pipeline, options)
+                result.wait_until_finish()
+                return result
+
+    monkeypatch.chdir(tmp_path)
+    on_others = tfds.download.DownloadConfig(beam_runner=Elsewhere())
+    made = convert(ToySource(raw), name="toy", data_dir="here", download_config=on_others)
+    conversions.check_against_source(made, ToySource(raw))
+    with pytest.raises(ValueError, match=r"relative paths, as from .*, but a Beam worker runs in"):
+        convert(ToySource(raw.name), name="toy", data_dir="there", download_config=on_others)
+    assert os.listdir("elsewhere") == []
 
 
 @pytest.mark.slow
