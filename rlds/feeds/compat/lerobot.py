@@ -119,6 +119,17 @@ class _Episodes(Sequence[Any]):
         return dict(self._rows[number])
 
 
+def _stated_info(source: Any) -> dict[str, Any]:
+    """The entries of the info.json of an export, whose episodes have the metadata of the original.
+
+    Its features are not among them: those of the original have other names.
+    """
+    while (inner := getattr(source, "source", None)) is not None:
+        source = inner
+    found = source.metadata().get("lerobot", {}).get("info", {})
+    return {name: value for name, value in found.items() if name != "features"}
+
+
 def _located(repo_id: Any, root: Any, revision: str | None, repo_type: str, token: Any) -> Any:
     """Returns the root, or the ID as a path or below LeRobot's folder of datasets.
 
@@ -197,10 +208,11 @@ class LeRobotDatasetMetadata:
         episodes = self.table.episodes
         source = getattr(episodes, "source", None)
         metadata = getattr(episodes, "metadata", {})
-        self._said = said = metadata.get("lerobot", {}).get("info", {})
+        self._is_lerobot = isinstance(episodes, Episodes) and episodes.format == "lerobot"
+        files = _stated_info(source) if self._is_lerobot else {}
+        self._said = said = {**files, **metadata.get("lerobot", {}).get("info", {})}
         for name in _SETTINGS:
             setattr(self, name, said.get(name))
-        self._is_lerobot = isinstance(episodes, Episodes) and episodes.format == "lerobot"
         meaning = find_meaning(name_of(source)) if source is not None else None
         self._fps = fps or said.get("fps") or rate_in(metadata) or (meaning and meaning.control_hz)
         self.robot_type = said.get("robot_type") or (meaning and meaning.robot)

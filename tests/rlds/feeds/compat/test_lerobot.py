@@ -99,8 +99,14 @@ def test_statistics_of_depths(tmp_path):
     np.savez(
         tmp_path / "raw/ep_0.npz", **{"observation/images/d": depth, "action": action, "x": action}
     )
-    rlds.sources.export(tmp_path / "raw", "lerobot", tmp_path / "set", fps=10)
+    said = {"fps": 10, "robot_type": "so100"}
+    rlds.sources.export(tmp_path / "raw", "lerobot", tmp_path / "set", **said)
     meta = LeRobotDatasetMetadata("me/set", tmp_path / "set")
+    info = json.loads((tmp_path / "set/meta/info.json").read_text())
+    assert {name: meta.info[name] for name in info if name != "features"} == {
+        name: value for name, value in info.items() if name != "features"
+    }
+    assert (meta.robot_type, meta.chunks_size) == ("so100", info["chunks_size"])
     assert meta.depth_keys == meta.camera_keys == ["observation.images.d"]
     for unit in (None, "mm"):  # Nobody says which unit they have.
         meta.depth_output_unit = unit
