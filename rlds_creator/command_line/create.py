@@ -63,8 +63,8 @@ def _interpreters(
     "--database",
     metavar="URL",
     default="",
-    help="Database of studies, people and tags: postgresql://USER:PASSWORD@HOST/NAME. "
-    "Default: a file in DIRECTORY.",
+    help="Database of studies, people and tags: postgresql://USER:PASSWORD@HOST/NAME, or an "
+    "SQLite file, such as lab.sqlite. Default: creator.sqlite in DIRECTORY.",
 )
 @click.option(
     "--interpreter",
@@ -161,6 +161,8 @@ def command(
             if not settings.is_single_user and (invite or server.needs_owner()):
                 link = server.invite_owner()
             if not quiet:
+                if database:
+                    click.echo(f"database {server.store.location}")
                 for line in server.summary():
                     click.echo(line)
             running.serve(

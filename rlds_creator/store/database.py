@@ -24,6 +24,7 @@ from rlds_creator.store.errors import StoreError
 __all__ = ["Database"]
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
+_SUFFIXES = (".sqlite", ".sqlite3", ".db")
 _BUSY_SECONDS = 5.0
 # Any number, as long as all servers take the same.
 _MIGRATION_LOCK = 7_105_318_222
@@ -54,12 +55,14 @@ class Database:
         """Opens a database; makes it if there is none, and brings its tables up to date.
 
         Args:
-          where: The path of a file of SQLite, or a URL: `sqlite:///<path>`, `sqlite://` for one in
-            memory, which goes when it is closed, or `postgresql://<user>:<password>@<host>/<name>`.
+          where: The path of an SQLite file, which ends in .sqlite, .sqlite3 or .db if it is new, or
+            a URL: `sqlite:///<path>`, `sqlite://` for one in memory, which goes when it is closed,
+            or `postgresql://<user>:<password>@<host>/<name>`.
           clock: What time it is, in seconds since 1970.
 
         Raises:
-          StoreError: It cannot be opened, or a newer release has changed its tables.
+          StoreError: `where` is neither a URL nor an SQLite file, the database cannot be opened, or
+            a newer release has changed its tables.
         """
         engine = _engine(where)
         try:
@@ -67,11 +70,17 @@ class Database:
             _migrate(engine)
         except sa.exc.DBAPIError as error:
             engine.dispose()
-            raise StoreError(f"the database cannot be opened: {error.orig}") from error
+            text = f"the database {_location(engine.url)} cannot be opened: {error.orig}"
+            raise StoreError(text) from error
         except BaseException:
             engine.dispose()
             raise
         return cls(engine, clock)
+
+    @property
+    def location(self) -> str:
+        """The path of the SQLite file, or the URL without its password."""
+        return _location(self._engine.url)
 
     def close(self) -> None:
         """Closes all connections."""
@@ -106,8 +115,13 @@ def _engine(where: str | os.PathLike[str]) -> sa.Engine:
             raise StoreError(
                 "--database: expected a URL: postgresql://USER:PASSWORD@HOST/NAME"
             ) from None
-    else:
+    elif text.endswith(_SUFFIXES) or os.path.isfile(text):
         url = sa.URL.create("sqlite", database=text)
+    else:
+        raise StoreError(
+            f"--database: {text!r:.200} is neither a URL, such as postgresql://USER:PASSWORD@HOST/"
+            f"NAME, nor a file that ends in {', '.join(_SUFFIXES)}"
+        )
     options: dict[str, Any] = {
         "json_serializer": lambda value: msgspec.json.encode(value).decode(),
         "json_deserializer": msgspec.json.decode,
@@ -129,6 +143,14 @@ def _engine(where: str | os.PathLike[str]) -> sa.Engine:
         sa.event.listen(engine, "connect", _set_up_sqlite)
         sa.event.listen(engine, "begin", _begin_in_sqlite)
     return engine
+
+
+def _location(url: sa.URL) -> str:
+    if url.get_backend_name() == "sqlite":
+        return os.path.abspath(url.database) if url.database else "sqlite://"
+    # A query may have a password, too.
+    shown = url.set(drivername=url.get_backend_name(), query={})
+    return shown.render_as_string(hide_password=True)
 
 
 def _make_private(url: sa.URL) -> None:

@@ -24,6 +24,8 @@ def test_what_is_wrong_with_the_command_line_is_said(tmp_path, capsys) -> None:
     url = "mysql://localhost/x"
     assert commands.run(["create", str(tmp_path), "--port", "0", "--database", url]) == 1
     assert "mysql" in capsys.readouterr().err
+    assert commands.run(["create", str(tmp_path), "--port", "0", "--database", "lab"]) == 1
+    assert "--database: 'lab' is neither a URL" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
     (tmp_path / "file").touch()
     assert commands.run(["create", str(tmp_path / "file"), "--port", "0"]) == 1
@@ -69,6 +71,12 @@ def test_others_need_an_invite_and_the_first_start_prints_one(tmp_path) -> None:
     assert call(address, "GET", "/api/me", headers={"host": "example.com"})[0] == 400
     assert ended(process) == ""
 
+    file = tmp_path / "lab.sqlite"
+    process = served("--database", str(file))
+    assert process.stdout.readline() == f"database {file}\n"
+    assert process.stdout.readline() == "3 studies, 0 episodes\n"
+    assert "/enter#" in process.stdout.readline()
+    ended(process)
     process = served("-q")
     assert re.fullmatch(r"http://localhost:\d+\n", process.stdout.readline())
     ended(process)

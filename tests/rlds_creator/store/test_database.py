@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -112,6 +113,8 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
     for where, message in (
         (tmp_path / "picture.png", "file is not a database"),
         (tmp_path / "missing" / "creator.sqlite", "unable to open"),
+        ("creator", "'creator' is neither a URL, such as postgresql:"),
+        ("postgresql:/creator", "nor a file that ends in .sqlite, .sqlite3, .db"),
         ("mysql://me@there/creator", "got mysql"),
         ("://creator", "expected a URL"),
         ("postgresql://there:port/creator", "expected a URL"),
@@ -120,6 +123,16 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=message) as caught:
             Store.open(where)
         assert "secret" not in str(caught.value)
+    assert not Path("creator").exists()
+
+
+def test_the_location_has_no_password(tmp_path: Path, postgresql: Callable[[], str]) -> None:
+    for where in (tmp_path / "lab.db", f"sqlite:///{tmp_path / 'lab.db'}"):
+        with Store.open(where) as store:
+            assert store.location == str(tmp_path / "lab.db")
+    url = postgresql()
+    with Store.open(url.replace("tester@", "tester:secret@") + "&password=secret") as store:
+        assert store.location == url.partition("?")[0].replace("tester@", "tester:***@")
 
 
 def test_tables_of_another_program_are_left_alone(tmp_path: Path) -> None:
