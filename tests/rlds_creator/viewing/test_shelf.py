@@ -208,6 +208,31 @@ def test_a_film_has_pictures_of_the_whole_episode(tmp_path):
     assert shelf.thumbnail(*place, 2) != (data, kind)
 
 
+@pytest.mark.parametrize("format", ["envlogger", "tfds"])
+def test_after_an_edit_in_place_thumbnails_are_of_the_new_data(tmp_path, format):
+    path = tmp_path / "log"
+    write_episodes(path)
+    if format != "envlogger":
+        sources.export(path, format, tmp_path / "data", allow_loss=True)
+        path = tmp_path / "data"
+    shelf = Shelf([path])
+    dataset = shelf.datasets()["datasets"][0]["id"]
+    split = shelf.datasets()["datasets"][0]["splits"][0]["name"]
+
+    def shade(opened, frames=1):
+        image = Image.open(io.BytesIO(shelf.thumbnail(opened, split, 0, frames)[0])).convert("RGB")
+        return image.getpixel((image.width - 1, 20))[0]
+
+    old = shelf.listing(dataset, split)["id"]
+    assert [shade(old), shade(old, 2)] == [60, 60]  # Of two steps.
+    rlds.edit(path, Delete(episodes=[0, 1]))
+    now = shelf.listing(dataset, split)["id"]
+    assert now != old  # So browsers ask for it again.
+    assert [shade(now), shade(now, 2)] == [120, 180]  # Of four steps.
+    with pytest.raises(sources.SourceChangedError, match="reload the page"):
+        shade(old)
+
+
 def test_many_logs_do_not_stay_open(tmp_path):
     for number in range(40):
         write_log(tmp_path / f"{number:02}", number)
