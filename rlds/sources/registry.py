@@ -212,7 +212,7 @@ _FORMATS = (
     _own("mcap", "bags", "source:McapSource", "export:McapExport", "*.mcap*"),
     _own("rosbag", "bags", "source:RosbagSource", signs="*.bag *.db3 *.mcap *.zstd metadata.yaml"),
     _own("npz", "npz", "source:NpzSource", signs="*.npz"),
-    _own("ogbench", "ogbench", "source:OGBenchSource", "export:OGBenchExport", "*.npz"),
+    _own("ogbench", "ogbench", "source:OGBenchSource", signs="*.npz"),
     _own("sb3", "sb3", "source:Sb3Source", signs="*.pkl"),
     _own(
         "d3rlpy",
@@ -221,17 +221,9 @@ _FORMATS = (
         "export:D3rlpyExport",
         _hdf5("actions_0*", "episode_terminals"),
     ),
-    _own(
-        "imitation", "imitation", "source:ImitationSource", "export:ImitationExport", "state.json"
-    ),
+    _own("imitation", "imitation", "source:ImitationSource", signs="state.json"),
     _own("d4rl", "d4rl", "source:D4rlSource", "export:D4rlExport", _hdf5("terminals")),
-    _own(
-        "d4rl_pybullet",
-        "d4rl",
-        "pybullet:D4rlPybulletSource",
-        "export:D4rlPybulletExport",
-        _hdf5("terminals"),
-    ),
+    _own("d4rl_pybullet", "d4rl", "pybullet:D4rlPybulletSource", signs=_hdf5("terminals")),
     _own("atari_dqn_replay", "atari_dqn_replay", "source:AtariDqnReplaySource", signs="*.gz"),
     _own("rlds_creator", "creator", "source:RldsCreatorSource", signs="*.pkl *.zip"),
     _own("rlu_atari", "rlu", "atari:RluAtariSource", signs=_RLU),

@@ -158,10 +158,7 @@ FORMATS: Mapping[str, Format] = {
         _other("aloha", "ALOHA (HDF5)", "h5py", "hdf5"),
         _other("maniskill", "ManiSkill (HDF5)", "h5py", "hdf5"),
         _other("d4rl", "D4RL (HDF5)", "h5py", "hdf5"),
-        _other("d4rl_pybullet", "D4RL of PyBullet (HDF5)", "h5py", "hdf5"),
         _other("d3rlpy", "d3rlpy (HDF5)", "h5py", "hdf5"),
-        _other("ogbench", "OGBench (npz)"),
-        _other("imitation", "imitation", "pyarrow", "parquet"),
     )
 }
 

@@ -6,8 +6,8 @@ from rlds_ecosystem.nests import leaves_at, root_of
 
 # What has to be called so; any other name will do.
 NAMES = {
-    **{"minari": "made-v0", "ogbench": "made.npz"},
-    **dict.fromkeys(("robomimic", "d3rlpy", "d4rl", "d4rl_pybullet"), "made.h5"),
+    "minari": "made-v0",
+    **dict.fromkeys(("robomimic", "d3rlpy", "d4rl"), "made.h5"),
 }
 
 
@@ -26,10 +26,10 @@ def options_for(format, episodes):
     observation, action = first(rlds.OBSERVATION, arrays), first(rlds.ACTION, arrays)
     chosen = {"observation": observation, "action": action}
     seen = first(rlds.OBSERVATION, [*arrays, *images])
-    if format in episodes.metadata and not format.startswith("d4rl"):  # The same files again.
+    if format in episodes.metadata and format != "d4rl":  # The same files again.
         return {}
     return {
-        **dict.fromkeys(("ogbench", "imitation", "d3rlpy", "d4rl", "d4rl_pybullet"), chosen),
+        **dict.fromkeys(("d3rlpy", "d4rl"), chosen),
         "aloha": {"fields": {"observations/qpos": seen, "action": action}},
         "minari": {"unknown_final_observation": "drop_last_transition"},
         "lerobot": {

@@ -224,10 +224,8 @@ EXPORTS: dict[str, tuple[str, dict[str, Any]]] = {
     "lerobot": ("data", {"fps": 10.0}),
     "webdataset": ("data", {}),
     "zarr": ("data", {}),
-    "ogbench": ("cube-v0.npz", {}),
     "maniskill": ("data", {}),
     "d3rlpy": ("data.h5", {}),
-    "imitation": ("data", {}),
     "robomimic": ("data.hdf5", {}),
     "mcap": ("data", {}),
 }

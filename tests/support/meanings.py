@@ -33,11 +33,8 @@ STATED: dict[str, set[str]] = {
     "robomimic": {"task"},
     "maniskill": set(),
     "mcap": {*FACTS},  # In a record of the file.
-    "ogbench": set(),
     "d3rlpy": set(),
-    "imitation": set(),
     "d4rl": set(),
-    "d4rl_pybullet": set(),
 }
 
 # Which facts sources give of raw data as others write it, and where they find them.

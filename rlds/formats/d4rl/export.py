@@ -1,4 +1,4 @@
-"""Writes episodes of any source as files of D4RL and of d4rl-pybullet."""
+"""Writes episodes of any source as files of D4RL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.formats.d4rl.pybullet import FIRST_REWARD, LAST_ACTION
 from rlds.formats.d4rl.rows import (
     ACTIONS,
     EPISODE_ENDS,
@@ -42,7 +41,7 @@ from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import Outline, SourceEpisode
 from rlds_ecosystem.nests import conflicts, is_in, leaves_at
 
-__all__ = ["D4rlExport", "D4rlPybulletExport"]
+__all__ = ["D4rlExport"]
 
 _CHUNK_BYTES = 1 << 18
 
@@ -80,9 +79,7 @@ class D4rlExport(Export):
     ) -> None:
         super().__init__(episodes)
         fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
-        check_arrays(
-            fields, (observation, action), f"{self.format} needs one observation and one action"
-        )
+        check_arrays(fields, (observation, action), "d4rl needs one observation and one action")
         self._arrays = {OBSERVATIONS: observation, ACTIONS: action}
         if is_array(fields.get(rlds.REWARD)) and fields[rlds.REWARD].shape == ():
             self._arrays[REWARDS] = rlds.REWARD
@@ -97,7 +94,7 @@ class D4rlExport(Export):
             if is_free and path not in taken and is_array(field) and 0 not in field.shape:
                 self._arrays[name] = path
         places = {path: FIELDS.get(name, name) for name, path in self._arrays.items()}
-        self._sidecar = Sidecar.of(episodes, places, self._whole())
+        self._sidecar = Sidecar.of(episodes, places, ())
 
     @property
     def _came_from_here(self) -> bool:
@@ -110,10 +107,6 @@ class D4rlExport(Export):
         if self._came_from_here or is_in(path, INFOS):
             return path
         return "" if path in (TERMINALS, TIMEOUTS) else f"{INFOS}/{path}"
-
-    def _whole(self) -> Sequence[str]:
-        """Returns the fields that have a row for the final observation."""
-        return ()
 
     @override
     def placements(self) -> Sequence[Placement]:
@@ -152,15 +145,13 @@ class D4rlExport(Export):
 
     def _with_end(self, episode: SourceEpisode) -> SourceEpisode:
         """An episode that an edit has cut, with the mark by which others see where it ends."""
-        is_whole = TERMINALS in self._whole()
-        mark = TERMINALS if is_whole else TIMEOUTS
-        last = episode.num_steps - (episode.final_observation_known and not is_whole) - 1
-        marks = [episode.steps[name] for name in {TERMINALS, mark} & self._arrays.keys()]
-        if mark not in self._arrays or any(np.any(column[last]) for column in marks):
+        last = episode.num_steps - episode.final_observation_known - 1
+        marks = [episode.steps[name] for name in {TERMINALS, TIMEOUTS} & self._arrays.keys()]
+        if TIMEOUTS not in self._arrays or any(np.any(column[last]) for column in marks):
             return episode
-        column = np.array(episode.steps[mark])
+        column = np.array(episode.steps[TIMEOUTS])
         column[last] = True
-        return dataclasses.replace(episode, steps={**episode.steps, mark: column})
+        return dataclasses.replace(episode, steps={**episode.steps, TIMEOUTS: column})
 
     def _write_others(self, file: Any) -> None:
         """Writes what a file of D4RL had beside its rows."""
@@ -189,49 +180,6 @@ class D4rlExport(Export):
             path = self._arrays[OBSERVATIONS]
             column = self._sidecar.columns(episode)[path][1:]
             yield NEXT_OBSERVATIONS, _as_vectors(column) if column.ndim == 1 else column
-
-
-class D4rlPybulletExport(D4rlExport):
-    """Writes a file of d4rl-pybullet, whose rows have the reward that came with the observation.
-
-    It has no other arrays than observations, actions, rewards and terminals; see `D4rlExport`.
-
-    Args:
-      episodes: The episodes.
-      observation: The path of the field that is the observation, if there are several.
-      action: The path of the field that is the action, if there are several.
-
-    Raises:
-      ValueError: There is no such field, or it is no array of numbers of one shape.
-    """
-
-    format = "d4rl_pybullet"
-
-    @override
-    def _name_of(self, path: str) -> str:
-        return path if self._came_from_here and path == TERMINALS else ""
-
-    @override
-    def _whole(self) -> Sequence[str]:
-        return [self._arrays[OBSERVATIONS], *({TERMINALS} & self._arrays.keys())]
-
-    @override
-    def why_unsupported(self, outline: Outline) -> str:
-        return "" if outline.final_observation_known else "its final observation is not known"
-
-    @override
-    def _rows_of(self, episode: SourceEpisode) -> Iterator[tuple[str, np.ndarray]]:
-        columns = self._sidecar.columns(episode)
-        yield OBSERVATIONS, _as_vectors(columns[self._arrays[OBSERVATIONS]])
-        action = _as_vectors(columns[self._arrays[ACTIONS]])
-        last = np.asarray(episode.metadata.get(LAST_ACTION, np.zeros_like(action[-1])))
-        yield ACTIONS, np.concatenate([action[:-1], last.reshape(1, -1).astype(action.dtype)])
-        reward = columns.get(rlds.REWARD, np.zeros(episode.num_steps, np.float32))
-        first = np.asarray([episode.metadata.get(FIRST_REWARD, 0)], reward.dtype)
-        yield REWARDS, np.concatenate([first, reward[:-1]])[:, np.newaxis]
-        terminals = np.zeros(episode.num_steps, np.float32)
-        terminals[-1] = episode.complete
-        yield TERMINALS, columns.get(TERMINALS, terminals)[:, np.newaxis]
 
 
 def _as_vectors(column: np.ndarray) -> np.ndarray:

@@ -32,11 +32,11 @@ from rlds.formats.d4rl.rows import (
 from rlds.sources.conventions import check_time_limit, warn_of_convention
 from rlds.sources.source import ALL_ROWS, DERIVED_DISCOUNT, Origin, SourceEpisode
 
-__all__ = ["FIRST_REWARD", "LAST_ACTION", "D4rlPybulletSource"]
+__all__ = ["D4rlPybulletSource"]
 
 _ARRAYS = (OBSERVATIONS, ACTIONS, REWARDS, TERMINALS)
 # What an episode has that no step has: see `D4rlPybulletSource`.
-FIRST_REWARD, LAST_ACTION = "first_reward", "last_action"
+_FIRST_REWARD, _LAST_ACTION = "first_reward", "last_action"
 _IS_AMBIGUOUS = "terminal_is_ambiguous"
 
 
@@ -121,8 +121,8 @@ class D4rlPybulletSource(RowsSource):
     def episode_fields(self) -> Mapping[str, Any]:
         return {
             _IS_AMBIGUOUS: np.bool_,
-            FIRST_REWARD: self._contents.arrays[REWARDS],
-            LAST_ACTION: self._contents.arrays[ACTIONS],
+            _FIRST_REWARD: self._contents.arrays[REWARDS],
+            _LAST_ACTION: self._contents.arrays[ACTIONS],
         }
 
     @override
@@ -153,17 +153,17 @@ class D4rlPybulletSource(RowsSource):
         wanted, values = self.step_paths(fields), self.episode_paths(fields)
         needed = {
             *wanted,
-            *([rlds.REWARD] if FIRST_REWARD in values else []),
-            *([rlds.ACTION] if LAST_ACTION in values else []),
+            *([rlds.REWARD] if _FIRST_REWARD in values else []),
+            *([rlds.ACTION] if _LAST_ACTION in values else []),
         }
         columns = self._rows(index, needed)
         is_done = bool(self._terminals[end - 1])
         is_terminal = is_done and end - begin - 1 != self._time_limit
         metadata: dict[str, Any] = {_IS_AMBIGUOUS: np.bool_(is_done and not is_terminal)}
-        if FIRST_REWARD in values:
-            metadata[FIRST_REWARD] = columns[rlds.REWARD][0]
-        if LAST_ACTION in values:
-            metadata[LAST_ACTION] = columns[rlds.ACTION][-1]
+        if _FIRST_REWARD in values:
+            metadata[_FIRST_REWARD] = columns[rlds.REWARD][0]
+        if _LAST_ACTION in values:
+            metadata[_LAST_ACTION] = columns[rlds.ACTION][-1]
         nothing = np.empty((end - begin, 0))
         steps = from_rsa(
             observation=columns.get(rlds.OBSERVATION, nothing),

@@ -20,7 +20,6 @@ import rlds
 from rlds.alignment import from_sars
 from rlds.raw_files.input_files import changed
 from rlds.raw_files.untrusted import source_errors
-from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
@@ -34,8 +33,7 @@ from rlds.sources.source import (
 from rlds_ecosystem import import_extra, stores
 from rlds_ecosystem.fields import Field
 
-__all__ = ["FIELDS", "INFOS", "INFO_FILE", "METADATA_KEY", "SIDECAR", "STATE_FILE", "TERMINAL"]
-__all__ += ["ImitationSource"]
+__all__ = ["ImitationSource"]
 
 OBS, ACTS, INFOS, TERMINAL, REWS = "obs", "acts", "infos", "terminal", "rews"
 # The fields of a step that columns become. `infos` keeps its name.
@@ -47,8 +45,6 @@ FIELDS: Mapping[str, str] = {
 }
 INFO_FILE, STATE_FILE = "dataset_info.json", "state.json"
 METADATA_KEY = "imitation"
-# The folder in which an export keeps what imitation has no place for.
-SIDECAR = "rlds"
 
 
 class ImitationSource(RandomAccessSource):
@@ -164,11 +160,6 @@ class ImitationSource(RandomAccessSource):
     def metadata(self) -> Mapping[str, Any]:
         """Returns what the two files in JSON say."""
         return {METADATA_KEY: {"info": self._info, "state": self._state}}
-
-    @override
-    def stored_sidecar(self) -> StoredSidecar | None:
-        kept = StoredSidecar.in_folder(self._directory / SIDECAR)
-        return None if kept is None else kept.if_of(sum(self._counts))
 
     @override
     def inputs(self) -> Sequence[epath.Path]:

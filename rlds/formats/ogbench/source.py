@@ -7,7 +7,6 @@ final observation, whose action means nothing. There are no rewards: tasks compu
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -18,9 +17,8 @@ from typing_extensions import override
 
 import rlds
 from rlds.alignment import from_sars
-from rlds.raw_files.npz_files import NpyArray, NpzRows
+from rlds.raw_files.npz_files import NpzRows
 from rlds.raw_files.untrusted import is_there, source_errors
-from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
@@ -32,17 +30,8 @@ from rlds.sources.source import (
 )
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import is_in
 
-__all__ = [
-    "ACTIONS",
-    "FIELDS",
-    "LAST_ACTION",
-    "METADATA_KEY",
-    "OBSERVATIONS",
-    "TERMINALS",
-    "OGBenchSource",
-]
+__all__ = ["OGBenchSource"]
 
 OBSERVATIONS, ACTIONS, TERMINALS = "observations", "actions", "terminals"
 # The fields of a step that arrays become. Others (qpos, qvel, button_states) keep their names.
@@ -84,12 +73,12 @@ class OGBenchSource(RandomAccessSource):
     @classmethod
     @override
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        arrays = _own(NpzRows(next(iter(_find_files(path).values()))))
+        arrays = NpzRows(next(iter(_find_files(path).values()))).arrays
         rows = {array.shape[0] for array in arrays.values()}
         return {*_REQUIRED} <= arrays.keys() and "rewards" not in arrays and len(rows) == 1
 
     def _check(self, file: NpzRows) -> None:
-        first, arrays = self._arrays, _own(file)
+        first, arrays = self._arrays, file.arrays
         for name in _REQUIRED:
             if name not in arrays:
                 raise SourceError(
@@ -115,7 +104,7 @@ class OGBenchSource(RandomAccessSource):
 
     @property
     def _arrays(self) -> Mapping[str, Any]:
-        return _own(next(iter(self._files.values())))
+        return next(iter(self._files.values())).arrays
 
     @override
     def step_fields(self) -> Mapping[str, Any]:
@@ -134,19 +123,6 @@ class OGBenchSource(RandomAccessSource):
         """Returns which arrays there are, in their order, with the dtypes of the file."""
         arrays = {name: array.dtype.str for name, array in self._arrays.items()}
         return {METADATA_KEY: {"arrays": arrays}}
-
-    @override
-    def stored_sidecar(self) -> StoredSidecar | None:
-        if len(self._files) > 1:
-            return None
-        file = next(iter(self._files.values()))
-        if not {SIDECAR_TEXT, SIDECAR_ENDS} <= file.arrays.keys():
-            return None
-        text, ends = file.read(SIDECAR_TEXT), file.read(SIDECAR_ENDS)
-        kept = StoredSidecar.in_arrays(
-            file.path, text, ends, functools.partial(file.rows, SIDECAR_BYTES)
-        )
-        return kept.if_of(self.num_episodes(self.splits[0]))
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -216,11 +192,6 @@ class OGBenchSource(RandomAccessSource):
             terminal=False,
             observation_metadata=others,
         )
-
-
-def _own(file: NpzRows) -> dict[str, NpyArray]:
-    """The arrays without those that an export keeps in the sidecar."""
-    return {name: array for name, array in file.arrays.items() if not is_in(name, "rlds")}
 
 
 def _field_of(array: Any) -> Field:

@@ -698,13 +698,12 @@ def test_a_condition_says_if_it_chooses_others_than_before(robot, tmp_path):
 
 
 FORMATS = (
-    *("aloha", "d3rlpy", "d4rl", "d4rl_pybullet", "imitation", "lerobot", "lerobot_2", "logs"),
+    *("aloha", "d3rlpy", "d4rl", "lerobot", "lerobot_2", "logs"),
     *(
         "folder_tfrecord",
         "folder_array_record",
         "maniskill",
         "minari_hdf5",
-        "ogbench",
         "robomimic_all",
         "webdataset",
         "zarr",

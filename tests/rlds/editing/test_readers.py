@@ -30,9 +30,9 @@ from rlds_ecosystem.whole_files import try_to_lock
 pytest.importorskip("fcntl")
 
 FORMATS = (
-    *("aloha", "d3rlpy", "d4rl", "d4rl_pybullet", "imitation", "lerobot", "lerobot_2", "logs"),
+    *("aloha", "d3rlpy", "d4rl", "lerobot", "lerobot_2", "logs"),
     *("folder_tfrecord", "folder_array_record", "maniskill", "mcap", "minari_arrow"),
-    *("minari_hdf5", "ogbench", "robomimic_all", "webdataset", "zarr"),
+    *("minari_hdf5", "robomimic_all", "webdataset", "zarr"),
 )
 
 

@@ -24,13 +24,10 @@ from tfds_files.png import encode_png
 OPTIONS: dict[str, dict[str, Any]] = {
     "minari": {"data_format": "arrow"},  # Texts in HDF5 have no zeros.
     "mcap": {},
-    "ogbench": {"observation": "observation/state"},
     "aloha": {"fields": {"observations/qpos": "observation/state", "action": "action"}},
     "maniskill": {},
     "d3rlpy": {},
-    "imitation": {"observation": "observation/state"},
     "d4rl": {"observation": "observation/state"},
-    "d4rl_pybullet": {"observation": "observation/state"},
     "lerobot": {
         "fps": 10,
         "to_sidecar": ["observation/view", "observation/photo"],
@@ -157,7 +154,7 @@ def test_all_formats_are_tried():
 
 @pytest.mark.parametrize("format", OPTIONS)
 def test_all_comes_back(format, tmp_path):
-    source = Sample(all_known=format in ("minari", "d4rl_pybullet"))  # Which refuse others.
+    source = Sample(all_known=format == "minari")  # Which refuses others.
     source.images_as_png = format != "tfds"  # Of which the arrays would be files.
     made = export(
         source, format, tmp_path / NAMES.get(format, "made"), verify=False, **OPTIONS[format]
@@ -186,7 +183,7 @@ class Agents(Sample):
 
 @pytest.mark.parametrize("format", [format for format in OPTIONS if format != "minari"])
 def test_rewards_and_discounts_of_several_agents_come_back(format, tmp_path):
-    source = Agents(all_known=format == "d4rl_pybullet")
+    source = Agents(all_known=False)
     made = export(
         source, format, tmp_path / NAMES.get(format, "made"), verify=False, **OPTIONS[format]
     )
@@ -222,7 +219,7 @@ def made_twice(tmp_path_factory):
     for number, folder in enumerate(folders):
         time.sleep(1.2 * number)  # Formats that store times have seconds.
         for format, options in OPTIONS.items():
-            source = Sample(all_known=format in ("minari", "d4rl_pybullet"))
+            source = Sample(all_known=format == "minari")
             path = folder / format / NAMES.get(format, "made")
             export(source, format, path, verify=False, **options)
         for format, options in {"minari": {"data_format": "hdf5"}, "zarr": {}}.items():
@@ -256,7 +253,7 @@ def test_a_folder_is_not_called_a_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("format", ["ogbench", "imitation", "minari", "lerobot", "robomimic"])
+@pytest.mark.parametrize("format", ["minari", "lerobot", "robomimic"])
 def test_an_episode_that_is_too_short_is_named_before_others_are_read(tmp_path, format):
     class Short(Sample):
         def num_steps(self, split: str) -> list[int]:

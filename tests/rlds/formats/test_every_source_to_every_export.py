@@ -58,14 +58,11 @@ NO_STEP = "cannot hold an episode without a transition; leave it out with a spli
 NO_ARRAY = "is not an array of numbers; .* needs .* Name them with observation="
 NO_OBSERVATION = "the steps have no 'observation', which Minari needs"
 NO_ACTION = "no 'action', which Minari needs|needs actions that are numbers"
-NO_PICTURE = dict.fromkeys(("ogbench", "d3rlpy", "imitation", "d4rl", "d4rl_pybullet"), NO_ARRAY)
+NO_PICTURE = dict.fromkeys(("d3rlpy", "d4rl"), NO_ARRAY)
 NO_NUMBERS = {**NO_PICTURE, "aloha": "'(observation|action)' is not a step field of numbers"}
 # What cannot be written, and why.
 REFUSED = {
-    **{
-        name: dict.fromkeys(("minari", "ogbench", "imitation"), NO_STEP)
-        for name in ("webdataset", "d3rlpy")
-    },
+    **{name: {"minari": NO_STEP} for name in ("webdataset", "d3rlpy")},
     "zarr": {**NO_NUMBERS, **dict.fromkeys(("minari", "maniskill", "robomimic"), NO_ACTION)},
     **dict.fromkeys(("dqn_replay", "rlu_atari_transitions"), NO_PICTURE),
     "roboturk": NO_NUMBERS,
@@ -98,8 +95,6 @@ def test_all_comes_back(name, tmp_path):
             assert refused[format].startswith("ValueError: ")
         else:
             assert_same(writer, rlds.sources.open(made.path, "all", **writer.read_options()))
-    if "final observation is not known" in refused.get("d4rl_pybullet", ""):
-        del refused["d4rl_pybullet"]  # It has a row for each of them.
     expected = REFUSED.get(name, {})
     assert refused.keys() == expected.keys(), refused
     for format, why in expected.items():

@@ -127,7 +127,6 @@ def sources(tmp_path_factory):
         ("maniskill", "a"),
         ("aloha", "a"),
         ("d4rl", "a.hdf5"),
-        ("d4rl_pybullet", "a.hdf5"),
         ("d3rlpy", "a.h5"),
     ],
 )

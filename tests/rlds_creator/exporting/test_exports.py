@@ -203,10 +203,7 @@ def test_tfds_loads_a_dataset_and_minari_one_of_its_own(with_pictures, tmp_path)
 OPTIONS = {
     "lerobot": ["fps=15"],
     "aloha": ['fields={"observations/qpos": "observation/level"}'],
-    **{
-        name: ["observation=observation/level"]
-        for name in ("d4rl", "d4rl_pybullet", "imitation", "ogbench")
-    },
+    "d4rl": ["observation=observation/level"],
 }
 
 

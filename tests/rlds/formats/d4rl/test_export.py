@@ -153,19 +153,3 @@ def test_trimmed_episodes_end_where_others_look(tmp_path):
     with h5py.File(path) as file:
         assert np.flatnonzero(file["timeouts"]).tolist() == [0, 1, 4]
         assert not file["terminals"][:].any()
-    path = write_pybullet(tmp_path / "a.hdf5", (3, 4))
-    rlds.edit(path, Trim(0, 2))
-    with h5py.File(path) as file:
-        assert np.flatnonzero(file["terminals"]).tolist() == [1, 3]
-
-
-@pytest.mark.filterwarnings("ignore:.*the first reward is not 0")
-def test_a_file_of_pybullet_comes_back(tmp_path):
-    path = write_pybullet(tmp_path / "a.hdf5", [4, 10, 3, 0, 6], cut=True)
-    with h5py.File(path, "a") as file:
-        file["rewards"][0] = 0.25  # Not in published files, but it would come back.
-        file["actions"][4] = 0.5
-    made = rlds.sources.export(path, "d4rl_pybullet", tmp_path / "made.hdf5").path
-    assert_same_values(made, path)
-    for one, two in zip(rlds.sources.open(path), rlds.sources.open(made), strict=True):
-        assert not [*differences(one, two)]
