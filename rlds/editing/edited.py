@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,12 @@ from rlds.sources.source import (
     OF_TRANSITIONS,
     Origin,
     Outline,
+    Outlines,
     Place,
     RandomAccessSource,
     Source,
     SourceEpisode,
+    SourceError,
     StoredSource,
     files_of,
 )
@@ -106,6 +108,7 @@ class EditedSource(RandomAccessSource):
         self.images_as_png = first.images_as_png
         changed = [change.fields for change in (*parts[0].changes, *changes)][-1:]
         self._fields = changed[0] if changed else fields_of(parts[0].episodes)
+        self.finite_fields = (*(p for p in first.finite_fields if STEPS + p in self._fields),)
 
     @property
     @override
@@ -162,12 +165,12 @@ class EditedSource(RandomAccessSource):
         part, place = self._place(row)
         source, changes = source_of(part.episodes), [*part.changes, *self._changes]
         needs = _needs(changes, fields, source.step_flags)
-        is_changed = self._is_cut(row) or self._rows.fixed[row]
+        is_changed = self._are_cut(row) or self._rows.fixed[row]
         if is_changed and needs is not None:
             needs |= set(_FLAGS)
         is_whole = is_changed or needs is None
         episode = as_converted(reading.read(source, *place, needs, ALL_ROWS if is_whole else rows))
-        if self._is_cut(row):
+        if self._are_cut(row):
             begin, end = int(self._rows.begin[row]), int(self._rows.end[row])
             episode = _trimmed(episode, begin, end, self.step_flags)
         values = columns_of(episode)
@@ -183,10 +186,35 @@ class EditedSource(RandomAccessSource):
     @override
     def outline(self, split: str, index: int) -> Outline:
         row = self._row(split, index)
-        if self._is_cut(row) or self._rows.fixed[row]:
+        if self._are_cut(row) or self._rows.fixed[row]:
             return super().outline(split, index)
         part, place = self._place(row)
         return reading.outline(source_of(part.episodes), *place)
+
+    @override
+    def outlines(self, split: str) -> Outlines | None:
+        rows = self._rows.splits[split]
+        known = [part.episodes.all_outlines() for part in self._parts]
+        if (self._are_cut(rows) | self._rows.fixed[rows]).any():
+            return None
+        if any(outlines is None for outlines in known):
+            return None
+        return Outlines(*(np.concatenate(arrays)[rows] for arrays in zip(*filter(None, known))))
+
+    @override
+    def num_steps(self, split: str) -> Sequence[int] | None:
+        known = self.outlines(split)
+        return None if known is None else known.num_steps.tolist()
+
+    @override
+    def faults(self, split: str) -> Iterator[SourceError]:
+        rows, begin = self._rows.splits[split], 0
+        for part in self._parts:
+            for name, first, last in part.episodes.ranges:
+                end = begin + last - first
+                if ((begin <= rows) & (rows < end)).any():
+                    yield from source_of(part.episodes).faults(name)
+                begin = end
 
     @override
     def stored_names(self) -> Mapping[str, str]:
@@ -222,8 +250,7 @@ class EditedSource(RandomAccessSource):
           in_part: See `stored_at`.
         """
         numbers = self.parts_of(rows)
-        touched: np.ndarray = self._rows.fixed[rows] | (self._rows.begin[rows] > 0)
-        touched |= self._rows.end[rows] >= 0
+        touched: np.ndarray = self._rows.fixed[rows] | self._are_cut(rows)
         for change in self._changes:
             touched |= change.touches(rows) & (not in_part or change.changes_values)
         for number, part in enumerate(self._parts):
@@ -247,8 +274,8 @@ class EditedSource(RandomAccessSource):
         before = int(self._ends[number]) - len(part.episodes)
         return part, part.episodes.place(row - before)
 
-    def _is_cut(self, row: int) -> bool:
-        return bool(self._rows.begin[row] > 0 or self._rows.end[row] >= 0)
+    def _are_cut(self, rows: int | np.ndarray) -> Any:
+        return (self._rows.begin[rows] > 0) | (self._rows.end[rows] >= 0)
 
 
 def source_of(episodes: Episodes) -> RandomAccessSource:

@@ -39,7 +39,6 @@ from rlds.sources.opening import format_of
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.selected import SelectedSource
 from rlds.sources.source import (
-    RandomAccessSource,
     Source,
     SourceEpisode,
     SourceError,
@@ -155,7 +154,7 @@ def open(
         arguments = {"jpeg": jpeg, "threads": threads, **sizes}
         checks = {"verify": verify, "decode_images": decode_images, "progress": progress}
         return open(whole, fields=fields, **arguments, **checks).filter_episodes(chosen)  # type: ignore[arg-type]
-    source = _with_image_files(episodes.source)
+    source = episodes.source.with_image_files()  # They are decoded into batches.
     if source is not episodes.source:
         episodes = Episodes(source, episodes.split, format=episodes.format)
     given = _Given(jpeg, threads, cache_bytes, disk_bytes, decode_images)
@@ -207,16 +206,6 @@ def _unselected(episodes: Episodes) -> tuple[np.ndarray, Episodes]:
         firsts[name] = firsts[before] + end
     parts = [source.chosen[name][begin:end] + firsts[name] for name, begin, end in episodes.ranges]
     return np.concatenate(parts), whole
-
-
-def _with_image_files(source: Source) -> Source:
-    """The same source with the files of images, which are decoded into batches."""
-    if not isinstance(source, FramesSource):
-        return source.with_image_files()
-    stored = source.source.with_image_files()
-    if stored is source.source or not isinstance(stored, RandomAccessSource):
-        return source
-    return FramesSource(stored, source.cameras)
 
 
 @dataclasses.dataclass(frozen=True)

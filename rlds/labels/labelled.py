@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -112,13 +111,6 @@ class LabelledSource(WrappedSource):
     @override
     def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
         return self.source.stored_at(split, index, in_part=True) if in_part else None
-
-    @override
-    def with_image_files(self) -> LabelledSource:
-        again = copy.copy(self)
-        WrappedSource.__init__(again, cast(RandomAccessSource, self.source.with_image_files()))
-        again.reads_rows = False
-        return again
 
     @override
     def read(

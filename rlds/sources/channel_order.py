@@ -75,6 +75,10 @@ class RgbSource(ChangedImages):
         super().__init__(source, images)
 
     @override
+    def with_image_files(self) -> RgbSource:
+        return self  # Exports make it of a source that has the files.
+
+    @override
     def _changed(self, column: Any, path: str) -> np.ndarray:
         field = self._fields[path]
         images = as_values(column, field)

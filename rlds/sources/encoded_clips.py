@@ -111,6 +111,10 @@ class ClipsSource(WrappedSource):
         clips = [path for path in cameras if path not in steps]
         self._frames = FramesSource(source, clips) if clips else None
 
+    @override
+    def with_image_files(self) -> ClipsSource:
+        return self  # Exports make it of a source that has the files.
+
     def __str__(self) -> str:
         return f"{self._how.codec}, quality {self._how.factor}"
 

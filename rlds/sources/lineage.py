@@ -26,7 +26,6 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.licenses import conflicts
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.registry import formats
-from rlds.sources.restored import RestoredSource
 from rlds.sources.selected import SelectedSource
 from rlds.sources.source import Origin, RandomAccessSource, Source
 from rlds.sources.wrapped import WrappedSource
@@ -163,7 +162,7 @@ def converted(
 
 def _format_of(source: Source) -> str:
     """The name of the format that a source reads; that of its class, if it has none."""
-    while isinstance(source, WrappedSource | RestoredSource):
+    while isinstance(source, WrappedSource):
         source = source.source
     kind = f"{type(source).__module__}:{type(source).__qualname__}"
     found = [name for name, format in formats().items() if format.target == kind]

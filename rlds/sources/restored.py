@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from typing_extensions import override
 
 import rlds
@@ -16,11 +17,11 @@ from rlds.sources.source import (
     FACTS,
     Origin,
     Outline,
+    Outlines,
     Place,
     RandomAccessSource,
     Source,
     SourceEpisode,
-    SourceError,
 )
 from rlds.sources.texts import is_instruction
 from rlds.sources.wrapped import WrappedSource
@@ -59,7 +60,7 @@ class DescribedSource(WrappedSource):
 
     def __init__(self, source: RandomAccessSource, kept: StoredSidecar) -> None:
         super().__init__(source)
-        self.video, self.quality, self._kept = source.video, source.quality, kept
+        self._kept = kept
         self._said = _with_facts(self, kept)
 
     @override
@@ -71,17 +72,11 @@ class DescribedSource(WrappedSource):
         return [*dict.fromkeys([*self.source.inputs(), *self._kept.files])]
 
     @override
-    def with_image_files(self) -> DescribedSource:
-        source = self.source.with_image_files()
-        assert isinstance(source, RandomAccessSource)
-        return self if source is self.source else DescribedSource(source, self._kept)
-
-    @override
     def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
         return self.source.stored_at(split, index, in_part=in_part)
 
 
-class RestoredSource(RandomAccessSource):
+class RestoredSource(WrappedSource):
     """The episodes of a source, put together with what its sidecar has of them.
 
     Args:
@@ -94,14 +89,15 @@ class RestoredSource(RandomAccessSource):
     """
 
     def __init__(self, source: RandomAccessSource, kept: StoredSidecar) -> None:
-        self.video, self.quality = source.video, source.quality
-        self.source, self.kept, self.opened = source, kept, source.opened
+        super().__init__(source)
+        self.kept, self.opened = kept, source.opened
+        self.finite_fields, self.images_as_png, self.reads_rows = (), True, False
         self._metadata = _with_facts(self, kept)
 
-    @property
-    def splits(self) -> Sequence[str]:
-        """Those of the source."""
-        return self.source.splits
+    # What is put together is none of the episodes of the source.
+    totals, bases = RandomAccessSource.totals, RandomAccessSource.bases
+    base_at, stored_at = RandomAccessSource.base_at, RandomAccessSource.stored_at
+    stored_names = RandomAccessSource.stored_names
 
     def step_fields(self) -> Mapping[str, Any]:
         """The fields that the steps had."""
@@ -135,23 +131,10 @@ class RestoredSource(RandomAccessSource):
         """The files of the source, and those that were kept beside them."""
         return [*self.source.inputs(), *self.kept.files]
 
-    def options(self) -> Mapping[str, Any]:
-        """Those of the source."""
-        return self.source.options()
-
-    @override
-    def num_episodes(self, split: str) -> int:
-        return self.source.num_episodes(split)
-
     @override
     def num_steps(self, split: str) -> Sequence[int] | None:
-        if self.source.num_steps(split) is None:
-            return None
-        return [self.outline(split, index).num_steps for index in range(self.num_episodes(split))]
-
-    @override
-    def faults(self, split: str) -> Iterator[SourceError]:
-        return self.source.faults(split)
+        known = self.source.num_steps(split) is not None
+        return self.outlines(split).num_steps.tolist() if known else None
 
     def key(self, split: str, index: int) -> str:
         """The key that the episode had."""
@@ -160,6 +143,12 @@ class RestoredSource(RandomAccessSource):
     @override
     def outline(self, split: str, index: int) -> Outline:
         return self._about(split, index)[1]
+
+    @override
+    def outlines(self, split: str) -> Outlines:
+        rows = [self._about(split, index)[1] for index in range(self.num_episodes(split))]
+        num_steps, num_transitions, known = np.array(rows, np.int64).reshape(-1, 3).T
+        return Outlines(num_steps, num_transitions, known.astype(bool))
 
     @override
     def origin(self, split: str, index: int) -> Origin:

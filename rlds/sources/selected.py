@@ -38,13 +38,6 @@ class SelectedSource(WrappedSource):
         self.condition = condition
         self.chosen = {split: np.asarray(rows, np.int64) for split, rows in chosen.items()}
 
-    @override
-    def with_image_files(self) -> SelectedSource:
-        source = self.source.with_image_files()
-        if source is self.source or not isinstance(source, RandomAccessSource):
-            return self
-        return SelectedSource(source, self.chosen, self.condition)
-
     @property
     @override
     def splits(self) -> Sequence[str]:
@@ -78,10 +71,6 @@ class SelectedSource(WrappedSource):
     @override
     def _number(self, split: str, index: int) -> int:
         return int(self.chosen[split][index])
-
-    @override
-    def stored_names(self) -> Mapping[str, str]:
-        return self.source.stored_names()
 
     @override
     def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+import copy
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar, Self, TypeVar, cast
+
+from typing_extensions import override
 
 from rlds.sources import reading
 from rlds.sources.source import (
     ALL_ROWS,
     FACTS,
+    Origin,
     Outline,
-    Outlines,
     Place,
     RandomAccessSource,
-    Source,
     SourceEpisode,
-    SourceError,
 )
 
 __all__ = ["WrappedSource"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _forwarded(method: F) -> F:
+    """Returns a method that is that of the source."""
+
+    @functools.wraps(method, updated=())  # Without the mark of an abstract method.
+    def call(self: WrappedSource, *args: Any, **named: Any) -> Any:
+        return getattr(self.source, method.__name__)(*args, **named)
+
+    return cast(F, call)
 
 
 class WrappedSource(RandomAccessSource):
@@ -37,75 +51,53 @@ class WrappedSource(RandomAccessSource):
 
     def __init__(self, source: RandomAccessSource) -> None:
         self.source = source
-        for name in (
-            *FACTS,
-            *("finite_fields", "inputs_may_grow", "images_as_png", "reads_rows"),
-        ):
+        others = "finite_fields", "inputs_may_grow", "images_as_png", "reads_rows"
+        for name in (*FACTS, *others, "video", "quality"):
             setattr(self, name, getattr(source, name))
 
     @property
+    @override
     def splits(self) -> Sequence[str]:
-        """Those of the source."""
         return self.source.splits
 
     @property
+    @override
     def step_flags(self) -> Sequence[str]:
-        """Those of the source."""
         return self.source.step_flags
 
-    def step_fields(self) -> Mapping[str, Any]:
-        """Those of the source."""
-        return self.source.step_fields()
+    step_fields = _forwarded(RandomAccessSource.step_fields)
+    episode_fields = _forwarded(RandomAccessSource.episode_fields)
+    metadata = _forwarded(RandomAccessSource.metadata)
+    aliases = _forwarded(RandomAccessSource.aliases)
+    inputs = _forwarded(RandomAccessSource.inputs)
+    options = _forwarded(RandomAccessSource.options)
+    totals = _forwarded(RandomAccessSource.totals)
+    num_episodes = _forwarded(RandomAccessSource.num_episodes)
+    num_steps = _forwarded(RandomAccessSource.num_steps)
+    shard_lengths = _forwarded(RandomAccessSource.shard_lengths)
+    faults = _forwarded(RandomAccessSource.faults)
+    bases = _forwarded(RandomAccessSource.bases)
+    outlines = _forwarded(RandomAccessSource.outlines)
 
-    def episode_fields(self) -> Mapping[str, Any]:
-        """Those of the source."""
-        return self.source.episode_fields()
-
-    def metadata(self) -> Mapping[str, Any]:
-        """That of the source."""
-        return self.source.metadata()
-
-    def aliases(self) -> Mapping[str, str]:
-        """Those of the source."""
-        return self.source.aliases()
-
-    def inputs(self) -> Sequence[Any]:
-        """Those of the source."""
-        return self.source.inputs()
-
-    def options(self) -> Mapping[str, Any]:
-        """Those of the source."""
-        return self.source.options()
-
-    def totals(self, split: str) -> Mapping[str, int]:
-        """Those of the source."""
-        return self.source.totals(split)
-
-    def num_episodes(self, split: str) -> int:
-        """As many as the source has."""
-        return self.source.num_episodes(split)
-
-    def num_steps(self, split: str) -> Sequence[int] | None:
-        """Those of the source."""
-        return self.source.num_steps(split)
-
-    def shard_lengths(self, split: str) -> Sequence[int]:
-        """Those of the source."""
-        return self.source.shard_lengths(split)
-
-    def faults(self, split: str) -> Iterator[SourceError]:
-        """Those of the source."""
-        return self.source.faults(split)
+    @override
+    def with_image_files(self) -> Self:
+        source = self.source.with_image_files()
+        if source is self.source or not isinstance(source, RandomAccessSource):
+            return self
+        again = copy.copy(self)
+        again.source = source
+        return again
 
     def _number(self, split: str, index: int) -> int:
         """The number in the source of an episode."""
         del split
         return index
 
+    @override
     def key(self, split: str, index: int) -> str:
-        """That of the source."""
         return self.source.key(split, self._number(split, index))
 
+    @override
     def read(
         self,
         split: str,
@@ -113,26 +105,26 @@ class WrappedSource(RandomAccessSource):
         fields: Collection[str] | None = None,
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        """What the source reads."""
         return reading.read(self.source, split, self._number(split, index), fields, rows)
 
+    @override
+    def origin(self, split: str, index: int) -> Origin | None:
+        return self.source.origin(split, self._number(split, index))
+
+    @override
+    def stored_names(self) -> Mapping[str, str]:
+        here = super().stored_names()
+        return {path: at for path, at in self.source.stored_names().items() if path in here}
+
     def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
-        """None, as a wrapped episode is another one unless a derived class says otherwise."""
+        """Returns None: a wrapped episode is another one, unless a derived class says otherwise."""
         del split, index, in_part
         return None
 
-    def bases(self) -> Sequence[Source]:
-        """Those of the source."""
-        return self.source.bases()
-
+    @override
     def base_at(self, split: str, index: int) -> tuple[Place, int]:
-        """That of the source."""
         return self.source.base_at(split, self._number(split, index))
 
+    @override
     def outline(self, split: str, index: int) -> Outline:
-        """That of the source."""
         return reading.outline(self.source, split, self._number(split, index))
-
-    def outlines(self, split: str) -> Outlines | None:
-        """Those of the source."""
-        return self.source.outlines(split)
