@@ -136,7 +136,7 @@ def test_any_episodes_there_and_back(tmp_path):
     assert made.num_episodes == 5
     for one, two in zip(rlds.sources.open(raw), rlds.sources.open(made.path), strict=True):
         assert [*differences(one, two)] == []
-    with pytest.raises(ValueError, match=r"'speed' is no array of numbers"):
+    with pytest.raises(ValueError, match=r"'speed' is not an array of numbers"):
         rlds.sources.export(raw, "d3rlpy", tmp_path / "other.h5", observation="speed")
 
 
