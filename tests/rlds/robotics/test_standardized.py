@@ -89,6 +89,20 @@ def test_bridge(tmp_path):
     assert field.names == ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
 
 
+def test_image_files_of_standardized_episodes_stay_as_they_are(tmp_path):
+    episodes = opened(raw_oxe.bridge_dataset, tmp_path)
+    done = rlds.sources.export(rlds.robotics.standardized(episodes), "tfds", tmp_path / "1.0.0")
+    assert "steps/observation/image_0 -> unchanged (exact)" in map(str, done.placements)
+    stored, made = (
+        rlds.sources.open(path, "train", decode_images=False)
+        for path in (tmp_path / "data", done.path)
+    )
+    for before, after in zip(stored, made, strict=True):
+        files = before["observation"]["image_0"].tolist()
+        assert files == after["observation"]["image_0"].tolist()
+        assert files[0].startswith(b"\xff\xd8")
+
+
 def test_actions_in_parts(tmp_path):
     episodes = opened(raw_oxe.fractal, tmp_path)
     made = rlds.robotics.standardized(episodes)
