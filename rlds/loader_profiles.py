@@ -166,7 +166,7 @@ def _check_language(leaves: Mapping[str, _Leaf]) -> Iterator[Demand]:
     what = "no text in the steps: Octo can do without (language_key=None), OpenVLA cannot; store it"
     if texts:
         what = f"text is in {texts}, where the loaders do not look: pass a standardize_fn, or store"
-        what += " it beside the observation"
+        what += " it next to the observation"
     yield Demand(what, "language_instruction")
 
 

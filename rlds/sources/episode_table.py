@@ -279,7 +279,7 @@ def _table_file(source: Source, split: str, key: str, progress: Progress, jobs: 
         if _stored_key(place) == key:  # It may as well be made by another process.
             return place
     raise OSError(
-        f"cannot write the table of episodes beside {places[0].parent.parent} or to the cache: "
+        f"cannot write the table of episodes next to {places[0].parent.parent} or to the cache: "
         f"{failed}. Set RLDS_CACHE_DIR to a folder that can be written"
     ) from failed
 

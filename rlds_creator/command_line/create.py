@@ -51,7 +51,7 @@ def _interpreters(
     show_default=True,
     metavar="ADDRESS",
     help="Address to serve on. On an address that other machines can reach, such as "
-    "0.0.0.0, people need an invite; the first start prints one for you.",
+    "0.0.0.0, people need an invitation; the first start prints one for you.",
 )
 @click.option(
     "--open/--no-open",
@@ -88,7 +88,7 @@ def _interpreters(
     "allowed_hosts",
     metavar="NAME",
     multiple=True,
-    help="Additional host name of this machine for browsers. Invites use the first one. "
+    help="Additional host name of this machine for browsers. Invitations use the first one. "
     "Repeatable.",
 )
 @click.option(
@@ -96,8 +96,8 @@ def _interpreters(
     is_flag=True,
     help="Serve behind an HTTPS proxy on this machine.",
 )
-@click.option("--login", is_flag=True, help="Require invites on this machine's own address too.")
-@click.option("--invite", is_flag=True, help="Print an invite for another owner.")
+@click.option("--login", is_flag=True, help="Require invitations also on this machine's address.")
+@click.option("--invite", is_flag=True, help="Print an invitation for another owner.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the address.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the log of the server, and tracebacks.")
 def command(

@@ -87,7 +87,7 @@ def command(
     The page plays cameras as video, draws values and rewards as curves, and shows all fields of a
     step. PATH is a dataset, or a folder of datasets. Data is neither copied nor changed; long
     episodes open at once, as steps are read on demand. Labels of episodes and steps are stored
-    beside the data, see `rlds.labels`. Ctrl-C stops the server.
+    next to the data, see `rlds.labels`. Ctrl-C stops the server.
     """
     called = invocation()
     called.quiet, called.verbose = quiet, verbose

@@ -60,7 +60,7 @@ _SETTINGS = {"ignore_unknown_options": True}
     help="Write the dataset even if the new format loses fields. Not for TFDS.",
 )
 @click.option(
-    "--plan", is_flag=True, help="Show what becomes of each field; write nothing. Not for TFDS."
+    "--plan", is_flag=True, help="Show the result for each field; write nothing. Not for TFDS."
 )
 @click.option(
     "--dataset",
@@ -123,7 +123,7 @@ def command(
     """Convert a dataset to TFDS, LeRobot or another format.
 
     SRC becomes a TFDS dataset in the folder DST/NAME/VERSION. With --to, DST is the new file or
-    folder. Fields that the format cannot hold go to a sidecar file beside the data. If data would
+    folder. Fields that the format cannot store go to a sidecar file next to the data. If data would
     be lost, nothing is written. `rlds list --formats` shows the formats and their options. To
     resume an interrupted conversion, repeat the command. With --runner, other options such as
     --direct_num_workers=4 go to Beam.

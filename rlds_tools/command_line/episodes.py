@@ -28,7 +28,7 @@ def command(path: str, columns: str | None, **options: Any) -> Result:
     """List the episodes at PATH with their numbers.
 
     `rlds inspect --episode` and `rlds edit --delete-episodes` take these numbers. The first call
-    reads all episodes, and keeps a table of them beside the data.
+    reads all episodes, and keeps a table of them next to the data.
     """
     from rlds_tools import listing
 
