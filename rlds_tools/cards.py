@@ -26,7 +26,7 @@ from rlds_tools.inspection import (
     inspect,
     shape_in_words,
 )
-from rlds_tools.results import Block, Result, size_of
+from rlds_tools.results import Block, Result, next_commands, size_of
 
 if TYPE_CHECKING:
     from etils import epath
@@ -88,7 +88,7 @@ class Card(Result):
             options = " · ".join(f"--{name}" for name in self.missing)
             yield f"missing: {', '.join(self.missing)}; add with {options} --force"
         if self.readme_file:
-            yield f"next: rlds validate {self.path} · rlds report {self.path}"
+            yield next_commands(["validate", self.path], ["report", self.path])
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.readme)}</pre>"

@@ -22,7 +22,7 @@ from rlds_ecosystem.nests import is_in, named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.texts import shorten
 from rlds_tools.reading import indices_of
-from rlds_tools.results import Block, Result, Table, count, plain, text_of
+from rlds_tools.results import Block, Result, Table, count, next_commands, plain, text_of
 from rlds_tools.survey import open_splits
 from tfds_files import RaggedColumn
 
@@ -174,7 +174,7 @@ class Differences(Result):
         if self.notes:
             yield self._table("not counted", self.notes)
         if self.structure_only:
-            yield f"next: rlds diff {self.one} {self.other}"
+            yield next_commands(["diff", self.one, self.other])
 
     def _table(self, heading: str, rows: Sequence[Difference]) -> Table:
         return Table(

@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.texts import printable
-from rlds_tools.results import Block, Result, Table, count
+from rlds_tools.results import Block, Result, Table, count, next_commands
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
@@ -65,7 +65,7 @@ class Conversion(Result):
             yield f"{split}: {', '.join(words)}"
             for episode in numbers.get("left_out", ()):
                 yield printable(f"  left out: {episode['key']}: {episode['why']}")
-        yield f"next: rlds inspect {self.path} · rlds validate {self.path}"
+        yield next_commands(["inspect", self.path], ["validate", self.path])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Export(Result):
         for what in self.left_out:
             yield printable(f"left out: {what}")
         if self.is_written:
-            yield f"next: rlds inspect {self.path} · rlds validate {self.path}"
+            yield next_commands(["inspect", self.path], ["validate", self.path])
 
 
 def targets() -> tuple[str, ...]:

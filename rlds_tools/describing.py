@@ -22,7 +22,7 @@ from rlds_ecosystem.progress import show_progress
 from rlds_tools.cameras import cameras_of
 from rlds_tools.inspection import number_of
 from rlds_tools.reading import indices_of, read_all
-from rlds_tools.results import Block, Result, Spread, Table, count, plain, text_of
+from rlds_tools.results import Block, Result, Spread, Table, count, next_commands, plain, text_of
 from rlds_tools.values import element_name
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Stats(Result):
         rows = [[called.get(row[0], row[0]), *row[1:]] for row in rows]
         rows = [row + [""] * (len(headings) - len(row)) for row in rows]
         yield Table(["field", *(f">{heading}" for heading in headings[1:])], rows)
-        yield f"next: rlds stats {self.path} --out stats.json · rlds report {self.path}"
+        yield next_commands(["stats", self.path, "--out", "stats.json"], ["report", self.path])
 
     @override
     def to_dict(self) -> dict[str, Any]:

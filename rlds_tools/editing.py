@@ -12,7 +12,7 @@ from rlds import editing, sources
 from rlds.sources import lineage as lineages
 from rlds.sources.episode_fields import ORIGIN, as_converted
 from rlds_ecosystem import import_extra
-from rlds_tools.results import Block, Result, count
+from rlds_tools.results import Block, Result, count, next_commands
 
 __all__ = [
     "Edit",
@@ -52,7 +52,7 @@ class Edit(Result):
             return
         yield f"{count(self.num_episodes, 'episode')} of {self.of:,} in {', '.join(self.paths)}"
         yield from self.plan.splitlines()[1:]
-        yield f"next: rlds report {self.paths[0]}"
+        yield next_commands(["report", self.paths[0]])
 
 
 @dataclasses.dataclass(frozen=True)

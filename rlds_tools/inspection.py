@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import os
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from rlds_ecosystem.marks import (
 from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.texts import shorten
 from rlds_tools.recording_facts import recording_facts
-from rlds_tools.results import Block, Result, Table, count, plain, size_of, text_of
+from rlds_tools.results import Block, Result, Table, count, next_commands, plain, size_of, text_of
 
 if TYPE_CHECKING:
     from rlds.robotics import DatasetMeaning
@@ -156,9 +155,12 @@ class Inspection(Result):
         if self.metadata:
             yield f"metadata: {', '.join(self.metadata)} (--json shows the values)"
         if self.where is not None:
-            yield f"next: rlds episodes {self.path} --where {shlex.quote(self.where)}"
+            yield next_commands(["episodes", self.path, "--where", self.where])
         elif self.step_fields:
-            yield f"next: rlds inspect {self.path} --episode 0 · rlds validate {self.path}"
+            split = ["--split", self.splits[0].name] if len(self.splits) > 1 else []
+            yield next_commands(
+                ["inspect", self.path, "--episode", 0, *split], ["validate", self.path]
+            )
 
 
 FORMAT_NAMES = {
@@ -225,7 +227,7 @@ class RecordFile(Result):
             f"{os.path.basename(self.path)} · {self.file_format} file · "
             f"{count(self.records, 'record')} · {size_of(self.num_bytes)}"
         )
-        yield f"next: rlds inspect {os.path.dirname(self.path) or '.'}"
+        yield next_commands(["inspect", os.path.dirname(self.path) or "."])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,7 +280,7 @@ class EpisodeView(Result):
             )
         if len(self.steps) < self.num_steps:
             yield f"showing {len(self.steps)} of {self.num_steps:,} steps"
-        yield f"next: rlds inspect {self.path} --episode {self.episode} --step 0"
+        yield next_commands(["inspect", self.path, "--episode", self.episode, "--step", 0])
 
 
 @dataclasses.dataclass(frozen=True)

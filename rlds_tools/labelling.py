@@ -13,7 +13,7 @@ from rlds import labels as rlds_labels
 from rlds.labels import Agreement, Label, Labels
 from rlds.labels.label_files import as_text
 from rlds_tools.editing import numbers_of, span_of
-from rlds_tools.results import Block, Result, Table, count
+from rlds_tools.results import Block, Result, Table, count, next_commands
 
 __all__ = [
     "Agreements",
@@ -75,12 +75,14 @@ class Layers(Result):
         number = sum(layer.labels for layer in self.layers)
         yield f"{self.path}: {count(self.episodes, 'episode')}, {count(number, 'label')}"
         if not self.layers:
-            yield f"next: rlds label add {self.path} quality 0 good --by NAME"
+            yield next_commands(["label", "add", self.path, "quality", 0, "good", "--by", "NAME"])
             return
         columns = ["layer", "type", ">labels", ">episodes", ">unlabelled", ">disagree"]
         rows = [[*map(_cell, vars(layer).values())] for layer in self.layers]
         yield Table([*columns, "values", "by"], rows)
-        yield f"next: rlds label agreement {self.path} · rlds label export {self.path} labels.csv"
+        yield next_commands(
+            ["label", "agreement", self.path], ["label", "export", self.path, "labels.csv"]
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +102,7 @@ class Moved(Result):
     @override
     def blocks(self) -> Iterator[Block]:
         yield f"{self.path}: {count(self.labels, 'label')} {self.what}"
-        yield f"next: rlds label {self.path}"
+        yield next_commands(["label", self.path])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,6 @@ import csv
 import dataclasses
 import io
 import os
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from typing_extensions import override
 
 from rlds_ecosystem.names import what_there_is
 from rlds_tools.inspection import Inspection, RecordFile, find_datasets, inspect
-from rlds_tools.results import Block, Result, Style, Table, count, size_of
+from rlds_tools.results import Block, Result, Style, Table, count, next_commands, size_of
 
 if TYPE_CHECKING:
     from rlds.sources.options import Option
@@ -102,10 +101,10 @@ class Listing(Result):
             ]
         yield Table(list(columns), [list(row) for row in zip(*columns.values())])
         if self.where is None:
-            yield f"next: rlds inspect {self.datasets[0].path}"
+            yield next_commands(["inspect", self.datasets[0].path])
             return
         matching = (found.path for found in self.datasets if found.matching)
-        yield f"next: rlds episodes {next(matching, 'PATH')} --where {shlex.quote(self.where)}"
+        yield next_commands(["episodes", next(matching, "PATH"), "--where", self.where])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from rlds_ecosystem.progress import show_progress
-from rlds_tools.results import Block, Result, Spread, count
+from rlds_tools.results import Block, Result, Spread, count, next_commands
 
 if TYPE_CHECKING:
     import dm_env
@@ -81,7 +81,7 @@ class Recording(Result):
         if self.video is not None:
             yield f"video of the first episode: {self.video}"
         if self.episodes + self.episodes_before:
-            yield f"next: rlds inspect {self.path} · rlds convert {self.path} data"
+            yield next_commands(["inspect", self.path], ["convert", self.path, "data"])
 
 
 def record(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from rlds_ecosystem.progress import show_progress
-from rlds_tools.results import Block, Result, count
+from rlds_tools.results import Block, Result, count, next_commands
 
 if TYPE_CHECKING:
     from envlogger.recovery import RecoveryReport, ShardReport
@@ -56,7 +56,7 @@ class Recovery(Result):
         if not self.is_changed:
             found = f"{count(self.num_episodes, 'episode')}, {count(self.num_steps, 'step')}"
             yield f"{self.path}: nothing to recover in {found}"
-            yield f"next: rlds inspect {self.path}"
+            yield next_commands(["inspect", self.path])
             return
         yield (
             f"{self.path}: {self.num_episodes_before:,} -> {count(self.num_episodes, 'episode')}, "
@@ -71,10 +71,12 @@ class Recovery(Result):
         yield from (f"lost: {what}" for what in self.lost)
         if self.dry_run:
             yield "nothing was written"
-            in_place = " --in-place" if self.faults or self.lost else ""
-            yield f"next: rlds recover {self.path}{in_place} · rlds recover {self.path} -o COPY"
+            in_place = ["--in-place"] if self.faults or self.lost else []
+            yield next_commands(
+                ["recover", self.path, *in_place], ["recover", self.path, "-o", "COPY"]
+            )
         else:
-            yield f"next: rlds inspect {self.path}"
+            yield next_commands(["inspect", self.path])
 
 
 def recover(

@@ -9,12 +9,23 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rlds_ecosystem.texts import printable, shorten
 
-__all__ = ["Block", "Result", "Spread", "Table", "count", "plain", "size_of", "text_of"]
+__all__ = [
+    "Block",
+    "Result",
+    "Spread",
+    "Table",
+    "count",
+    "next_commands",
+    "plain",
+    "size_of",
+    "text_of",
+]
 
 # How many characters of a cell of a table are printed: names may be of any length.
 _MAX_CELL = 1000
@@ -190,6 +201,15 @@ def count(number: int, noun: str) -> str:
     ('1 episode', '12,345 steps')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def next_commands(*commands: Sequence[object]) -> str:
+    """Returns the line that names commands to type next, with words that a shell reads.
+
+    >>> next_commands(["inspect", "my data"], ["stats", "my data", "--out", "stats.json"])
+    "next: rlds inspect 'my data' · rlds stats 'my data' --out stats.json"
+    """
+    return "next: " + " · ".join(shlex.join(["rlds", *map(str, words)]) for words in commands)
 
 
 def size_of(num_bytes: int) -> str:

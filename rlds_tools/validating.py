@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from rlds_ecosystem.progress import show_progress
 from rlds_tools.findings import Finding
-from rlds_tools.results import Block, Result, Table, count
+from rlds_tools.results import Block, Result, Table, count, next_commands
 
 if TYPE_CHECKING:
     from rlds.sources import Episodes
@@ -101,9 +101,9 @@ class Validation(Result):
         worst = next((check for check in readable if check.findings), readable[0])
         places = [found.episodes[0] for found in worst.findings if found.episodes]
         chosen = ",".join(map(str, dict.fromkeys(places[:6])))
-        split = f" --split {worst.split}" if len({c.split for c in readable}) > 1 else ""
-        episodes = f" --episodes {chosen}" if chosen else ""
-        yield f"next: rlds report {worst.path}{split}{episodes} --open"
+        split = ["--split", worst.split] if len({c.split for c in readable}) > 1 else []
+        episodes = ["--episodes", chosen] if chosen else []
+        yield next_commands(["report", worst.path, *split, *episodes, "--open"])
 
 
 def validate(

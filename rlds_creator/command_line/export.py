@@ -14,7 +14,7 @@ from typing_extensions import override
 import rlds_ecosystem
 from rlds_creator.exporting.targets import FORMATS
 from rlds_tools.command_line.printing import prints_result, wants_progress
-from rlds_tools.results import Block, Result, count, size_of
+from rlds_tools.results import Block, Result, count, next_commands, size_of
 
 if TYPE_CHECKING:
     from rlds_creator.exporting.recordings import Named, RecordedEpisode
@@ -65,7 +65,7 @@ class Export(Result):
             yield f"left out: {states}"
         if not self.path.endswith(".zip"):
             data = os.path.join(self.path, self.data)
-            yield f"next: rlds inspect {data} · rlds validate {data}"
+            yield next_commands(["inspect", data], ["validate", data])
 
 
 @click.command(epilog=EXAMPLES)

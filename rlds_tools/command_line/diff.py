@@ -9,6 +9,7 @@ import click
 
 from rlds_tools.command_line.printing import (
     format_option,
+    invocation,
     prints_result,
     source_options,
     wants_progress,
@@ -68,6 +69,10 @@ def command(
     """
     from rlds_tools import comparing
 
+    invocation().carry(one, format, given, split=chosen["split"])
+    others = ["--other-format", other_format] if other_format else []
+    others += [part for word in other_option for part in ("--other-option", word)]
+    invocation().carried[one] += others
     return comparing.diff(
         one,
         other,

@@ -9,6 +9,7 @@ import click
 
 from rlds_tools.command_line.printing import (
     format_option,
+    invocation,
     parsed_options,
     prints_result,
     source_options,
@@ -183,6 +184,8 @@ def command(
         raise click.UsageError(str(error)) from None
     if not found:
         raise click.UsageError("nothing to do: give an operation, such as --delete or --set.")
+    if to_format is None:
+        invocation().carry(path, format, given)
     target = to_format or format or sources.format_of(path)
     target_options = parsed_options(sources.exports().get(target, {}), to_given, target)
     return editing.edit(

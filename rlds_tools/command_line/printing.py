@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,6 +28,9 @@ __all__ = [
     "where_option",
 ]
 
+# What is around the commands of `next_commands`.
+_NEXT, _BETWEEN = "next: ", " · "
+
 _STYLES: dict[str, dict[str, Any]] = {
     "title": {"bold": True},
     "heading": {"dim": True},
@@ -43,11 +47,33 @@ class Invocation:
         whole process.
       quiet: Whether to print errors only.
       verbose: Whether to show what libraries say.
+      carried: By a path, how it was opened, as words that the next commands for it need.
     """
 
     owns_process: bool = False
     quiet: bool = False
     verbose: bool = False
+    carried: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+
+    def carry(
+        self, path: str, format: str | None, words: Sequence[str], *, split: str | None = None
+    ) -> None:
+        """Remembers how a path was opened: `words` are options of the format, as `name=value`."""
+        options = [
+            *(["--split", split] if split else []),
+            *(["--format", format] if format else []),
+        ]
+        self.carried[path] = [*options, *(part for word in words for part in ("-O", word))]
+
+    def complete(self, hint: str) -> str:
+        """Returns a line of `next_commands` with the words that its commands need."""
+        commands = hint.removeprefix(_NEXT).split(_BETWEEN)
+        return _NEXT + _BETWEEN.join(map(self._completed, commands))
+
+    def _completed(self, command: str) -> str:
+        words = shlex.split(command)
+        found = next((self.carried[word] for word in words if word in self.carried), [])
+        return " ".join(filter(None, [command, shlex.join(found)]))
 
 
 def invocation() -> Invocation:
@@ -97,6 +123,8 @@ def opens_source(function: Callable[..., Any]) -> Callable[..., Any]:
     def command(format: str | None, given: Sequence[str], **kwargs: Any) -> Any:
         paths = kwargs.get("paths") or [kwargs["path"]]
         options, *_ = [source_options(path, format, given) for path in paths]
+        for path in paths:
+            invocation().carry(path, format, given, split=kwargs.get("split"))
         return function(format=format, options=options, **kwargs)
 
     return command
@@ -161,10 +189,14 @@ def prints_result(function: Callable[..., Result]) -> Callable[..., int]:
         if as_json:
             click.echo(_printable_json(json.dumps(result.to_dict(), indent=2, ensure_ascii=False)))
         elif not quiet:
-            click.echo(result.text(lambda text, kind: click.style(text, **_STYLES[kind])))
+            click.echo(result.text(functools.partial(_styled, called)))
         return result.exit_code
 
     return command
+
+
+def _styled(called: Invocation, text: str, kind: str) -> str:
+    return click.style(called.complete(text) if kind == "hint" else text, **_STYLES[kind])
 
 
 def _printable_json(text: str) -> str:

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from rlds_ecosystem.whole_files import write_at_once
 from rlds_tools.findings import Finding
-from rlds_tools.results import Block, Result, Table, count, size_of
+from rlds_tools.results import Block, Result, Table, count, next_commands, size_of
 
 __all__ = ["Report", "is_report", "report"]
 
@@ -85,7 +85,7 @@ class Report(Result):
         if self.findings:
             rows = [[found.severity, found.text, found.where] for found in self.findings[:20]]
             yield Table(["severity", "finding", "where"], rows)
-        yield f"next: rlds {'validate' if is_sample or self.findings else 'stats'} {self.path}"
+        yield next_commands(["validate" if is_sample or self.findings else "stats", self.path])
 
     def to_dict(self) -> dict[str, Any]:
         """See `Result`; the page itself is left out."""

@@ -1,6 +1,8 @@
 """What all commands have in common: help, output, errors, exit codes."""
 
 import json
+import shlex
+import shutil
 import subprocess
 import sys
 import warnings
@@ -122,6 +124,34 @@ def test_what_is_not_there_is_said_before_what_is_not_installed(monkeypatch, cap
     ):
         assert run(call.split()) in (1, 2)
         assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["inspect"],
+        ["inspect", "--episode", "1"],
+        ["stats"],
+        ["validate"],
+        ["label"],
+        ["card", "-o", "c.md"],
+    ],
+    ids=" ".join,
+)
+def test_commands_to_type_next_run_as_they_are_printed(words, log, tmp_path, monkeypatch, capsys):
+    """Those of a path with a space, and with the options that it was opened with."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(log, "a log")
+    options = ["--split", "train"] if words[0] in ("inspect", "stats") else []
+    options += ["--format", "envlogger", "-O", "float64=float32"]
+    assert run([words[0], "a log", *words[1:], *options]) in (0, 1)
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("next: rlds ")
+    for command in line.removeprefix("next: ").split(" · "):
+        assert command.endswith(shlex.join(options))
+        following = [word for word in shlex.split(command)[1:] if word != "--open"]
+        assert run(following) in (0, 1)
+        assert "rror: " not in capsys.readouterr().err
 
 
 def test_a_warning_is_a_line(tmp_path, monkeypatch, capsys):
