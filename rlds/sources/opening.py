@@ -217,7 +217,8 @@ def _check_is_one_format(path: str | os.PathLike[str], format: str) -> None:
     place = os.fspath(path)
     if not stores.is_local(path) or not os.path.isdir(place) or marked_formats(place):
         return
-    below = sorted(find_datasets(place, _DEPTH))
+    is_large = names_at(place) is None  # Looking at all of its folders would take long.
+    below = sorted(find_datasets(place, 1 if is_large else _DEPTH))
     if len({format, *(name for _, name in below)}) > 1 and format in {name for _, name in below}:
         raise ValueError(several_datasets(place, below))
 
