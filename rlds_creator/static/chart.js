@@ -10,7 +10,7 @@ import uPlot from "./vendor/uplot.js";
  * @property {(number | null)[]} values One for each of the steps.
  * @property {string} [color] A token, such as "--second".
  * @property {"line" | "steps" | "bars"} [shape]
- * @property {boolean} [isDashed]
+ * @property {number} [dash] Of `DASHES`.
  * @property {boolean} [isRight] Whether its scale is on the right.
  *
  * @typedef {{first: number, last: number, color: string, isFaint?: boolean}} Band A range of steps.
@@ -18,6 +18,8 @@ import uPlot from "./vendor/uplot.js";
 
 /** The colours of curves and tags, in their order. */
 export const COLORS = ["--fill", "--second", "--third", "--fourth", "--fifth", "--sixth"];
+/** Dashes of curves: of one color, there is one of each. */
+const DASHES = [undefined, [5, 4], [1.5, 3]];
 /** Bars would be thinner than a pixel. */
 const MOST_BARS = 600;
 const CLICK_SIZE = 4;
@@ -213,7 +215,7 @@ export function Chart({
         ],
         series: [
           {},
-          ...curves.map(({ name, color = COLORS[0], shape = "line", isRight, isDashed }, index) => ({
+          ...curves.map(({ name, color = COLORS[0], shape = "line", isRight, dash = 0 }, index) => ({
             label: name,
             show: !hidden.has(index),
             scale: hasOwnScales ? `own${index}` : isRight ? "right" : "y",
@@ -226,7 +228,7 @@ export function Chart({
                 : shape === "steps"
                   ? uPlot.paths.stepped({ align: 1 })
                   : undefined,
-            dash: isDashed ? [5, 4] : undefined,
+            dash: DASHES[dash],
             points: { show: false },
           })),
         ],

@@ -359,7 +359,7 @@ class EpisodeView:
         most = _MOST_POINTS_OF_ALL // size
         steps = [steps[row] for row in evenly(len(steps), most)]
         matrix = self.steps.curves(path, steps) if steps else np.zeros((0, size))
-        names = list(field.names or ()) if kind == "vector" else [path]
+        names = list(field.names or ([path] if kind != "vector" else ()))
         names = names if len(names) == size else [str(number) for number in range(size)]
         curves = [[number_or_none(value) for value in curve] for curve in matrix.T.tolist()]
         return {"names": names, "series": curves, "steps": steps}

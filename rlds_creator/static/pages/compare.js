@@ -2,7 +2,7 @@
 import { COLORS, useZoom } from "../chart.js";
 import { Button, Failed, IconButton, Loading, PageHeader, Segments } from "../components.js";
 import { formatCount, formatNumber } from "../format.js";
-import { html, useEffect, useMemo, useState } from "../html.js";
+import { classes, html, useEffect, useMemo, useState } from "../html.js";
 import { setQuery } from "../router.js";
 import { baseOf } from "../view/episode.js";
 import { Plot, runningTotal } from "../view/curves.js";
@@ -184,10 +184,10 @@ function Pair({ left, right, addresses, first }) {
 
 /** @param {{data: EpisodeData, step: number}} props */
 function ActionOf({ data, step }) {
-  const { values } = useValues(data, step);
+  const { values, at } = useValues(data, step);
   const actions = Object.entries(values ?? {}).filter(([path]) => path === "action" || path.startsWith("action/"));
   if (actions.length === 0) return null;
-  return html`<dl class="compare-action">
+  return html`<dl class=${classes("compare-action", at !== step && "is-old")}>
     ${actions.map(
       ([path, value]) => html`<div key=${path}>
         <dt>${path}</dt><dd>${show(value)} <span class="quiet">${data.nameOf(path, value)}</span></dd>

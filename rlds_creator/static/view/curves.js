@@ -11,7 +11,7 @@ import { html, useEffect, useMemo, useState } from "../html.js";
  * @typedef {Omit<Parameters<typeof Chart>[0], "label" | "steps" | "curves">} Shared
  */
 
-const MOST_CURVES = 12;
+const MOST_CURVES = 18;
 
 /** @param {(number | null)[]} rewards */
 export function runningTotal(rewards) {
@@ -62,11 +62,11 @@ export function Plot({ title, unit, steps, curves, note, children, class: extra 
       ${title && html`<h2>${title}${unit && html` <span class="value-type">${unit}</span>`}</h2>`}
       <span class="legend" role="group" aria-label="Curves">
         ${curves.map(
-          ({ name, color = COLORS[0], isDashed, values }, index) => html`<button key=${index} type="button"
+          ({ name, color = COLORS[0], dash = 0, values }, index) => html`<button key=${index} type="button"
             aria-pressed=${String(!hidden.has(index))}
             title=${hidden.has(index) ? "Show this curve" : "Hide this curve"}
             onClick=${() => toggle(index)}>
-            <span class=${isDashed ? "dot is-dashed" : "dot"} style=${{ "--color": `var(${color})` }}></span>${name}
+            <span class=${["dot", "dot is-dashed", "dot is-dotted"][dash]} style=${{ "--color": `var(${color})` }}></span>${name}
             <span class="legend-value">${formatNumber(values[place])}</span>
           </button>`,
         )}
@@ -123,7 +123,7 @@ export function FieldChart({ data, path, onClose, ...rest }) {
         name: String(series.names[index] ?? index),
         values,
         color: COLORS[index % COLORS.length],
-        isDashed: index >= COLORS.length,
+        dash: Math.floor(index / COLORS.length),
         shape: /** @type {"steps" | "line"} */ (series.steps.length <= 400 ? "steps" : "line"),
       })),
     [series],

@@ -71,7 +71,7 @@ export class EpisodeData {
     this.filter = filter;
     /** @type {Outline | null} */
     this.outline = null;
-    /** @type {Kept<Promise<any>>} */
+    /** @type {Kept<{values?: Record<string, any>, isDone: boolean, done: Promise<Record<string, any>>}>} */
     this.steps = new Kept(MOST_STEPS);
     /**
      * Decoded pictures, or what went wrong.
@@ -91,16 +91,24 @@ export class EpisodeData {
     return /** @type {Outline} */ (this.outline);
   }
 
-  /** @param {number} step @returns {Promise<Record<string, any>>} */
+  /** The values of a step, which may still be on their way. @param {number} step */
   values(step) {
     const key = String(step);
-    let values = this.steps.get(key);
-    if (!values) {
-      values = get(`${this.base}/steps/${step}`).then((answer) => answer.values);
-      values.catch(() => this.steps.entries.delete(key));
-      this.steps.set(key, values);
-    }
-    return values;
+    const kept = this.steps.get(key);
+    if (kept) return kept;
+    const done = get(`${this.base}/steps/${step}`).then((answer) => answer.values);
+    /** @type {{values?: Record<string, any>, isDone: boolean, done: typeof done}} */
+    const made = { isDone: false, done };
+    done.then(
+      (values) => Object.assign(made, { values, isDone: true }),
+      (error) => {
+        made.isDone = true;
+        // What failed for the network is asked for again, but not for each picture of the page.
+        if (error instanceof ApiError && error.status === 0) setTimeout(() => this.steps.entries.delete(key), 1000);
+      },
+    );
+    this.steps.set(key, made);
+    return made;
   }
 
   /** @param {string} path @returns {Promise<Series>} */
@@ -159,9 +167,9 @@ export class EpisodeData {
     return entry;
   }
 
-  /** @param {number} step @param {string[]} paths */
+  /** Whether a step can be shown with its values and pictures. @param {number} step @param {string[]} paths */
   isReady(step, paths) {
-    return paths.every((path) => this.picture(step, path).isDone);
+    return this.values(step).isDone && paths.every((path) => this.picture(step, path).isDone);
   }
 
   close() {

@@ -1,6 +1,6 @@
 /** A picture of a step, drawn when it is there; until then, the one before it stays. */
 import { Icon } from "../components.js";
-import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
+import { html, useLayoutEffect, useRef, useState } from "../html.js";
 import { drawPicture } from "../play/canvas.js";
 import { shortName } from "./pictures.js";
 
@@ -52,7 +52,8 @@ function Picture({ data, step, path, name, onAspect }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const [problem, setProblem] = useState("");
   const [isThere, setIsThere] = useState(false);
-  useEffect(() => {
+  // It is drawn together with the values of its step.
+  useLayoutEffect(() => {
     let isCurrent = true;
     const entry = data.picture(step, path);
     const show = () => {

@@ -6,8 +6,10 @@ import { useStored } from "./panes.js";
 /** @import { EpisodeData } from "./episode.js" */
 /** @import { Playback } from "./playback.js" */
 
-/** How many pictures are asked for before they are needed. */
+/** How many steps are asked for before they are needed. */
 const AHEAD = 10;
+/** How often a browser draws in a second: faster than that, steps are left out. */
+const DRAWN = 60;
 /** So many cameras are shown at first. */
 const MOST_PICTURES = 9;
 
@@ -32,22 +34,26 @@ export function usePictures(outline) {
 }
 
 /**
- * Asks for the pictures that come next.
+ * Asks for the values and pictures that come next.
  * @param {EpisodeData} data
  * @param {string[]} paths
  * @param {Playback} playback
  * @param {number} numSteps
  */
 export function usePrefetch(data, paths, playback, numSteps) {
-  const { step, isPlaying, speed } = playback;
+  const { step, isPlaying, speed, begins } = playback;
+  const rate = (speed * (begins.length - 1)) / (begins.at(-1) || 1);
   useEffect(() => {
-    const stride = isPlaying ? Math.max(1, Math.round(speed)) : 1;
-    const ahead = isPlaying ? Math.min(AHEAD, Math.max(2, Math.floor(data.pictures.most / (2 * paths.length)))) : 2;
+    const stride = isPlaying ? Math.max(1, Math.round(rate / DRAWN)) : 1;
+    const room = paths.length > 0 ? Math.floor(data.pictures.most / (2 * paths.length)) : AHEAD;
+    const ahead = isPlaying ? Math.min(AHEAD, Math.max(2, room)) : 2;
     for (let place = 1; place <= ahead; place++) {
       const next = step + place * stride;
-      if (next < numSteps) for (const path of paths) data.picture(next, path);
+      if (next >= numSteps) break;
+      data.values(next);
+      for (const path of paths) data.picture(next, path);
     }
-  }, [data, paths, step, isPlaying, speed, numSteps]);
+  }, [data, paths, step, isPlaying, rate, numSteps]);
 }
 
 /** Pictures to choose from. @param {{paths: string[], chosen: string[], toggle: (path: string) => void}} props */

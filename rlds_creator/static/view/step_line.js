@@ -18,8 +18,8 @@ import { useValues } from "./values.js";
 export function StepLine({ data, outline, step, isPlaying, store }) {
   const totals = useMemo(() => runningTotal(outline.rewards), [outline]);
   const reward = outline.rewards[step];
-  const { values } = useValues(data, step);
-  const isOn = (/** @type {string} */ path) => values?.[path] === true;
+  const { values, at } = useValues(data, step);
+  const isOn = (/** @type {string} */ path) => at === step && values?.[path] === true;
   const flags = outline.fields
     .filter(({ path, kind }) => kind === "flag" && !path.includes("/") && isOn(path))
     .map(({ path }) => path.replace(/^is_|^tag:/, ""));

@@ -12,7 +12,7 @@ const ORDER = ["action", "reward", "discount", "keys", "inputs", "observation"];
 const FLAGS = ["is_first", "is_last", "is_terminal"];
 
 /**
- * The values of a step; those of the step before stay until they have come.
+ * The values of a step; until they have come, those of the step that was shown last, `at`.
  * @param {EpisodeData} data
  * @param {number} step
  */
@@ -29,7 +29,7 @@ export function useValues(data, step) {
       for (let at = -1, of = data; at !== wanted.current.step || of !== wanted.current.data; ) {
         ({ data: of, step: at } = wanted.current);
         try {
-          const values = await of.values(at);
+          const values = await of.values(at).done;
           if (!of.isClosed) {
             setShown({ values, step: at });
             setProblem("");
@@ -42,20 +42,24 @@ export function useValues(data, step) {
     };
     void read();
   }, [data, step]);
-  return { values: shown?.values ?? null, problem };
+  // What is there already is drawn together with the step.
+  const values = data.steps.get(String(step))?.values;
+  return values
+    ? { values, at: step, problem: "" }
+    : { values: shown?.values ?? null, at: shown?.step ?? step, problem };
 }
 
 /**
  * @param {{data: EpisodeData, fields: Field[], step: number, plotted: string[], onPlot: (path: string) => void}} props
  */
 export function Values({ data, fields, step, plotted, onPlot }) {
-  const { values, problem } = useValues(data, step);
+  const { values, at, problem } = useValues(data, step);
   const [filter, setFilter] = useState("");
   const groups = useMemo(() => groupsOf(fields), [fields]);
   const wanted = filter.trim().toLowerCase();
   return html`<section class="panel values" aria-labelledby="values-title">
     <header>
-      <h2 id="values-title">Values</h2>
+      <h2 id="values-title">Values ${at !== step && html`<small class="quiet">of step ${String(at)}</small>`}</h2>
       ${fields.length > 8 &&
       html`<label class="values-filter"><span class="visually-hidden">Show fields named</span>
         <input type="search" placeholder="Filter" value=${filter}
@@ -162,7 +166,7 @@ function Value({ value, field }) {
   if (value.shape && Array.isArray(value.first))
     return html`<${Fragment}>
       <div class="value-plain quiet">from ${formatNumber(value.minimum)} to ${formatNumber(value.maximum)}</div>
-      <${Vector} values=${value.first} names=${[]} isCut=${true} />
+      <${Vector} values=${value.first} names=${field?.names ?? []} isCut=${true} />
     <//>`;
   return html`<pre class="json">${pretty(value)}</pre>`;
 }

@@ -14,6 +14,7 @@ import rlds
 from rlds_creator.server.view_app import view_app
 from rlds_creator.viewing import Shelf
 from tests.rlds_creator.viewing.test_shelf import write_episodes
+from tests.support import raw_lerobot
 
 pytestmark = pytest.mark.slow
 
@@ -150,6 +151,25 @@ def test_curves_are_read_hidden_and_scaled(viewed, visit):
     arm.get_by_role("button", name="Own scales").click()
     visitor.look("view-curves", is_whole=False)
     assert visitor.troubles == []
+
+
+def test_curves_and_values_have_the_names_of_elements(tmp_path, visit):
+    gear = {"dtype": "uint8", "shape": [1], "names": ["gear"]}
+    raw_lerobot.write_v3(tmp_path / "arm", features={**raw_lerobot.FEATURES, "mode": gear})
+    rlds.sources.export(tmp_path / "arm", "robomimic", tmp_path / "arm.hdf5", allow_loss=True)
+    with serving(view_app(Shelf([tmp_path / "arm", tmp_path / "arm.hdf5"]))) as there:
+        for number in range(2):
+            visitor = visit(there)
+            page = visitor.open("/")
+            page.locator(".dataset-card a").nth(number).click()
+            page.click("text=Episode 1")
+            for field, names in {"observation/state": raw_lerobot.JOINTS, "mode": ["gear"]}.items():
+                page.click(f"[aria-label='Curve of {field}']")
+                chart = page.locator(f".chart-part:has(h2:text-is('{field}'))")
+                expect(chart.locator(".legend button")).to_contain_text(names)
+            state = ".value:has(.value-name:text-is('observation/state')) .vector-name"
+            expect(page.locator(state)).to_have_text(raw_lerobot.JOINTS)
+            assert visitor.troubles == []
 
 
 def test_the_workplace(viewed, visit):
@@ -453,6 +473,45 @@ def test_a_rate_that_nothing_states_is_said_to_be_assumed_and_can_be_set(viewed,
     page.click("text=Episode 1")
     expect(time).to_have_text("0:00.0 / 0:00.7")
     assert visitor.troubles == []
+
+
+def test_values_and_pictures_are_of_the_same_step_while_it_plays(tmp_path, visit):
+    _recorded(tmp_path / "log")
+    actions = rlds.sources.open(tmp_path / "log")[0].steps["action"]
+    with serving(view_app(Shelf([tmp_path / "log"]))) as there:
+        visitor = visit(there)
+        page, held = visitor.page, []
+        page.route("**/steps/4", lambda route: held.append(route))
+        visitor.open("/")
+        page.wait_for_selector(".picture canvas[data-step='0']")
+        page.evaluate(
+            """() => {
+                window.seen = [];
+                const value = (name) => [...document.querySelectorAll(".value")]
+                    .find((one) => one.querySelector(".value-name").textContent === name);
+                const look = () => {
+                    const steps = [...document.querySelectorAll(".picture canvas")].map(
+                        (one) => Number(one.dataset.step));
+                    const shown = value("action")?.querySelectorAll(".vector-value") ?? [];
+                    seen.push([Number(document.querySelector(".replay").dataset.step), steps,
+                        [...shown].map((one) => Number(one.textContent))]);
+                    requestAnimationFrame(look);
+                };
+                look();
+            }"""
+        )
+        page.keyboard.press("Space")
+        expect(page.get_by_text("Loading…")).to_be_visible()
+        # It does not go on before the values of the next step are there.
+        expect(page.locator(".replay")).to_have_attribute("data-step", "3")
+        held[0].continue_()
+        page.wait_for_selector(f".picture canvas[data-step='{_STEPS - 1}']")
+        seen = page.evaluate("seen")
+    assert {step for step, _, _ in seen} >= {0, 3, 4, _STEPS - 1}
+    for step, pictures, shown in seen:
+        assert pictures == [step, step]
+        if step < _STEPS - 1:
+            assert shown == pytest.approx(actions[step], abs=1e-2)
 
 
 def test_keys_that_come_before_the_labels_are_for_the_step_that_was_shown(tmp_path, visit):
