@@ -88,7 +88,7 @@ class Card(Result):
             options = " · ".join(f"--{name}" for name in self.missing)
             yield f"missing: {', '.join(self.missing)}; add with {options} --force"
         if self.readme_file:
-            yield next_commands(["validate", self.path], ["report", self.path])
+            yield next_commands(["inspect", self.path], ["validate", self.path])
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.readme)}</pre>"

@@ -52,7 +52,7 @@ class Edit(Result):
             return
         yield f"{count(self.num_episodes, 'episode')} of {self.of:,} in {', '.join(self.paths)}"
         yield from self.plan.splitlines()[1:]
-        yield next_commands(["report", self.paths[0]])
+        yield next_commands(["inspect", self.paths[0]], ["validate", self.paths[0]])
 
 
 @dataclasses.dataclass(frozen=True)

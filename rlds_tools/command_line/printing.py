@@ -47,12 +47,14 @@ class Invocation:
         whole process.
       quiet: Whether to print errors only.
       verbose: Whether to show what libraries say.
+      where: The condition of the episodes that were read.
       carried: By a path, how it was opened, as words that the next commands for it need.
     """
 
     owns_process: bool = False
     quiet: bool = False
     verbose: bool = False
+    where: str | None = None
     carried: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
     def carry(
@@ -73,6 +75,8 @@ class Invocation:
     def _completed(self, command: str) -> str:
         words = shlex.split(command)
         found = next((self.carried[word] for word in words if word in self.carried), [])
+        if self.where is not None and words[1] in ("stats", "report"):
+            found = [*found, "--where", self.where]
         return " ".join(filter(None, [command, shlex.join(found)]))
 
 
@@ -123,6 +127,7 @@ def opens_source(function: Callable[..., Any]) -> Callable[..., Any]:
     def command(format: str | None, given: Sequence[str], **kwargs: Any) -> Any:
         paths = kwargs.get("paths") or [kwargs["path"]]
         options, *_ = [source_options(path, format, given) for path in paths]
+        invocation().where = kwargs.get("where")
         for path in paths:
             invocation().carry(path, format, given, split=kwargs.get("split"))
         return function(format=format, options=options, **kwargs)

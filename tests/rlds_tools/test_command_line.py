@@ -144,6 +144,7 @@ def test_commands_to_type_next_run_as_they_are_printed(words, log, tmp_path, mon
     shutil.copytree(log, "a log")
     options = ["--split", "train"] if words[0] in ("inspect", "stats") else []
     options += ["--format", "envlogger", "-O", "float64=float32"]
+    options += ["--where", "steps > 2"] if words == ["stats"] else []
     assert run([words[0], "a log", *words[1:], *options]) in (0, 1)
     line = capsys.readouterr().out.splitlines()[-1]
     assert line.startswith("next: rlds ")
