@@ -21,24 +21,15 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.alignment import from_sars
 from rlds.formats.hdf5_sidecar import read_hdf5_sidecar
+from rlds.formats.rows_source import RowsSource, RowsTable, Run
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_values import read_constant
 from rlds.sources.sidecar import StoredSidecar
-from rlds.sources.source import (
-    ALL_ROWS,
-    DERIVED_DISCOUNT,
-    Origin,
-    Outline,
-    RandomAccessSource,
-    SourceEpisode,
-    SourceError,
-    require_files,
-)
+from rlds.sources.source import ALL_ROWS, Origin, SourceError, require_files
 from rlds.sources.texts import as_text
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import nest
+from rlds_ecosystem.nests import is_in
 
 __all__ = ["FIELDS", "LAST", "METADATA_KEY", "SUFFIXES", "TERMINATED", "VERSION", "D3rlpySource"]
 
@@ -60,7 +51,7 @@ _TERMINALS, _EPISODE_TERMINALS = "terminals", "episode_terminals"
 _FIRST_VERSION = (OBSERVATIONS, ACTIONS, REWARDS, _TERMINALS, _EPISODE_TERMINALS)
 
 
-class D3rlpySource(RandomAccessSource):
+class D3rlpySource(RowsSource):
     """The episodes of a dataset that d3rlpy 1 or 2 dumped, an HDF5 file.
 
     An episode that did not end in a terminal state is truncated, and its final observation is
@@ -92,9 +83,15 @@ class D3rlpySource(RandomAccessSource):
             missing = {OBSERVATIONS, ACTIONS, REWARDS, TERMINATED} - {*self._columns}
             if missing:
                 raise self._file.error(f"no column {min(missing)!r}", _COLUMNS)
-            self._fields = {
+            self._described = {
                 place: self._field(opened, name) for place, name in self._names(0).items()
             }
+        of_transitions = (path for path in self._described if not is_in(path, rlds.OBSERVATION))
+        self.table = RowsTable(
+            FIELDS,
+            others="transitions",
+            leftovers={path: f"{LAST}/{path}" for path in of_transitions},
+        )
 
     def _read_index(self, opened: Any) -> None:
         """Reads which columns and episodes there are."""
@@ -182,7 +179,7 @@ class D3rlpySource(RandomAccessSource):
             return index, index + 1
         return int(self._ends[index - 1]) if index else 0, int(self._ends[index])
 
-    def _rows(self, index: int) -> slice:
+    def _slice(self, index: int) -> slice:
         """The rows of an episode in its arrays."""
         return slice(*self._bounds(index)) if self._is_first else ALL_ROWS
 
@@ -195,20 +192,8 @@ class D3rlpySource(RandomAccessSource):
         return Field(array.dtype, () if is_reward else shape)
 
     @override
-    def step_fields(self) -> Mapping[str, Any]:
-        return nest({**self._fields, rlds.DISCOUNT: DERIVED_DISCOUNT})
-
-    def episode_fields(self) -> Mapping[str, Any]:
-        """Returns `last_row`, see the class."""
-        return nest({f"{LAST}/{path}": field for path, field in self._of_transitions().items()})
-
-    def _of_transitions(self) -> dict[str, Field]:
-        prefix = rlds.OBSERVATION
-        return {
-            path: field
-            for path, field in self._fields.items()
-            if path != prefix and not path.startswith(f"{prefix}/")
-        }
+    def _fields(self) -> Mapping[str, Field]:
+        return self._described
 
     def metadata(self) -> Mapping[str, Any]:
         """Returns the columns in their order, with how many parts each has, and the version.
@@ -237,76 +222,38 @@ class D3rlpySource(RandomAccessSource):
         del split
         return f"episode_{index}"
 
-    def outline(self, split: str, index: int) -> Outline:
-        """Reads no rows; see `RandomAccessSource`."""
-        with self._file.read(episode=self.key(split, index)) as opened:
-            array = self._file.array(opened, next(iter(self._names(index).values())))
-            rows = len(range(array.shape[0])[self._rows(index)])
-            terminated = self._terminated(opened, index)
-        return Outline(rows, rows if terminated else rows - 1, not terminated)
-
-    @override
-    def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
-    ) -> SourceEpisode:
-        paths = self.step_paths(fields)
-        wanted = [path for path in self._fields if path in paths]
-        steps, last, terminated = self._read(split, index, wanted)
-        return SourceEpisode(
-            key=self.key(split, index),
-            steps=steps,
-            origin=Origin(epath.Path(self._file.path).name, *self._bounds(index)),
-            final_observation_known=not terminated,
-            truncated=not terminated,
-            complete=not self._is_first or bool(self._marked[self._ends[index] - 1]),
-            metadata=nest({f"{LAST}/{path}": row for path, row in last.items()}),
-        )
-
     def _terminated(self, opened: Any, index: int) -> bool:
         if self._is_first:
             return bool(self._terminals[self._ends[index] - 1])
         return bool(np.asarray(self._value(opened, f"{TERMINATED}_{index}")).reshape(-1)[-1])
 
-    def _read(
-        self, split: str, index: int, wanted: Sequence[str]
-    ) -> tuple[dict[str, Any], dict[str, Any], bool]:
-        """Returns the steps, what the last row has of transitions, and how the episode ended."""
+    @override
+    def _run(self, split: str, index: int) -> Run:
         with self._file.read(episode=self.key(split, index)) as opened:
-            terminated = self._terminated(opened, index)
-            columns, lengths, rows = {}, {}, self._rows(index)
+            terminated, lengths = self._terminated(opened, index), {}
             for path, name in self._names(index).items():
-                array = self._file.array(opened, name)
-                if self._field(opened, name) != self._fields[path]:
-                    what = f"{self._field(opened, name)}, but the first episode has"
-                    raise self._file.error(f"{what} {self._fields[path]}", name)
-                lengths[name] = len(range(array.shape[0])[rows])
-                columns[path] = array[rows] if path in wanted else np.empty((lengths[name], 0))
-                if path in wanted:
-                    shape = cast(tuple[int, ...], self._fields[path].shape)
-                    columns[path] = columns[path].reshape(-1, *shape)
+                if (field := self._field(opened, name)) != self._described[path]:
+                    what = f"{field}, but the first episode has {self._described[path]}"
+                    raise self._file.error(what, name)
+                num_rows = self._file.array(opened, name).shape[0]
+                lengths[name] = len(range(num_rows)[self._slice(index)])
         if len({*lengths.values()}) != 1 or min(lengths.values()) < 1:
             raise SourceError(f"columns of different lengths: {lengths}", file=self._file.path)
-        others = self._of_transitions()
-        transitions = {path: columns[path] for path in others}
-        last: dict[str, Any] = {
-            path: np.zeros(cast(tuple[int, ...], field.shape), field.dtype)
-            for path, field in others.items()
-        }
-        if not terminated:
-            last |= {path: transitions[path][-1] for path in others if path in wanted}
-            transitions = {path: column[:-1] for path, column in transitions.items()}
-        nested = nest(transitions)
-        steps = from_sars(
-            observation=nest({p: c for p, c in columns.items() if p not in others})[
-                rlds.OBSERVATION
-            ],
-            action=nested.pop(rlds.ACTION),
-            reward=nested.pop(rlds.REWARD),
-            terminal=terminated,
-            transition_metadata=nested,
+        return Run(
+            Origin(epath.Path(self._file.path).name, *self._bounds(index)),
+            lengths[name],
+            terminated,
+            "" if terminated else "row",
+            not self._is_first or bool(self._marked[self._ends[index] - 1]),
         )
-        return steps, last, terminated
+
+    @override
+    def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:
+        with self._file.read(episode=self.key(split, index)) as opened:
+            columns = {
+                path: self._file.array(opened, name)[self._slice(index)]
+                for path, name in self._names(index).items()
+                if path in paths
+            }
+        shapes = {path: cast(tuple[int, ...], self._described[path].shape) for path in columns}
+        return {path: rows.reshape(-1, *shapes[path]) for path, rows in columns.items()}

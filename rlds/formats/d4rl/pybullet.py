@@ -17,7 +17,6 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.alignment import from_rsa
 from rlds.formats.d4rl.rows import (
     ACTIONS,
     FIELDS,
@@ -25,22 +24,22 @@ from rlds.formats.d4rl.rows import (
     REWARDS,
     TERMINALS,
     Contents,
-    RowsSource,
+    Hdf5RowsSource,
     ranks_of,
     read_contents,
 )
+from rlds.formats.rows_source import RowsTable, Run
 from rlds.sources.conventions import check_time_limit, warn_of_convention
-from rlds.sources.source import ALL_ROWS, DERIVED_DISCOUNT, Origin, SourceEpisode
+from rlds.sources.source import Origin
+from rlds_ecosystem.fields import Field
 
 __all__ = ["D4rlPybulletSource"]
 
 _ARRAYS = (OBSERVATIONS, ACTIONS, REWARDS, TERMINALS)
-# What an episode has that no step has: see `D4rlPybulletSource`.
-_FIRST_REWARD, _LAST_ACTION = "first_reward", "last_action"
 _IS_AMBIGUOUS = "terminal_is_ambiguous"
 
 
-class D4rlPybulletSource(RowsSource):
+class D4rlPybulletSource(Hdf5RowsSource):
     """A file of d4rl-pybullet.
 
     An episode ends with a row whose terminal flag is set, or at the end of the file, where it is
@@ -71,6 +70,11 @@ class D4rlPybulletSource(RowsSource):
     )
     homepage = "https://github.com/takuseno/d4rl-pybullet"
     finite_fields = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD)
+    table = RowsTable(
+        FIELDS,
+        "dm_env",
+        leftovers={rlds.REWARD: "first_reward", rlds.ACTION: "last_action"},
+    )
 
     def __init__(
         self, path: str | os.PathLike[str], *, time_limit: int = 1000, follow_links: bool = False
@@ -113,17 +117,12 @@ class D4rlPybulletSource(RowsSource):
         return ranks_of(path) == (2, 2)
 
     @override
-    def step_fields(self) -> Mapping[str, Any]:
-        fields = {FIELDS.get(name, name): self._contents.arrays[name] for name in _ARRAYS}
-        return {**fields, rlds.DISCOUNT: DERIVED_DISCOUNT}
+    def _fields(self) -> Mapping[str, Field]:
+        return {self.table.field_path(name): self._contents.arrays[name] for name in _ARRAYS}
 
     @override
     def episode_fields(self) -> Mapping[str, Any]:
-        return {
-            _IS_AMBIGUOUS: np.bool_,
-            _FIRST_REWARD: self._contents.arrays[REWARDS],
-            _LAST_ACTION: self._contents.arrays[ACTIONS],
-        }
+        return {_IS_AMBIGUOUS: np.bool_, **super().episode_fields()}
 
     @override
     def metadata(self) -> Mapping[str, Any]:
@@ -142,45 +141,18 @@ class D4rlPybulletSource(RowsSource):
         }
 
     @override
-    def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
-    ) -> SourceEpisode:
+    def _run(self, split: str, index: int) -> Run:
         begin, end = self._bounds(index)
-        wanted, values = self.step_paths(fields), self.episode_paths(fields)
-        needed = {
-            *wanted,
-            *([rlds.REWARD] if _FIRST_REWARD in values else []),
-            *([rlds.ACTION] if _LAST_ACTION in values else []),
-        }
-        columns = self._rows(index, needed)
         is_done = bool(self._terminals[end - 1])
-        is_terminal = is_done and end - begin - 1 != self._time_limit
-        metadata: dict[str, Any] = {_IS_AMBIGUOUS: np.bool_(is_done and not is_terminal)}
-        if _FIRST_REWARD in values:
-            metadata[_FIRST_REWARD] = columns[rlds.REWARD][0]
-        if _LAST_ACTION in values:
-            metadata[_LAST_ACTION] = columns[rlds.ACTION][-1]
-        nothing = np.empty((end - begin, 0))
-        steps = from_rsa(
-            observation=columns.get(rlds.OBSERVATION, nothing),
-            action=columns.get(rlds.ACTION, nothing),
-            reward=columns.get(rlds.REWARD, nothing),
-            discount=None,
-            terminal=is_terminal,
-            action_led_here=False,
-            observation_metadata={TERMINALS: columns.get(TERMINALS, nothing)},
-        )
-        flags = columns.get(TERMINALS, self._terminals[begin:end])
-        return SourceEpisode(
-            key=self.key(split, index),
-            steps={path: steps[path] for path in wanted},
-            origin=Origin(self._path.name, begin, end),
-            truncated=not is_terminal,
-            complete=is_done,
-            metadata=metadata,
-            counts={"rows": end - begin, "terminals": int(np.count_nonzero(flags))},
-        )
+        terminal = is_done and end - begin - 1 != self._time_limit
+        return Run(Origin(self._path.name, begin, end), end - begin, terminal, "row", is_done)
+
+    @override
+    def _values(self, split: str, index: int, paths: Collection[str]) -> Mapping[str, Any]:
+        run = self._run(split, index)
+        return {_IS_AMBIGUOUS: np.bool_(run.complete and not run.terminal)}
+
+    @override
+    def _counts(self, run: Run, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
+        flags = rows.get(TERMINALS, self._terminals[run.origin.begin : run.origin.end])
+        return {"rows": run.num_rows, "terminals": int(np.count_nonzero(flags))}

@@ -14,13 +14,13 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.hdf5_sidecar import SIDECAR_GROUP, read_hdf5_sidecar, read_numbers
+from rlds.formats.rows_source import RowsSource
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_values import read_attributes, read_constant
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     DamagedEpisode,
-    RandomAccessSource,
     SourceEpisode,
     require_files,
 )
@@ -43,8 +43,8 @@ __all__ = [
     "TIMEOUTS",
     "VECTORS",
     "Contents",
+    "Hdf5RowsSource",
     "RowReader",
-    "RowsSource",
     "ranks_of",
     "read_contents",
 ]
@@ -302,7 +302,7 @@ class RowReader:
         return np.concatenate(flags)
 
 
-class RowsSource(RandomAccessSource):
+class Hdf5RowsSource(RowsSource):
     """An HDF5 file with an array per field, in which an episode is a run of rows.
 
     Derived classes set `_contents`, and `_ends`, the row after the last one of each episode.
@@ -361,14 +361,13 @@ class RowsSource(RandomAccessSource):
         """Returns the first row of an episode, and the one after its last."""
         return int(self._ends[index - 1]) if index else 0, int(self._ends[index])
 
-    def _rows(self, index: int, wanted: Collection[str]) -> dict[str, np.ndarray]:
-        """Reads the rows of an episode, by the paths of their fields."""
+    @override
+    def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:
         begin, end = self._bounds(index)
-        key = self.key("", index)
         columns = {}
         for name in self._contents.arrays:
-            path = FIELDS.get(name, name)
-            if path in wanted:
-                rows = self._reader.rows(name, begin, end, key)
+            path = self.table.field_path(name)
+            if path in paths:
+                rows = self._reader.rows(name, begin, end, self.key(split, index))
                 columns[path] = rows.reshape(len(rows)) if name in SCALARS else rows
         return columns

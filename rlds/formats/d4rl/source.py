@@ -23,14 +23,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.alignment import append_row, from_sars
 from rlds.formats.d4rl.boundaries import check_rules, cut, differ, find_ends, has_index
 from rlds.formats.d4rl.families import (
     DATASETS,
@@ -47,15 +46,17 @@ from rlds.formats.d4rl.rows import (
     TERMINALS,
     TIMEOUTS,
     Contents,
-    RowsSource,
+    Hdf5RowsSource,
     ranks_of,
     read_contents,
 )
+from rlds.formats.rows_source import RowsTable, Run
 from rlds.raw_files.hdf5_values import decode_value
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.conventions import check_time_limit, warn_of_convention
-from rlds.sources.source import ALL_ROWS, DERIVED_DISCOUNT, Origin, SourceEpisode, SourceError
-from rlds_ecosystem.nests import nest, root_of
+from rlds.sources.source import DERIVED_DISCOUNT, Origin, SourceError
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import root_of
 
 __all__ = ["D4rlSource"]
 
@@ -79,7 +80,7 @@ class _NextObservations:
     final: np.ndarray | None = None
 
 
-class D4rlSource(RowsSource):
+class D4rlSource(Hdf5RowsSource):
     """A file of D4RL.
 
     An episode ends where one of the rules of `boundary` says so, and at the end of the file:
@@ -148,6 +149,7 @@ class D4rlSource(RowsSource):
   primaryClass={cs.LG}
 }"""
     finite_fields = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD)
+    table = RowsTable(FIELDS, others="transitions")
 
     def __init__(
         self,
@@ -243,13 +245,13 @@ class D4rlSource(RowsSource):
     # --- What there is ---------------------------------------------------------------------------
 
     @override
-    def step_fields(self) -> Mapping[str, Any]:
+    def _fields(self) -> Mapping[str, Field]:
         fields = {
-            FIELDS.get(name, name): field
+            self.table.field_path(name): field
             for name, field in self._contents.arrays.items()
             if not self._is_left_out(name)
         }
-        return nest({rlds.DISCOUNT: DERIVED_DISCOUNT, **fields})
+        return {rlds.DISCOUNT: DERIVED_DISCOUNT, **fields}
 
     @override
     def metadata(self) -> Mapping[str, Any]:
@@ -326,50 +328,18 @@ class D4rlSource(RowsSource):
     # --- Episodes --------------------------------------------------------------------------------
 
     @override
-    def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
-    ) -> SourceEpisode:
+    def _run(self, split: str, index: int) -> Run:
         begin, end = self._bounds(index)
-        wanted = self.step_paths(fields)
-        columns = self._rows(index, wanted)
-        terminal = self._is_terminal(index)
-        counts = {
-            name: int(np.count_nonzero(columns[name]))
-            for name in (TERMINALS, TIMEOUTS)
-            if name in columns
-        }
-        return SourceEpisode(
-            key=self.key(split, index),
-            steps=self._steps(index, columns, wanted),
-            origin=Origin(self._name, begin, end),
-            truncated=not terminal,
-            final_observation_known=self._next is not None,
-            complete=any(bool(f[end - 1]) for f in (self._marked, self._terminals, self._timeouts)),
-            counts={"rows": end - begin, **counts},
-        )
+        is_end = any(bool(f[end - 1]) for f in (self._marked, self._terminals, self._timeouts))
+        final: Any = "" if self._next is None else "next"
+        origin = Origin(self._name, begin, end)
+        return Run(origin, end - begin, self._is_terminal(index), final, is_end)
 
-    def _steps(
-        self, index: int, rows: dict[str, np.ndarray], wanted: Sequence[str]
-    ) -> dict[str, Any]:
-        """Returns the wanted columns of an episode, with its final observation."""
-        begin, end = self._bounds(index)
-        num_rows = end - begin
-        nothing = np.empty((num_rows + (self._next is not None), 0))
-        observation = rows.pop(rlds.OBSERVATION, nothing)
-        if len(observation) < len(nothing):
-            observation = append_row(observation, self._final_observation(index))
-        steps = from_sars(
-            observation=observation,
-            action=rows.pop(rlds.ACTION, nothing[:num_rows]),
-            reward=rows.pop(rlds.REWARD, nothing[:num_rows]),
-            terminal=self._is_terminal(index),
-            transition_metadata=rows,
-        )
-        return nest({path: steps[path] for path in wanted})
+    @override
+    def _counts(self, run: Run, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
+        flags = {name: rows[name] for name in (TERMINALS, TIMEOUTS) if name in rows}
+        counts = {name: int(np.count_nonzero(column)) for name, column in flags.items()}
+        return {"rows": run.num_rows, **counts}
 
     def _is_terminal(self, index: int) -> bool:
         """Whether an episode ends in a terminal state, and not by a time limit."""
@@ -377,12 +347,13 @@ class D4rlSource(RowsSource):
         is_limit = TIMEOUTS not in self._contents.arrays and end - begin == self._time_limit
         return bool(self._terminals[end - 1]) and not is_limit
 
-    def _final_observation(self, index: int) -> Any:
+    @override
+    def _final(self, split: str, index: int) -> Any:
         assert self._next is not None
         if self._next.final is not None:
             return self._next.final[index]
         end = self._bounds(index)[1]
-        return self._reader.rows(NEXT_OBSERVATIONS, end - 1, end, self.key("", index))[0]
+        return self._reader.rows(NEXT_OBSERVATIONS, end - 1, end, self.key(split, index))[0]
 
     def _is_left_out(self, name: str) -> bool:
         """Whether an array is not stored, as it says nothing that the observations do not."""

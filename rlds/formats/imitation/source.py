@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,19 +17,10 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.alignment import from_sars
+from rlds.formats.rows_source import RowsSource, RowsTable, Run
 from rlds.raw_files.input_files import changed
 from rlds.raw_files.untrusted import source_errors
-from rlds.sources.source import (
-    ALL_ROWS,
-    DERIVED_DISCOUNT,
-    Origin,
-    Outline,
-    RandomAccessSource,
-    SourceEpisode,
-    SourceError,
-    require_files,
-)
+from rlds.sources.source import Origin, SourceError, require_files
 from rlds_ecosystem import import_extra, stores
 from rlds_ecosystem.fields import Field
 
@@ -47,7 +38,7 @@ INFO_FILE, STATE_FILE = "dataset_info.json", "state.json"
 METADATA_KEY = "imitation"
 
 
-class ImitationSource(RandomAccessSource):
+class ImitationSource(RowsSource):
     """The trajectories that imitation saved in a folder.
 
     The final observation is known. An episode is truncated unless it is `terminal`. `infos` are
@@ -64,6 +55,7 @@ class ImitationSource(RandomAccessSource):
 
     description = "Trajectories of imitation."
     homepage = "https://imitation.readthedocs.io"
+    table = RowsTable(FIELDS, others="transitions")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._directory = stores.as_path(path)
@@ -86,10 +78,10 @@ class ImitationSource(RandomAccessSource):
         self._versions = [stores.version_of(file) for file in self._files]
         self._tables: list[Any] | None = None
         self._inputs = [*described, *self._files]
-        self._counts = [len(table) for table in self._read_tables()]
-        if not sum(self._counts):
+        self._lengths = [len(table) for table in self._read_tables()]
+        if not sum(self._lengths):
             raise SourceError("there is no trajectory", file=self._directory)
-        self._fields = {
+        self._described = {
             FIELDS[name]: self._field(name) for name in self._features if name != TERMINAL
         }
 
@@ -128,11 +120,11 @@ class ImitationSource(RandomAccessSource):
 
     def _place(self, index: int) -> tuple[int, int]:
         """The file of a trajectory, and its row there."""
-        for number, count in enumerate(self._counts):
+        for number, count in enumerate(self._lengths):
             if index < count:
                 return number, index
             index -= count
-        raise IndexError(f"there are {sum(self._counts)} trajectories")
+        raise IndexError(f"there are {sum(self._lengths)} trajectories")
 
     def _array(self, name: str, index: int) -> Any:
         """What a column has for a trajectory, as an array of Arrow that was checked."""
@@ -154,8 +146,8 @@ class ImitationSource(RandomAccessSource):
         return Field(str if column.dtype == object else column.dtype, column.shape[1:])
 
     @override
-    def step_fields(self) -> Mapping[str, Any]:
-        return {**self._fields, rlds.DISCOUNT: DERIVED_DISCOUNT}
+    def _fields(self) -> Mapping[str, Field]:
+        return self._described
 
     def metadata(self) -> Mapping[str, Any]:
         """Returns what the two files in JSON say."""
@@ -168,67 +160,36 @@ class ImitationSource(RandomAccessSource):
     @override
     def num_episodes(self, split: str) -> int:
         del split
-        return sum(self._counts)
+        return sum(self._lengths)
 
     def key(self, split: str, index: int) -> str:
         """Returns the number of the trajectory."""
         del split
         return f"trajectory_{index}"
 
-    def outline(self, split: str, index: int) -> Outline:
-        """Reads no more than lengths; see `RandomAccessSource`."""
+    @override
+    def _run(self, split: str, index: int) -> Run:
         number, row = self._place(index)
-        with source_errors(self._files[number], row=row):
-            rows = len(self._array(OBS, index).flatten())
-        return Outline(rows, rows - 1, True)
+        file = self._files[number]
+        with source_errors(file, row=row):
+            observations, actions = (len(self._array(n, index).flatten()) for n in (OBS, ACTS))
+            terminal = bool(self._array(TERMINAL, index)[0].as_py())
+        if observations != actions + 1 or not actions:
+            what = f"{observations} observations and {actions} actions"
+            raise SourceError(what, file=file, row=row)
+        return Run(Origin(file.name, row, row + 1), actions, terminal, "extra")
 
     @override
-    def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
-    ) -> SourceEpisode:
-        wanted = self.step_paths(fields)
-        names = [name for name in FIELDS if FIELDS[name] in wanted]
-        number, row = self._place(index)
-        terminal = self._is_terminal(index)
-        return SourceEpisode(
-            key=self.key(split, index),
-            steps=self._steps(index, terminal, names),
-            origin=Origin(self._files[number].name, row, row + 1),
-            truncated=not terminal,
-        )
-
-    def _is_terminal(self, index: int) -> bool:
-        return bool(self._array(TERMINAL, index)[0].as_py())
-
-    def _steps(self, index: int, terminal: bool, names: Iterable[str]) -> dict[str, Any]:
-        """Returns the columns of the steps; those that are not wanted have no elements."""
-        number, row = self._place(index)
+    def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:
         columns = {}
-        for name in self._features:
-            if name == TERMINAL:
-                continue
-            if name in names:
-                columns[name] = self._column(name, index)
-                self._check(name, columns[name], number, row)
-            else:
-                columns[name] = np.empty((len(self._array(name, index).flatten()), 0))
-        if len(columns[OBS]) != len(columns[ACTS]) + 1 or not len(columns[ACTS]):
-            what = f"{len(columns[OBS])} observations and {len(columns[ACTS])} actions"
-            raise SourceError(what, file=self._files[number], row=row)
-        return from_sars(
-            observation=columns[OBS],
-            action=columns[ACTS],
-            reward=columns.get(REWS),
-            terminal=terminal,
-            transition_metadata={INFOS: columns[INFOS]} if INFOS in columns else None,
-        )
+        for name, path in FIELDS.items():
+            if path in paths:
+                columns[path] = self._column(name, index)
+                self._check(name, columns[path], *self._place(index))
+        return columns
 
     def _check(self, name: str, column: np.ndarray, number: int, row: int) -> None:
-        field = self._fields[FIELDS[name]]
+        field = self._described[FIELDS[name]]
         if (column.dtype, column.shape[1:]) != (field.column_dtype, field.shape):
             what = f"{column.dtype} of shape {column.shape[1:]}, but the first one has {field}"
             raise SourceError(what, file=self._files[number], row=row, field=name)

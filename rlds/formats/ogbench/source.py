@@ -7,6 +7,7 @@ final observation, whose action means nothing. There are no rewards: tasks compu
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -16,34 +17,26 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.alignment import from_sars
+from rlds.formats.rows_source import RowsSource, RowsTable, Run
 from rlds.raw_files.npz_files import NpzRows
 from rlds.raw_files.untrusted import is_there, source_errors
-from rlds.sources.source import (
-    ALL_ROWS,
-    DERIVED_DISCOUNT,
-    Origin,
-    Outline,
-    RandomAccessSource,
-    SourceEpisode,
-    SourceError,
-)
+from rlds.sources.source import Origin, SourceError
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
 
 __all__ = ["OGBenchSource"]
 
-OBSERVATIONS, ACTIONS, TERMINALS = "observations", "actions", "terminals"
-# The fields of a step that arrays become. Others (qpos, qvel, button_states) keep their names.
-FIELDS: Mapping[str, str] = {OBSERVATIONS: rlds.OBSERVATION, ACTIONS: rlds.ACTION}
-# What the action in the row of the final observation is called, which belongs to no transition.
-LAST_ACTION = "last_action"
-METADATA_KEY = "ogbench"
+_OBSERVATIONS, _ACTIONS, _TERMINALS = "observations", "actions", "terminals"
+# Other arrays (qpos, qvel, button_states) keep their names.
+_TABLE = RowsTable(
+    {_OBSERVATIONS: rlds.OBSERVATION, _ACTIONS: rlds.ACTION},
+    leftovers={rlds.ACTION: "last_action"},
+)
 _SUFFIX, _VALIDATION = ".npz", "-val"
-_REQUIRED = (OBSERVATIONS, ACTIONS, TERMINALS)
+_REQUIRED = (_OBSERVATIONS, _ACTIONS, _TERMINALS)
 
 
-class OGBenchSource(RandomAccessSource):
+class OGBenchSource(RowsSource):
     """The episodes of an OGBench dataset: `<name>.npz` and, if it is there, `<name>-val.npz`.
 
     All episodes were cut after a number of steps: they are truncated, and their final observation
@@ -61,6 +54,7 @@ class OGBenchSource(RandomAccessSource):
 
     description = "Episodes of an OGBench dataset."
     homepage = "https://github.com/seohongpark/ogbench"
+    table = _TABLE
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._files = {split: NpzRows(file) for split, file in _find_files(path).items()}
@@ -84,10 +78,10 @@ class OGBenchSource(RandomAccessSource):
                 raise SourceError(
                     f"no such array; the file has {[*arrays]}", file=file.path, field=name
                 )
-        rows = arrays[TERMINALS].shape[0]
+        rows = arrays[_TERMINALS].shape[0]
         for name, array in arrays.items():
             if array.shape[0] != rows:
-                what = f"{array.shape[0]} rows, but {TERMINALS} has {rows}"
+                what = f"{array.shape[0]} rows, but {_TERMINALS} has {rows}"
                 raise SourceError(what, file=file.path, field=name)
             if name not in first or _field_of(first[name]) != _field_of(array):
                 what = f"{_field_of(array)}, unlike in the file of the other split"
@@ -107,22 +101,14 @@ class OGBenchSource(RandomAccessSource):
         return next(iter(self._files.values())).arrays
 
     @override
-    def step_fields(self) -> Mapping[str, Any]:
-        fields = {
-            FIELDS.get(name, name): _field_of(array)
-            for name, array in self._arrays.items()
-            if name != TERMINALS
-        }
-        return {**fields, rlds.DISCOUNT: DERIVED_DISCOUNT}
-
-    def episode_fields(self) -> Mapping[str, Any]:
-        """Returns `last_action`."""
-        return {LAST_ACTION: _field_of(self._arrays[ACTIONS])}
+    def _fields(self) -> Mapping[str, Field]:
+        arrays = self._arrays.items()
+        return {_TABLE.field_path(name): _field_of(it) for name, it in arrays if name != _TERMINALS}
 
     def metadata(self) -> Mapping[str, Any]:
         """Returns which arrays there are, in their order, with the dtypes of the file."""
         arrays = {name: array.dtype.str for name, array in self._arrays.items()}
-        return {METADATA_KEY: {"arrays": arrays}}
+        return {"ogbench": {"arrays": arrays}}
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -139,59 +125,30 @@ class OGBenchSource(RandomAccessSource):
 
     def totals(self, split: str) -> Mapping[str, int]:
         """Returns the number of rows."""
-        return {"rows": self._files[split].arrays[TERMINALS].shape[0]}
+        return {"rows": self._files[split].arrays[_TERMINALS].shape[0]}
 
     def key(self, split: str, index: int) -> str:
         """Returns the number of the episode."""
         return f"{split}-{index:07d}"
 
-    def _span(self, split: str, index: int) -> tuple[int, int]:
+    @override
+    def _run(self, split: str, index: int) -> Run:
         ends = self._ends[split]
-        return int(ends[index - 1]) if index else 0, int(ends[index])
-
-    def outline(self, split: str, index: int) -> Outline:
-        """Reads nothing; see `RandomAccessSource`."""
-        begin, end = self._span(split, index)
-        return Outline(end - begin, end - begin - 1, True)
+        begin, end = int(ends[index - 1]) if index else 0, int(ends[index])
+        return Run(Origin(self._files[split].path.name, begin, end), end - begin, False, "row")
 
     @override
-    def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
-    ) -> SourceEpisode:
-        wanted = self.step_paths(fields)
-        names = [name for name in self._arrays if FIELDS.get(name, name) in wanted]
-        begin, end = self._span(split, index)
-        file = self._files[split]
-        return SourceEpisode(
-            key=self.key(split, index),
-            steps=self._steps(split, index, names),
-            origin=Origin(file.path.name, begin, end),
-            truncated=True,
-            metadata={LAST_ACTION: file.rows(ACTIONS, end - 1, end)[0]},
-            counts={"rows": end - begin},
-        )
+    def _counts(self, run: Run, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
+        return {"rows": run.num_rows}
 
-    def _steps(self, split: str, index: int, names: Any) -> dict[str, Any]:
-        """Returns the columns of the steps; those that are not wanted have no elements."""
-        begin, end = self._span(split, index)
-        file = self._files[split]
-        columns = {
-            name: file.rows(name, begin, end) if name in names else np.empty((end - begin, 0))
+    @override
+    def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:
+        _, begin, end = dataclasses.astuple(self._run(split, index).origin)
+        return {
+            path: self._files[split].rows(name, begin, end)
             for name in self._arrays
-            if name != TERMINALS
+            if (path := _TABLE.field_path(name)) in paths
         }
-        others = {name: column for name, column in columns.items() if name not in FIELDS}
-        return from_sars(
-            observation=columns[OBSERVATIONS],
-            action=columns[ACTIONS][:-1],
-            reward=None,
-            terminal=False,
-            observation_metadata=others,
-        )
 
 
 def _field_of(array: Any) -> Field:
@@ -200,18 +157,18 @@ def _field_of(array: Any) -> Field:
 
 def _ends_of(file: NpzRows) -> np.ndarray:
     """Where the episodes end: the rows after the final observations."""
-    terminals = file.read(TERMINALS) != 0
+    terminals = file.read(_TERMINALS) != 0
     if terminals.ndim != 1:
-        raise SourceError("expected a number for each row", file=file.path, field=TERMINALS)
+        raise SourceError("expected a number for each row", file=file.path, field=_TERMINALS)
     # Compact files mark the last two rows of an episode.
     ends = np.flatnonzero(terminals & ~np.append(terminals[1:], False)) + 1
     if not len(ends) or ends[-1] != len(terminals):
         what = "the last row is not a final observation: the file is cut"
-        raise SourceError(what, file=file.path, row=len(terminals) - 1, field=TERMINALS)
+        raise SourceError(what, file=file.path, row=len(terminals) - 1, field=_TERMINALS)
     short = np.flatnonzero(np.diff(ends, prepend=0) < 2)
     if len(short):
         what = "an episode without a transition"
-        raise SourceError(what, file=file.path, row=int(ends[short[0]]) - 1, field=TERMINALS)
+        raise SourceError(what, file=file.path, row=int(ends[short[0]]) - 1, field=_TERMINALS)
     return ends
 
 

@@ -26,21 +26,12 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.alignment import append_row, from_sars
+from rlds.formats.rows_source import RowsSource, RowsTable, Run
 from rlds.raw_files.input_files import changed
 from rlds.raw_files.restricted_pickle import Record, loads
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.conventions import check_option, check_time_limit, warn_of_convention
-from rlds.sources.source import (
-    ALL_ROWS,
-    DERIVED_DISCOUNT,
-    Origin,
-    Outline,
-    RandomAccessSource,
-    SourceEpisode,
-    SourceError,
-    require_files,
-)
+from rlds.sources.source import DERIVED_DISCOUNT, Origin, SourceError, require_files
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
 
@@ -81,6 +72,7 @@ _RECORDS = {
     )
 }
 _ARRAYS = ("actions", "rewards", "dones", "timeouts")
+_TABLE = RowsTable({"actions": rlds.ACTION, "rewards": rlds.REWARD}, others="transitions")
 _IS_AMBIGUOUS = "terminal_is_ambiguous"
 # How far rounding takes a scaled action out of [-1, 1].
 _ROUNDING = 1e-5
@@ -102,7 +94,7 @@ class _Episode(NamedTuple):
     is_done: bool
 
 
-class Sb3Source(RandomAccessSource):
+class Sb3Source(RowsSource):
     """The episodes in a replay buffer of Stable-Baselines3, a pickle.
 
     The transitions of each environment are put in the order of time, and cut where an episode ended
@@ -132,6 +124,7 @@ class Sb3Source(RandomAccessSource):
 
     description = "Episodes in a replay buffer of Stable-Baselines3."
     homepage = "https://stable-baselines3.readthedocs.io"
+    table = _TABLE
 
     def __init__(
         self,
@@ -290,18 +283,17 @@ class Sb3Source(RandomAccessSource):
         return differ
 
     @override
-    def step_fields(self) -> Mapping[str, Any]:
+    def _fields(self) -> Mapping[str, Field]:
+        arrays = {path: _field(array) for path, array in self._arrays().items()}
+        flags = {name: arrays.pop(name) for name in ("dones", "timeouts")}
+        return {**arrays, rlds.DISCOUNT: DERIVED_DISCOUNT, **flags}
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """Returns the arrays of the buffer, by the paths of their fields."""
         state = self._read()
-        observation = state["observations"]
-        fields = {name: _field(part) for name, part in _parts(observation).items()}
-        return {
-            rlds.OBSERVATION: fields if isinstance(observation, Mapping) else fields[""],
-            rlds.ACTION: _field(state["actions"]),
-            rlds.REWARD: _field(state["rewards"]),
-            rlds.DISCOUNT: DERIVED_DISCOUNT,
-            "dones": _field(state["dones"]),
-            "timeouts": _field(state["timeouts"]),
-        }
+        parts = _parts(state["observations"]).items()
+        observations = {f"{rlds.OBSERVATION}/{name}".rstrip("/"): part for name, part in parts}
+        return {**observations, **{_TABLE.field_path(name): state[name] for name in _ARRAYS}}
 
     def episode_fields(self) -> Mapping[str, Any]:
         """Returns `env`, the number of the environment, and `terminal_is_ambiguous`."""
@@ -345,77 +337,58 @@ class Sb3Source(RandomAccessSource):
         episode = self._episodes[index]
         return f"env_{episode.env}-row_{episode.rows[0]}"
 
-    def outline(self, split: str, index: int) -> Outline:
-        """Reads nothing; see `RandomAccessSource`."""
-        transitions = len(self._episodes[index].rows)
-        known = self._is_final_known(self._episodes[index])
-        if known:
-            return Outline(transitions + 1, transitions, True)
-        return self.read(split, index).outline
-
     def _is_final_known(self, episode: _Episode) -> bool:
         """Without next observations, that of a done was overwritten by the one after the reset."""
         return self._knows_next or not episode.is_done
 
     @override
-    def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
-    ) -> SourceEpisode:
-        state, episode = self._read(), self._episodes[index]
-        numbers, env = episode.rows, episode.env
-        timeout = bool(state["timeouts"][numbers[-1], env])
-        is_ambiguous = self._is_end_ambiguous(episode)
-        timeout |= is_ambiguous and len(numbers) == self._time_limit
-        terminal = episode.is_done and not timeout
-        columns = {name: state[name][numbers, env] for name in _ARRAYS}
-        if self._is_scaled:
-            columns["actions"] = self._unscaled(columns["actions"])
-        known = self._is_final_known(episode)
-        parts = {name: part[numbers, env] for name, part in _parts(state["observations"]).items()}
-        if known:
-            final = self._final(episode)
-            parts = {name: append_row(part, final[name]) for name, part in parts.items()}
-        is_nested = isinstance(state["observations"], Mapping)
-        steps = from_sars(
-            observation=parts if is_nested else parts[""],
-            action=columns["actions"],
-            reward=columns["rewards"],
-            terminal=terminal,
-            transition_metadata={name: columns[name] for name in ("dones", "timeouts")},
+    def _run(self, split: str, index: int) -> Run:
+        episode = self._episodes[index]
+        rows, count = episode.rows, len(episode.rows)
+        timeout = bool(self._read()["timeouts"][rows[-1], episode.env])
+        timeout |= self._is_end_ambiguous(episode) and count == self._time_limit
+        return Run(
+            Origin(self._file.name, int(rows[0]), int(rows[0]) + count),
+            count,
+            episode.is_done and not timeout,
+            "next" if self._is_final_known(episode) else "",
+            episode.is_done and not episode.is_cut,
         )
-        return SourceEpisode(
-            key=self.key(split, index),
-            steps=steps,
-            origin=Origin(self._file.name, int(numbers[0]), int(numbers[0]) + len(numbers)),
-            truncated=not terminal,
-            final_observation_known=known,
-            complete=episode.is_done and not episode.is_cut,
-            metadata={
-                "env": np.int64(env),
-                **({} if self._has_timeouts else {_IS_AMBIGUOUS: np.bool_(is_ambiguous)}),
-            },
-            counts={"transitions": len(numbers)},
-        )
+
+    @override
+    def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:
+        rows, env = self._episodes[index].rows, self._episodes[index].env
+        arrays = self._arrays().items()
+        columns = {path: array[rows, env] for path, array in arrays if path in paths}
+        if self._is_scaled and rlds.ACTION in columns:
+            columns[rlds.ACTION] = self._unscaled(columns[rlds.ACTION])
+        return columns
+
+    @override
+    def _values(self, split: str, index: int, paths: Collection[str]) -> Mapping[str, Any]:
+        is_ambiguous = self._is_end_ambiguous(self._episodes[index])
+        return {
+            "env": np.int64(self._episodes[index].env),
+            **({} if self._has_timeouts else {_IS_AMBIGUOUS: np.bool_(is_ambiguous)}),
+        }
+
+    @override
+    def _counts(self, run: Run, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
+        return {"transitions": run.num_rows}
 
     def _unscaled(self, actions: np.ndarray) -> np.ndarray:
         """The actions that the environment got, computed as by Stable-Baselines3."""
         low, high = self._bounds
         return (low + 0.5 * (actions + 1.0) * (high - low)).astype(actions.dtype)
 
-    def _final(self, episode: _Episode) -> dict[str, np.ndarray]:
-        """The observation after the last transition."""
-        state, row = self._read(), int(episode.rows[-1])
-        if self._knows_next:
-            return {
-                name: p[row, episode.env] for name, p in _parts(state["next_observations"]).items()
-            }
-        following = (row + 1) % state["buffer_size"]
-        parts = _parts(state["observations"])
-        return {name: part[following, episode.env] for name, part in parts.items()}
+    @override
+    def _final(self, split: str, index: int) -> Any:
+        state, episode = self._read(), self._episodes[index]
+        row, name = int(episode.rows[-1]), "next_observations"
+        if not self._knows_next:
+            row, name = (row + 1) % state["buffer_size"], "observations"
+        parts = {part: array[row, episode.env] for part, array in _parts(state[name]).items()}
+        return parts if isinstance(state[name], Mapping) else parts[""]
 
 
 def _are_unit(low: np.ndarray, high: np.ndarray) -> bool:

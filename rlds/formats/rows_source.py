@@ -1,0 +1,209 @@
+"""Reads formats whose episodes are runs of rows, by a table of what a row holds."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from typing_extensions import override
+
+import rlds
+from rlds.alignment import append_row, from_rsa, from_sars
+from rlds.sources.source import (
+    ALL_ROWS,
+    DERIVED_DISCOUNT,
+    Origin,
+    Outline,
+    RandomAccessSource,
+    SourceEpisode,
+)
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import at, is_in, nest
+
+__all__ = ["Order", "RowsSource", "RowsTable", "Run"]
+
+Order = Literal["sar", "rsa", "dm_env"]
+"""What a row holds beside an observation: "sar": the action that was taken on it, and the reward
+that followed. "rsa": the action and the reward that led to it. "dm_env": the reward that arrived
+with it, and the action that was taken on it."""
+
+_ARRIVED = (rlds.REWARD, rlds.DISCOUNT)
+
+
+@dataclasses.dataclass(frozen=True)
+class RowsTable:
+    """The meaning of the rows of a format.
+
+    Attributes:
+      steps: Paths of the fields of steps, by the names of arrays. Other arrays keep their names.
+      order: The order of observations, actions and rewards.
+      others: Whether fields other than observations, actions, rewards and discounts belong to the
+        observations or to the transitions.
+      transitions: Paths of more fields that belong to the transitions.
+      leftovers: Fields of the episode that keep the values of rows that belong to no transition, by
+        the paths of the fields of steps.
+    """
+
+    steps: Mapping[str, str]
+    order: Order = "sar"
+    others: Literal["observations", "transitions"] = "observations"
+    transitions: Collection[str] = ()
+    leftovers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def field_path(self, array: str) -> str:
+        """Returns the path of the field of steps that an array becomes."""
+        return self.steps.get(array, array)
+
+    def is_of_transitions(self, path: str) -> bool:
+        """Whether a field of steps has a value for each transition, not for each observation."""
+        if any(is_in(path, root) for root in (rlds.ACTION, *_ARRIVED)) or path in self.transitions:
+            return True
+        return self.others == "transitions" and not is_in(path, rlds.OBSERVATION)
+
+    def leftover(self, path: str) -> int:
+        """Returns the row of an episode whose value of a field belongs to no transition."""
+        is_first = self.order == "rsa" or (self.order == "dm_env" and not is_in(path, rlds.ACTION))
+        return 0 if is_first else -1
+
+
+class Run(NamedTuple):
+    """The rows of an episode.
+
+    Attributes:
+      origin: The place of the rows.
+      num_rows: The number of rows of actions.
+      terminal: Whether the last observation is a terminal state.
+      final: The final observation: "row", the observation of the last row; "extra", a row that only
+        observations have; "next", a row of other arrays; or "", unknown.
+      complete: Whether the episode is whole.
+    """
+
+    origin: Origin
+    num_rows: int
+    terminal: bool
+    final: Literal["row", "extra", "next", ""]
+    complete: bool = True
+
+    @property
+    def num_steps(self) -> int:
+        """The number of steps."""
+        return self.num_rows + (self.final in ("extra", "next"))
+
+
+class RowsSource(RandomAccessSource):
+    """Episodes that are runs of rows.
+
+    Derived classes find the runs, and read the rows.
+
+    Attributes:
+      table: The meaning of the rows.
+    """
+
+    table: RowsTable
+
+    @abc.abstractmethod
+    def _fields(self) -> Mapping[str, Field]:
+        """Returns the fields of steps that rows hold, by their paths."""
+
+    @abc.abstractmethod
+    def _run(self, split: str, index: int) -> Run:
+        """Returns the rows of an episode."""
+
+    @abc.abstractmethod
+    def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:
+        """Reads the rows of an episode of some fields, by their paths."""
+
+    def _final(self, split: str, index: int) -> Any:
+        """Returns the final observation, if it is the "next" one."""
+        raise NotImplementedError
+
+    def _values(self, split: str, index: int, paths: Collection[str]) -> Mapping[str, Any]:
+        """Returns fields of an episode, but for leftovers."""
+        del split, index, paths
+        return {}
+
+    def _counts(self, run: Run, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
+        """Returns the counts of an episode; see `Source.totals`."""
+        del run, rows
+        return {}
+
+    @override
+    def step_fields(self) -> Mapping[str, Any]:
+        fields = self._fields()
+        return nest({**fields, rlds.DISCOUNT: fields.get(rlds.DISCOUNT, DERIVED_DISCOUNT)})
+
+    @override
+    def episode_fields(self) -> Mapping[str, Any]:
+        fields = self._fields()
+        return nest({name: fields[path] for path, name in self.table.leftovers.items()})
+
+    @override
+    def outline(self, split: str, index: int) -> Outline:
+        run = self._run(split, index)
+        is_last_valid = run.terminal and not run.final
+        return Outline(run.num_steps, run.num_steps - (not is_last_valid), bool(run.final))
+
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        run = self._run(split, index)
+        wanted, values = self.step_paths(fields), self.episode_paths(fields)
+        leftovers = {p: name for p, name in self.table.leftovers.items() if name in values}
+        columns = self._rows(split, index, {*wanted, *leftovers})
+        metadata = {
+            **self._values(split, index, values),
+            **{name: self._leftover(run, path, columns[path]) for path, name in leftovers.items()},
+        }
+        counts = self._counts(run, columns)
+        if rlds.OBSERVATION in {path.partition("/")[0] for path in columns} and run.final == "next":
+            observation = nest(columns)[rlds.OBSERVATION]
+            final = append_row(observation, self._final(split, index))
+            columns |= {
+                path: at({rlds.OBSERVATION: final}, path)
+                for path in columns
+                if is_in(path, rlds.OBSERVATION)
+            }
+        steps = self._steps(run, columns)
+        return SourceEpisode(
+            key=self.key(split, index),
+            steps=nest({path: at(steps, path) for path in wanted}),
+            origin=run.origin,
+            truncated=not run.terminal,
+            final_observation_known=bool(run.final),
+            complete=run.complete,
+            metadata=nest(metadata),
+            counts=counts,
+        )
+
+    def _leftover(self, run: Run, path: str, rows: np.ndarray) -> Any:
+        return rows[self.table.leftover(path)] if run.final == "row" else np.zeros_like(rows[0])
+
+    def _steps(self, run: Run, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Returns the columns of the steps, in the order of RLDS."""
+        table, is_sar = self.table, self.table.order == "sar"
+        transitions = {p: rows for p, rows in columns.items() if table.is_of_transitions(p)}
+        if is_sar and run.final == "row":
+            transitions = {path: rows[:-1] for path, rows in transitions.items()}
+        num_transitions = run.num_rows - (is_sar and run.final == "row")
+        arrived = nest(transitions)
+        metadata = nest({path: rows for path, rows in columns.items() if path not in transitions})
+        given: dict[str, Any] = {
+            "observation": metadata.pop(rlds.OBSERVATION, np.empty((run.num_steps, 0))),
+            "action": arrived.pop(rlds.ACTION, np.empty((num_transitions, 0))),
+            "reward": arrived.pop(rlds.REWARD, None),
+            "discount": arrived.pop(rlds.DISCOUNT, None),
+            "terminal": run.terminal,
+            "transition_metadata": arrived,
+            "observation_metadata": metadata,
+        }
+        if is_sar:
+            return from_sars(**given)
+        return from_rsa(**given, action_led_here=table.order == "rsa")
