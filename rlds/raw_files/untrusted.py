@@ -152,7 +152,7 @@ def as_source_error(
     error: Exception,
     *,
     file: str | os.PathLike[str] | Callable[[], str],
-    episode: int | str | None = None,
+    episode: int | str | Callable[[], str] | None = None,
     row: int | None = None,
     field: str | None = None,
     mistakes: tuple[type[Exception], ...] = (),
@@ -162,7 +162,7 @@ def as_source_error(
     Args:
       error: What was raised.
       file: See `SourceError`; or what finds it out, which is called only if it is needed.
-      episode: See `SourceError`.
+      episode: Likewise.
       row: See `SourceError`.
       field: See `SourceError`.
       mistakes: Errors that are a mistake in the code that reads, see `rlds.sources.source`.
@@ -172,6 +172,7 @@ def as_source_error(
       the operating system refuses, a file that is not there (unless an episode needs it), a library
       that is not installed, memory that is exhausted, staged data, a mistake in the source itself.
     """
+    episode = episode() if callable(episode) else episode
     if isinstance(error, SourceError):
         error.locate(episode=episode, row=row, field=field)
         return error
@@ -206,7 +207,7 @@ def words_of(error: Exception) -> str:
 def source_errors(
     file: str | os.PathLike[str] | Callable[[], str],
     *,
-    episode: int | str | None = None,
+    episode: int | str | Callable[[], str] | None = None,
     row: int | None = None,
     field: str | None = None,
     mistakes: tuple[type[Exception], ...] = (),

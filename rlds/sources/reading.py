@@ -84,28 +84,18 @@ def made(kind: Callable[..., S], path: str | os.PathLike[str], *args: Any, **opt
 
 
 @contextlib.contextmanager
-def errors_of(source: Source, episode: int | str | None = None) -> Iterator[None]:
-    """Names the files of a source in the errors that reading it raises.
+def errors_of(
+    source: Source, episode: int | str | Callable[[], str] | None = None
+) -> Iterator[None]:
+    """Names the files of a source, and the episode, in the errors that reading it raises.
 
     Raises:
       SourceChangedError: They are not those that were opened.
     """
-    with unchanged(source), _source_errors(source, episode):
-        yield
-
-
-@contextlib.contextmanager
-def _errors_of_episode(source: RandomAccessSource, split: str, index: int) -> Iterator[None]:
-    with unchanged(source):  # A key may be read from files, too.
-        with _source_errors(source, source.key(split, index)):
-            yield
-
-
-def _source_errors(
-    source: Source, episode: int | str | None
-) -> contextlib.AbstractContextManager[None]:
     mistakes = mistakes_of(map(type, source.bases()))
-    return source_errors(lambda: files_of(source), episode=episode, mistakes=mistakes)
+    with unchanged(source):
+        with source_errors(lambda: files_of(source), episode=episode, mistakes=mistakes):
+            yield
 
 
 @contextlib.contextmanager
@@ -162,7 +152,7 @@ def read(
     Raises:
       SourceError: It is damaged.
     """
-    with _errors_of_episode(source, split, index):
+    with errors_of(source, lambda: source.key(split, index)):
         if rows == ALL_ROWS or source.reads_rows:
             return source.read(split, index, fields, rows)
         return cut(source.read(split, index, fields), rows)
@@ -216,7 +206,7 @@ def outline(source: RandomAccessSource, split: str, index: int) -> Outline:
     Raises:
       SourceError: It is damaged.
     """
-    with _errors_of_episode(source, split, index):
+    with errors_of(source, lambda: source.key(split, index)):
         return source.outline(split, index)
 
 
