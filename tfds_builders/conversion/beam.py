@@ -101,7 +101,7 @@ def run_in_pipeline(
 
 def _folder_of_relative_paths(job: Job) -> str | None:
     """The folder from which the raw data is named; None if its paths are absolute."""
-    paths = map(os.fspath, job.source.inputs())
+    paths = [os.fspath(path) for path in job.source.inputs()]
     is_relative = any(is_local(path) and not os.path.isabs(path) for path in paths)
     return os.getcwd() if is_relative else None
 
