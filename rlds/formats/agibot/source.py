@@ -68,7 +68,7 @@ _TABLE = Hdf5Table(
 
 
 class AgiBotSource(Hdf5EpisodesSource):
-    """The episodes of AgiBot World; the first that can be read decides what all have.
+    """Episodes of AgiBot World; the first readable one defines the fields of all.
 
     `state/...` and the depth images are parts of the observation, and `action/...` is the action,
     of all parts that the file has. `action_known/...` says of each part whether a step has it: that

@@ -52,7 +52,7 @@ REPLAY_LOGS = "replay_logs"
 
 
 class AtariDqnReplaySource(Source):
-    """Episodes of Google's Atari DQN Replay; see the module.
+    """Episodes of Google's Atari DQN Replay dataset.
 
     A part is a run, `<game>/<run>`; the key of an episode is `<game>/<run>:<checkpoint>:<row>`. The
     `begin` and `end` of its origin count the rows of the whole run.

@@ -481,7 +481,7 @@ def _why_empty(times: Any, tracks: Mapping[str, Track]) -> str:
 
 
 class McapSource(BagSource):
-    """MCAP files: each is an episode, or has several.
+    """MCAP files with one or more episodes each.
 
     Steps are made of messages as a configuration says; `rlds.formats.bags.config` has all that it
     can say. Without one, a usual one is proposed: `metadata()["mcap"]["config"]` has it, and
@@ -515,7 +515,7 @@ class McapSource(BagSource):
 
 
 class RosbagSource(BagSource):
-    """Bags of ROS 1 and ROS 2: each is an episode, or has several.
+    """Bags of ROS 1 and ROS 2 with one or more episodes each.
 
     A bag of ROS 2 is a folder with `metadata.yaml`, or a file in it; a bag of ROS 1 is a file. See
     `McapSource`, which has the same arguments.

@@ -75,7 +75,7 @@ _DOCS: Mapping[str, str] = {
 
 
 class CalvinSource(RandomAccessSource):
-    """The plays of CALVIN, with their annotations.
+    """Episodes (plays) of CALVIN, with their annotations.
 
     The splits are the folders `training` and `validation`. An episode is a range of steps of
     `ep_start_end_ids.npy`; its key is the name of its first file, without the ending. `action` is

@@ -63,7 +63,7 @@ _MAX_BYTES = 1 << 32
 
 
 class RldsCreatorSource(RandomAccessSource):
-    """A download of RLDS Creator that consists of pickles.
+    """Download of the published RLDS Creator: files of pickles.
 
     Pickles are read by `rlds.raw_files.restricted_pickle`, which refuses all but plain data, steps
     and specs.

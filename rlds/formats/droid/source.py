@@ -66,7 +66,7 @@ _TABLE = Hdf5Table(
 
 
 class DroidSource(Hdf5EpisodesSource):
-    """The raw episodes of DROID below a folder; the first that can be read decides what all have.
+    """Raw episodes of DROID in a folder; the first readable one defines the fields of all.
 
     All arrays of the file are kept, under their names: `action/...` with its parts,
     `observation/...`. The instruction is what the metadata calls `current_task`. Videos stay

@@ -105,7 +105,7 @@ class _Recorded(NamedTuple):
 
 
 class EnvLoggerSource(RandomAccessSource):
-    """EnvLogger logs: of one environment, recorded with any metadata.
+    """EnvLogger logs of one environment, with any metadata.
 
     What is missing is not invented: a field of the metadata that some episodes do not have (or have
     as None) stands beside a mark, `<name>_known`, which is False where the field only holds zeros,

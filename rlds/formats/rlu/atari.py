@@ -40,7 +40,7 @@ _PLACES = {
 
 
 class RluAtariSource(RluSource):
-    """Episodes of Atari games; see the module, and `RluSource` for the arguments."""
+    """Atari games of RL Unplugged. `RluSource` describes the arguments."""
 
     description = (
         "Episodes of Atari games of RL Unplugged, from the replay data of agents (DQN) in training."

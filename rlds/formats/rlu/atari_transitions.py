@@ -52,7 +52,7 @@ _EXPECTED: dict[str, tuple[np.dtype | None, int]] = {
 
 
 class RluAtariTransitionsSource(RluWindowsSource):
-    """Transitions of Atari games; see the module, and `RluSource` for the arguments."""
+    """Atari transitions of RL Unplugged. `RluSource` describes the arguments."""
 
     description = (
         "Transitions of Atari games of RL Unplugged, in random order, from the replay data of "

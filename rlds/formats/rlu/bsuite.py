@@ -40,7 +40,7 @@ _RECORDED_DISCOUNT = "recorded_discount"
 
 
 class RluBsuiteSource(RluWindowsSource):
-    """Windows of bsuite; see the module, and `RluSource` for the arguments."""
+    """Windows of bsuite from RL Unplugged. `RluSource` describes the arguments."""
 
     description = (
         "Transitions of bsuite of RL Unplugged, from agents (DQN) in training, whose actions were "

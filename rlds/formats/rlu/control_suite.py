@@ -42,7 +42,7 @@ TASKS = (
 
 
 class RluControlSuiteSource(RluSource):
-    """Episodes of the Control Suite; see the module, and `RluSource` for the arguments."""
+    """Control Suite episodes of RL Unplugged. `RluSource` describes the arguments."""
 
     description = "Episodes of the DeepMind Control Suite of RL Unplugged."
     builder_name = "rlds_rlu_control_suite"

@@ -13,7 +13,7 @@ __all__ = ["RluControlSuiteWindowsSource"]
 
 
 class RluControlSuiteWindowsSource(RluWindowsSource, RluControlSuiteSource):
-    """Windows of the Control Suite; see the module, and `RluSource` for the arguments."""
+    """Control Suite windows of RL Unplugged. `RluSource` describes the arguments."""
 
     description = "Windows of episodes of the DeepMind Control Suite of RL Unplugged."
     builder_name = "rlds_rlu_control_suite_windows"

@@ -66,7 +66,7 @@ _MAX_EXAMINED = 100
 
 
 class RluDmlabSource(RluSource):
-    """Episodes of DeepMind Lab; see the module, and `RluSource` for the arguments."""
+    """DeepMind Lab episodes of RL Unplugged. `RluSource` describes the arguments."""
 
     description = (
         "Episodes of DeepMind Lab of RL Unplugged, from agents (R2D2) in training or trained. The "

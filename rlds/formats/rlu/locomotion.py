@@ -31,7 +31,7 @@ TASKS = (
 
 
 class RluLocomotionSource(RluControlSuiteSource):
-    """Episodes of DeepMind Locomotion; see the module, and `RluSource` for the other arguments.
+    """Locomotion episodes of RL Unplugged. `RluSource` describes the other arguments.
 
     Args:
       camera_shape: The shape of the images of cameras. The files do not say it.

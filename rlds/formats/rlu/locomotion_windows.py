@@ -21,7 +21,7 @@ SETS = [
 
 
 class RluLocomotionWindowsSource(RluWindowsSource, RluLocomotionSource):
-    """Windows of Locomotion; see the module, and `RluLocomotionSource` for the arguments."""
+    """Locomotion windows of RL Unplugged. `RluLocomotionSource` describes the arguments."""
 
     description = "Windows of episodes of DeepMind Locomotion of RL Unplugged."
     builder_name = "rlds_rlu_locomotion_windows"

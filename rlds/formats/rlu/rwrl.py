@@ -32,7 +32,7 @@ NUM_FILES = {
 
 
 class RluRwrlSource(RluSource):
-    """Episodes of Real-World RL; see the module, and `RluSource` for the arguments."""
+    """Real-World RL episodes of RL Unplugged. `RluSource` describes the arguments."""
 
     description = "Episodes of the Real-World RL suite of RL Unplugged, from agents in training."
     builder_name = "rlds_rlu_rwrl"

@@ -34,7 +34,7 @@ IS_WINDOW = "is_window"
 
 
 class RluWindowsSource(RluSource):
-    """Pieces of episodes; see the module, and `RluSource` for the arguments."""
+    """Partial episodes of RL Unplugged. `RluSource` describes the arguments."""
 
     alignments: ClassVar[Sequence[Alignment]] = ("sar",)
     row_field = STEP_TYPE

@@ -49,7 +49,7 @@ _LEVELS, _MOST = 3, 20
 
 
 class RoboMindSource(Hdf5EpisodesSource):
-    """The episodes of RoboMIND below a folder: of one embodiment, as others have other fields.
+    """Episodes of one embodiment of RoboMIND; other embodiments have other fields.
 
     `puppet/...` and the images become the observation, and `master/...` the action. Images that are
     files stay the same bytes. Frames that are none become PNG files, of the same pixels. The

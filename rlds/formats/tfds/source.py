@@ -53,7 +53,7 @@ _FLAGS = (rlds.FINAL_OBSERVATION_KNOWN, TRUNCATED, COMPLETE)
 
 
 class FolderSource(StoredSource, RandomAccessSource):
-    """A directory in which TFDS stored an RLDS dataset, in any of its file formats.
+    """Folder of an RLDS dataset of TFDS, in any of its file formats.
 
     The parts are its files; the key of an episode is the name of its file and its index in it.
     Episodes that are read have all that the dataset has; where it does not say so, they are taken
