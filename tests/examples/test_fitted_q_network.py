@@ -65,7 +65,7 @@ def test_too_few_updates(tmp_path):
     assert code == 1
     assert "its last estimate is not a result" in printed
     # 0.95 to the power of 0.02 · 400.
-    assert "66% of what later" in printed
+    assert "66% of the value" in printed
 
 
 @pytest.mark.slow
