@@ -107,7 +107,10 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
           choices=${all.map((one) => [one.name, one.installed ? one.title : `${one.title} (not installed)`])} />
         ${isOther &&
         html`<${TextField} label="Options of the format" optional spellcheck=${false} value=${options}
-          onChange=${setOptions} placeholder="NAME=VALUE" hint="As of rlds convert -T, with spaces between them." />`}`
+          onChange=${setOptions} placeholder="NAME=VALUE"
+          hint=${chosen === "lerobot"
+            ? "LeRobot needs the frame rate, such as fps=15."
+            : "As of rlds convert -T, separated by spaces."} />`}`
         : html`<${Loading} />`}
     <${TextField} label="Name" hint="For the dataset and the file." value=${name} onChange=${setName}
       error=${nameError} maxlength="100" spellcheck=${false} />

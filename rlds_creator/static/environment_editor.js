@@ -160,7 +160,7 @@ export function EnvironmentEditor({
     <div class="environment-body">
       <div class="fields">
         <${SelectField} label="Family" value=${environment.family} error=${errors.family} disabled=${isLooking}
-          hint=${isLooking && html`<span class="spinner" aria-hidden="true"></span> Looking for what is installed…`}
+          hint=${isLooking && html`<span class="spinner" aria-hidden="true"></span> Loading installed environments…`}
           onChange=${(/** @type {string} */ name) => onChange({ ...environment, family: name, options: {} })}
           choices=${environment.family ? choices : [["", "Choose…"], ...choices]} />
         <${Field} label="Environment" error=${errors.id}>
@@ -327,8 +327,8 @@ function KeyTable({ keys, onChange }) {
       <div>
         <h3>Custom keys</h3>
         <p class="hint">
-          In place of what these keys do by themselves. An action is a number, a list of numbers or one of its words,
-          as the test below shows them; <code>null</code> takes the key away.
+          Actions of keys, in place of the defaults. An action is a number, a list of numbers, or an action name that
+          the test below shows; <code>null</code> disables the key.
         </p>
       </div>
       <${Button} size="small" icon="add" onClick=${add}>Add key<//>

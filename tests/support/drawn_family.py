@@ -60,8 +60,10 @@ class _Walk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         trouble: str,
         at: int,
         camera: Sequence[int],
+        gate: str,
     ) -> None:
         self._is_discrete = id == "discrete"
+        self._gate = os.open(gate, os.O_RDWR) if gate else None
         self._num_steps = num_steps
         self._seconds = seconds
         self._reward = reward
@@ -90,6 +92,8 @@ class _Walk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         if self.step_number == self._at:
             _make(self._trouble)
         time.sleep(self._seconds)
+        if self._gate is not None:
+            os.read(self._gate, 1)
         self._position += _DIRECTIONS[int(action)] if self._is_discrete else action
         reward = _REWARDS.get(self._reward, float(np.sum(action)))
         if self.step_number >= self._num_steps:
@@ -157,10 +161,11 @@ class Drawn(Playable):
         size: int,
         repeats: bool,
         camera: Sequence[int],
+        gate: str,
         keys: Mapping[str, Any],
     ) -> None:
         self.environment = _Walk(
-            id, num_steps, seconds_per_step, reward, trouble, trouble_at, camera
+            id, num_steps, seconds_per_step, reward, trouble, trouble_at, camera, gate
         )
         self.repeats = repeats
         self._is_discrete = id == "discrete"
@@ -288,7 +293,9 @@ class DrawnFamily(Family):
         size: int = 160,
         repeats: bool = False,
         camera: Sequence[int] = (),
+        gate: str = "",
     ) -> Drawn:
+        """Makes it; each step waits for a byte of the pipe `gate`, if there is one."""
         if trouble == "import":
             from json import nothing_of_this_name  # type: ignore[attr-defined]  # noqa: F401
         return Drawn(
@@ -302,5 +309,6 @@ class DrawnFamily(Family):
             size,
             repeats,
             camera,
+            gate,
             keys,
         )

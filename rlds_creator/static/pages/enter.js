@@ -46,14 +46,14 @@ export default function Enter() {
   return html`<div class="enter">
     ${me.person &&
     html`<${Notice} tone="odd">
-      You are here as ${me.person.name} already. If you enter, you become somebody else in this browser.
+      This browser is logged in as ${me.person.name}. If you enter, it logs in as a new person.
     <//>`}
     <section class="panel">
       <h1>Welcome</h1>
       <p class="quiet">
         ${me.mode === "view"
-          ? "You were invited to view data. Enter your name."
-          : "You were invited to play. Enter your name to begin."}
+          ? "You are invited to view data. Enter your name."
+          : "You are invited to RLDS Creator. Enter your name."}
       </p>
       <form
         novalidate

@@ -55,7 +55,7 @@ export default function ReplayPage({ params, query }) {
   const [width, setWidth] = useStored("pane:list", Math.round(Math.min(230, 0.18 * innerWidth)));
   return html`<div class="workplace" style=${{ "--list": `${width}px` }}>
     <${EpisodeList} params=${params} filter=${filter} outline=${outline}
-      onWhere=${(/** @type {string} */ where) => setQuery({ where })} />
+      isFailed=${Boolean(error)} onWhere=${(/** @type {string} */ where) => setQuery({ where })} />
     <${Divider} label="Width of the list" size=${width} least=${150} most=${600} onSize=${setWidth} />
     ${error
       ? html`<${Failed} error=${error} onRetry=${reload} />`

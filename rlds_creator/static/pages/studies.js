@@ -1,6 +1,6 @@
 /** The list of studies. */
 import { useResource, useReturn } from "../api.js";
-import { Button, Empty, Loaded, PageHeader, STUDY_STATES, StateChip } from "../components.js";
+import { Button, Empty, Loaded, Markdown, PageHeader, STUDY_STATES, StateChip } from "../components.js";
 import { formatCount, plural } from "../format.js";
 import { html } from "../html.js";
 import { address } from "../router.js";
@@ -44,7 +44,7 @@ function Card({ study }) {
       ${me.can("see") && html`<${StateChip} state=${study.state} of=${STUDY_STATES} />`}
     </header>
     ${(study.instructions || study.description) &&
-    html`<p class="study-text">${study.instructions || study.description}</p>`}
+    html`<div class="study-text"><${Markdown} text=${study.instructions || study.description} /></div>`}
     <p class="study-meta">
       <span>${plural(study.environments.length, "environment")}</span>
       <span title="${formatCount(study.num_episodes)} including incomplete ones">

@@ -39,7 +39,7 @@ export const ASSIGNMENTS = {
   choice: "Players choose which environment they play.",
   random: "The environment of each episode is chosen at random.",
   round_robin: "The environments alternate from episode to episode.",
-  balanced: "Each episode is of the environment that you have played least.",
+  balanced: "Each episode uses the environment that you have played least.",
 };
 
 /** @param {{params: Record<string, string>}} props */
@@ -222,7 +222,7 @@ function Play({ study }) {
     : isFull
       ? "This study has all its episodes. Thank you!"
       : needsConsent
-        ? "You can play when you have agreed above."
+        ? "Agree to the consent text above to play."
         : [choice, practice].filter(Boolean).join(" ");
   return html`<${Panel} title="Play" hint=${hint}
     actions=${isAssigned &&
@@ -296,7 +296,7 @@ function Consents({ study }) {
         column("Person", (/** @type {PersonConsent} */ row) => row.name),
         column("Agreed", (/** @type {PersonConsent} */ row) => html`<${Time} seconds=${row.created} />`),
         column("Text", (/** @type {PersonConsent} */ row) => html`<details>
-          <summary>${row.text === study.consent ? "Present text" : "Earlier text"}</summary>
+          <summary>${row.text === study.consent ? "Current text" : "Earlier text"}</summary>
           <${Markdown} text=${row.text} />
         </details>`),
       ]}>

@@ -258,13 +258,13 @@ function Editor({ study, numEpisodes }) {
             choices=${[["choice", "Players choose"], ["random", "At random"], ["round_robin", "In turn"],
               ["balanced", "Least played first"]]} />
           <${NumberField} label="Episodes per person" optional value=${draft.quota} onChange=${set("quota")}
-            error=${shown.quota} placeholder="Any number" hint="The maximum number of completed episodes." />
+            error=${shown.quota} placeholder="Any number" hint="Maximum number of completed episodes." />
           <${NumberField} label="Episodes of all people" optional value=${draft.total_quota}
             onChange=${set("total_quota")} error=${shown.total_quota} placeholder="Any number"
-            hint="The study ends when so many are completed." />
+            hint="The study closes at this number of completed episodes." />
           <${NumberField} label="Practice episodes" optional value=${draft.practice || null} placeholder="None"
             onChange=${(/** @type {number | null} */ value) => set("practice")(value ?? 0)} error=${shown.practice}
-            hint="The first ones of each person, which are not data." />
+            hint="The first episodes of each person; they are not data." />
         </div>
       <//>
 

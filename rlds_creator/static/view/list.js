@@ -188,19 +188,20 @@ function rowsOf({ episode, d, split, i }, search, id = d) {
 /**
  * The list in which an episode is one.
  * @param {{params: Record<string, string>, filter: Record<string, string>,
- *   outline: Outline | null, onWhere: (where: string) => void}} props
+ *   outline: Outline | null, isFailed: boolean, onWhere: (where: string) => void}} props
+ *   `isFailed`: The episode cannot be opened.
  */
-export function EpisodeList({ params, filter, outline, onWhere }) {
+export function EpisodeList({ params, filter, outline, isFailed, onWhere }) {
   const isDataset = params.episode === undefined;
   const pairs = new URLSearchParams(filter).toString();
   const [shown, setShown] = useState(/** @type {{offset: number, query: Record<string, any>} | null} */ (null));
   useEffect(() => {
-    if (outline)
+    if (outline || isFailed)
       setShown({
-        offset: Math.floor((outline.place ?? 0) / LIMIT) * LIMIT,
-        query: isDataset ? filter : (outline.listed ?? filter),
+        offset: Math.floor((outline?.place ?? 0) / LIMIT) * LIMIT,
+        query: isDataset ? filter : (outline?.listed ?? filter),
       });
-  }, [outline]);
+  }, [outline, isFailed]);
   const { path } = rowsOf(params, "");
   const listing = useListing(shown && path, { ...shown?.query, offset: shown?.offset, limit: LIMIT });
   const { data, error, isLoading } = listing;

@@ -1,11 +1,16 @@
 """The way of a participant: the link, the consent, the instructions, and practice."""
 
+import os
+
 import msgspec
 import pytest
-from creator_server import drawn
+from creator_server import Served, drawn
 from playwright.sync_api import expect
 
+from rlds_creator.exporting.targets import FORMATS
 from rlds_creator.model import Environment, Role, Study
+from rlds_creator.server.plays import Limits
+from rlds_creator.server.workers import Patience
 
 pytestmark = pytest.mark.slow
 
@@ -68,6 +73,12 @@ def test_owners_ask_for_consent_and_invite_to_a_study(shared, visit):
     expect(page.get_by_text("You agreed on")).to_be_visible()
     page.get_by_role("link", name="Studies").last.click()
     expect(page.get_by_role("listitem").filter(has_text="Other")).to_have_count(0)
+    owner.page.reload()
+    consents = owner.page.get_by_role("group", name="Consents")
+    expect(consents.get_by_role("row").last).to_contain_text("Pia")
+    consents.get_by_text("Current text").click()
+    expect(consents.get_by_text("We record what you")).to_be_visible()
+    owner.look("study-consents")
     assert [owner.troubles, player.troubles] == [[], []]
 
 
@@ -94,15 +105,46 @@ def test_keys_come_before_long_instructions(served, visit, name, viewport):
     assert visitor.troubles == []
 
 
-def test_an_environment_that_runs_too_slowly_is_noticed(served, visit):
-    environment = drawn(mode="async", fps=120, seconds_per_step=0.1)
-    study = served.study(environment)
+@pytest.fixture
+def gated(tmp_path):
+    """A server whose workers may be slow, and a pipe: an environment takes a byte for each step."""
+    os.mkfifo(tmp_path / "gate")
+    pipe = os.open(tmp_path / "gate", os.O_RDWR)
+    settings = {"patience": Patience(to_answer=600), "limits": Limits(until_idle=600)}
+    with Served(tmp_path / "recordings", **settings) as served:
+        yield served, pipe
+        os.write(pipe, bytes(1000))
+    os.close(pipe)
+
+
+def test_an_environment_that_runs_too_slowly_is_noticed(gated, visit, tmp_path):
+    served, pipe = gated
+    study = served.study(drawn(mode="async", fps=20, gate=str(tmp_path / "gate")))
     visitor = visit(served)
-    page = visitor.open(f"/play/{study['id']}")
+    page = visitor.page
+    # The page measures with this clock, and the environment steps when it is told to.
+    page.clock.install()
+    visitor.open(f"/play/{study['id']}")
     page.locator(".play[data-state=ready]").wait_for()
-    page.keyboard.press("ArrowRight")
-    expect(page.get_by_text("of 120 steps/s")).to_be_visible()
-    visitor.look("play-slow", is_whole=False)
+    page.clock.pause_at(page.evaluate("Date.now()") + 60_000)
+    page.get_by_role("button", name="Start").click()
+    page.locator(".play[data-state=running]").wait_for()
+    page.clock.run_for(1000)
+    hint, step = page.locator(".is-slow"), 0
+    for steps_per_second, measured in ((5, "5 of 20 steps/s"), (14, ""), (13, "13 of 20 steps/s")):
+        for _ in range(4):
+            os.write(pipe, bytes(steps_per_second))
+            step += steps_per_second
+            page.locator(f"canvas[data-step='{step}']").wait_for()
+            page.clock.run_for(1000)
+        if measured:
+            expect(hint).to_contain_text(f"This runs at {measured}.")
+        else:
+            expect(hint).to_have_count(0)
+        page.clock.run_for(500)  # A measurement takes 4 s, and the next one begins 0.5 s later.
+    page.get_by_role("button", name="Use draft quality").click()
+    os.write(pipe, bytes(1))  # The worker hears of it after a step.
+    expect(hint).to_have_count(0)
 
 
 @pytest.mark.parametrize(("name", "viewport"), [("desk", DESK), ("phone", PHONE)])
@@ -129,11 +171,11 @@ def test_downloads_leave_out_practice_and_have_all_formats(served, visit, name, 
     dialog.get_by_label("Include 1 practice episode").check()
     expect(dialog.get_by_role("heading")).to_have_text("Download 2 episodes")
     formats = dialog.get_by_label("Format", exact=True)
-    assert formats.locator("option").count() == 15
+    assert formats.locator("option").count() == len(FORMATS)
     formats.select_option("zarr")
     expect(dialog.get_by_label("Options of the format")).to_be_visible()
     visitor.look(f"download-formats-{name}", is_whole=False)
     dialog.get_by_label("Include 1 practice episode").uncheck()
     dialog.get_by_role("button", name="Prepare download").click()
-    expect(page.get_by_role("link", name="Download the file of walk")).to_be_visible()
+    page.get_by_role("link", name="Download the file of walk").wait_for(timeout=60_000)
     assert visitor.troubles == []
