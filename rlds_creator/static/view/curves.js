@@ -66,7 +66,8 @@ export function Plot({ title, unit, steps, curves, note, children, class: extra 
             aria-pressed=${String(!hidden.has(index))}
             title=${hidden.has(index) ? "Show this curve" : "Hide this curve"}
             onClick=${() => toggle(index)}>
-            <span class=${["dot", "dot is-dashed", "dot is-dotted"][dash]} style=${{ "--color": `var(${color})` }}></span>${name}
+            <span class=${["dot", "dot is-dashed", "dot is-dotted"][dash]}
+              style=${{ "--color": `var(${color})` }}></span>${name}
             <span class="legend-value">${formatNumber(values[place])}</span>
           </button>`,
         )}

@@ -95,7 +95,7 @@ export function Labels({
             ${range ? `From ${range.first}` : "Begin here"} <kbd>I</kbd>
           <//>
           <${Button} size="small" onClick=${() => setEnd("last")} title="End the range at this step: O">
-            ${range ? `to ${range.last}` : "End here"} <kbd>O</kbd>
+            ${range ? `To ${range.last}` : "End here"} <kbd>O</kbd>
           <//>
         </div>`}
       </div>`}

@@ -202,6 +202,8 @@ export function useLabels(base, by, onChange) {
   }, [keys, state.labels]);
   const colorOf = (/** @type {Said} */ label) => {
     const tone = toneOf(label);
+    // A verdict between good and bad has the color of neither.
+    if (tone === "plain" && EPISODE_STATES[label.value]) return "--quiet";
     return tone === "plain" ? (colors.get(colorKey(label)) ?? COLORS[1]) : `--${tone}`;
   };
   const labels = useMemo(() => {

@@ -181,6 +181,8 @@ def test_episodes_are_found_sorted_selected_and_deleted(served, visit):
     expect(page.get_by_text("120 episodes", exact=True)).to_be_visible()
     expect(rows).to_have_count(50)
     visitor.look("episodes", is_whole=False)
+    labels = page.locator(".filters .field > label").all()
+    assert len({label.bounding_box()["y"] for label in labels}) == 1  # Of dates, too.
 
     page.get_by_label("Study", exact=True).select_option("Walk")
     page.get_by_label("Environment", exact=True).select_option("Drawn box")
@@ -273,7 +275,7 @@ def test_a_verdict_is_changed_and_the_filtered_list_walked(served, visit):
     expect(listed).to_have_text("Cancelled")
     shown = page.locator(".tag-list li")
     expect(shown).to_have_text([re.compile("success: no"), re.compile("verdict: Cancelled")])
-    expect(page.get_by_text("People differ.")).to_have_count(0)
+    expect(page.get_by_text("Annotators disagree.")).to_have_count(0)
     page.keyboard.press("n")
     expect(page.locator(".transport-step")).to_contain_text("/ 3")
     page.keyboard.press("n")
