@@ -145,6 +145,8 @@ FIRST_HITS = {
     "cluster": "cluster.html",
     "delete episodes": "editing.html#delete-episodes",
     "object stores": "object_stores.html",
+    "truncation": "semantics.html",
+    "video": "robotics_video.html",
     "EpisodeWriter": "api/rlds_tfds.html#rlds.tfds.EpisodeWriter",
 }
 
