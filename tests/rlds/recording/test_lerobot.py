@@ -340,7 +340,7 @@ def test_a_kill_costs_the_running_episode(tmp_path, wait):
     assert number <= done.num_episodes <= number + 1
     is_left = bool(recordings_in(path))
     with (
-        pytest.warns(UserWarning, match="was being recorded")
+        pytest.warns(UserWarning, match="unfinished episodes of an earlier process")
         if is_left
         else contextlib.nullcontext(),
         recorder(path) as env,
