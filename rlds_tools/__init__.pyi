@@ -12,11 +12,13 @@ from rlds_tools.describing import stats as stats
 from rlds_tools.findings import Finding as Finding
 from rlds_tools.inspection import EpisodeView as EpisodeView
 from rlds_tools.inspection import Inspection as Inspection
+from rlds_tools.inspection import LayoutProposal as LayoutProposal
 from rlds_tools.inspection import RecordFile as RecordFile
 from rlds_tools.inspection import StepView as StepView
 from rlds_tools.inspection import inspect as inspect
 from rlds_tools.inspection import inspect_episode as inspect_episode
 from rlds_tools.inspection import inspect_step as inspect_step
+from rlds_tools.inspection import propose_layout as propose_layout
 from rlds_tools.listing import Formats as Formats
 from rlds_tools.listing import Listing as Listing
 from rlds_tools.listing import list_datasets as list_datasets

@@ -38,6 +38,7 @@ __all__ = [
     "Field",
     "InspectedSplit",
     "Inspection",
+    "LayoutProposal",
     "RecordFile",
     "StepView",
     "find_datasets",
@@ -46,6 +47,7 @@ __all__ = [
     "inspect_step",
     "marked_format",
     "number_of",
+    "propose_layout",
     "shape_in_words",
 ]
 
@@ -228,6 +230,33 @@ class RecordFile(Result):
             f"{count(self.records, 'record')} · {size_of(self.num_bytes)}"
         )
         yield next_commands(["inspect", os.path.dirname(self.path) or "."])
+
+
+@dataclasses.dataclass(frozen=True)
+class LayoutProposal(Result):
+    """A proposed layout for files of no known format.
+
+    Attributes:
+      path: Where they are.
+      layout: The layout in YAML, with `???` in lines that the user has to fill in.
+      reason: Why a proposal is needed; empty if the user asked for one.
+    """
+
+    path: str
+    layout: str
+    reason: str = ""
+
+    @property
+    @override
+    def exit_code(self) -> int:
+        return 1 if self.reason else 0
+
+    @override
+    def blocks(self) -> Iterator[Block]:
+        yield from filter(None, [self.reason])
+        yield from self.layout.splitlines()
+        yield "Save the proposal as mine.yaml, and replace each ???. Then:"
+        yield next_commands(["inspect", self.path, "--layout", "mine.yaml"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -501,6 +530,21 @@ def number_of(episodes: Episodes, index: int) -> int:
     return number
 
 
+def propose_layout(path: str | os.PathLike[str], reason: str = "") -> LayoutProposal:
+    """Proposes a layout for files of your own, by the names and shapes of their arrays.
+
+    Args:
+      path: A file or a folder.
+      reason: Why a proposal is needed.
+
+    Raises:
+      ValueError: There are no files that a layout can describe, or a file is damaged.
+    """
+    from rlds.formats.layout.proposals import propose_layout
+
+    return LayoutProposal(os.fspath(path), propose_layout(path), reason)
+
+
 # --- What the fields of a robot dataset mean.
 
 
@@ -630,7 +674,7 @@ def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> I
     from rlds_ecosystem import stores
 
     if format is None:
-        marked = marked_formats(path)
+        marked = ["layout"] if "layout" in options else marked_formats(path)
         format = marked[0] if len(marked) == 1 else sources.format_of(path)
     source = sources.formats()[format].source(path, **options)
     files = [stores.as_path(file) for file in source.inputs()]

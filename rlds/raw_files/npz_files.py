@@ -173,6 +173,7 @@ class NpzRows:
     Attributes:
       path: The file.
       arrays: What there is, by name. A scalar is a row.
+      scalars: The names of the scalars.
 
     Raises:
       FileNotFoundError: There is no such file.
@@ -186,6 +187,7 @@ class NpzRows:
         begin_anew_in_forks(self)
         with source_errors(self.path):
             found = self._current().arrays
+        self.scalars = {name for name, array in found.items() if not array.shape}
         self.arrays = {
             name: array._replace(shape=array.shape or (1,)) for name, array in found.items()
         }
@@ -195,7 +197,8 @@ class NpzRows:
         self._opened: NpzFile | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "arrays": self.arrays, "_version": self._version}
+        names = ("path", "arrays", "scalars", "_version")
+        return {name: self.__dict__[name] for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -13,7 +13,7 @@ A source knows a format, and nothing of what becomes of its episodes. It loads n
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Exported, Placement, export, exports
-from rlds.sources.opening import format_of, open
+from rlds.sources.opening import UnknownFormatError, format_of, open
 from rlds.sources.registry import Format, formats
 from rlds.sources.source import (
     DamagedEpisode,
@@ -39,6 +39,7 @@ __all__ = [
     "SourceChangedError",
     "SourceEpisode",
     "SourceError",
+    "UnknownFormatError",
     "export",
     "exports",
     "format_of",

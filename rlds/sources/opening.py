@@ -20,7 +20,7 @@ from rlds_ecosystem.marks import find_datasets, marked_formats, several_datasets
 from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.replacing import finish_replacing
 
-__all__ = ["format_of", "only_split", "open"]
+__all__ = ["UnknownFormatError", "format_of", "only_split", "open"]
 
 # The formats of files that are not recognized by what is in them, by the ends of their names.
 _NEAREST = {
@@ -32,10 +32,16 @@ _NEAREST = {
     ".pkl": ("rlds_creator", "sb3"),
     ".riegeli": ("envlogger",),
 }
+# The format of files that an option of this name describes.
+_LAYOUT = "layout"
 # How many names in an unknown file or folder are listed.
 _SEEN = 8
 # How many folders deep others are looked for, such as in data/NAME/VERSION.
 _DEPTH = 3
+
+
+class UnknownFormatError(SourceError):
+    """No format recognizes the data."""
 
 
 def open(
@@ -57,7 +63,8 @@ def open(
       format: The name of the format, if it cannot be recognized, or to save the search.
       where: Which episodes to have, as a condition in SQL over the table of episodes, such as
         `"steps > 50 and success"`; see `Episodes.where`. All by default.
-      **options: Options of the format; `formats()[name].options` has them.
+      **options: Options of the format; `formats()[name].options` has them. `layout="mine.yaml"`
+        describes files of your own, see docs/layouts.md.
 
     Returns:
       The episodes of the split, or of the part.
@@ -86,7 +93,7 @@ def open(
     if isinstance(path, str | os.PathLike):
         finish_replacing(path)
     if format is None:
-        format = format_of(path)
+        format = _LAYOUT if _LAYOUT in options else format_of(path)
     elif format not in known:
         raise ValueError(f"unknown format {format!r}; {what_there_is(format, known)}")
     source_class = known[format].load()
@@ -117,7 +124,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
     Raises:
       FileNotFoundError: There is nothing at the path.
       ImportError: The format is unknown, and what would look for others is not installed.
-      SourceError: The format is unknown.
+      UnknownFormatError: The format is unknown.
       ValueError: The data could be of several formats.
     """
     _check_is_one_path(path)
@@ -139,7 +146,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
         raise missing[0]
     if os.fspath(path).endswith(SUFFIXES):
         raise SourceError("an archive: unpack it, and open its content", file=path)
-    raise SourceError(_why_unknown(stores.as_path(path), known), file=path)
+    raise UnknownFormatError(_why_unknown(stores.as_path(path), known), file=path)
 
 
 def _recognized(
@@ -178,7 +185,8 @@ def _why_unknown(path: epath.Path, known: Iterable[str]) -> str:
         )
     return (
         f"unknown format{seen}.{nearest} If you know the format, pass format=... (--format on the "
-        "command line); `rlds list --formats` lists all. For a format of your own, write a reader "
+        "command line); `rlds list --formats` lists all. For files of your own, describe their "
+        "arrays in a layout (`rlds inspect` proposes one; docs/layouts.md), write a reader "
         "(docs/own_format.md), or write episodes with rlds.tfds.EpisodeWriter"
     )
 

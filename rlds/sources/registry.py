@@ -212,6 +212,7 @@ _FORMATS = (
     _own("mcap", "bags", "source:McapSource", "export:McapExport", "*.mcap*"),
     _own("rosbag", "bags", "source:RosbagSource", signs="*.bag *.db3 *.mcap *.zstd metadata.yaml"),
     _own("npz", "npz", "source:NpzSource", signs="*.npz"),
+    _own("layout", "layout", "source:LayoutSource", signs="rlds_layout.yaml"),
     _own("ogbench", "ogbench", "source:OGBenchSource", signs="*.npz"),
     _own("sb3", "sb3", "source:Sb3Source", signs="*.pkl"),
     _own(

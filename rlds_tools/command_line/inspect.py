@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -46,7 +48,22 @@ def command(
     if episode is None and step is not None:
         raise click.UsageError("--step needs --episode.")
     if episode is None:
-        return inspection.inspect(path, **options)
+        return _inspected(path, options)
     if step is None:
         return inspection.inspect_episode(path, episode, **options)
     return inspection.inspect_step(path, episode, step, **options)
+
+
+def _inspected(path: str, options: Mapping[str, Any]) -> Result:
+    """Inspects a dataset, or proposes a layout if no format recognizes it."""
+    from rlds_tools import inspection
+
+    try:
+        return inspection.inspect(path, **options)
+    except ValueError as error:
+        from rlds.sources import UnknownFormatError  # Takes long to load.
+
+        if isinstance(error, UnknownFormatError):
+            with contextlib.suppress(ImportError, OSError, ValueError):
+                return inspection.propose_layout(path, str(error))
+        raise

@@ -122,9 +122,12 @@ def opens_source(function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @click.option("--format", help="Format of the data, if it is not recognized.")
+    @click.option("--layout", metavar="FILE", help="Description in YAML of files of your own.")
     @format_option("Option of the format. Repeatable.")
     @functools.wraps(function)
-    def command(format: str | None, given: Sequence[str], **kwargs: Any) -> Any:
+    def command(format: str | None, layout: str | None, given: Sequence[str], **kwargs: Any) -> Any:
+        if layout is not None:
+            format, given = format or "layout", (*given, f"layout={layout}")
         paths = kwargs.get("paths") or [kwargs["path"]]
         options, *_ = [source_options(path, format, given) for path in paths]
         invocation().where = kwargs.get("where")

@@ -18,6 +18,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.rows_source import RowsSource, RowsTable, Run
+from rlds.raw_files.arrow_columns import as_rows
 from rlds.raw_files.input_files import changed
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import Origin, SourceError, require_files
@@ -139,7 +140,7 @@ class ImitationSource(RowsSource):
         """A column of the steps of a trajectory."""
         number, row = self._place(index)
         with source_errors(self._files[number], row=row, field=name):
-            return _as_array(self._array(name, index).flatten())
+            return as_rows(self._array(name, index).flatten())
 
     def _field(self, name: str) -> Field:
         column = self._column(name, 0)
@@ -193,32 +194,3 @@ class ImitationSource(RowsSource):
         if (column.dtype, column.shape[1:]) != (field.column_dtype, field.shape):
             what = f"{column.dtype} of shape {column.shape[1:]}, but the first one has {field}"
             raise SourceError(what, file=self._files[number], row=row, field=name)
-
-
-def _as_array(array: Any) -> np.ndarray:
-    """Nested lists of Arrow as one array.
-
-    Raises:
-      ValueError: The lists are of different lengths, or hold something else than numbers and text.
-    """
-    types = import_extra("pyarrow").types
-    shape = [len(array)]
-    while types.is_list(array.type) or types.is_large_list(array.type):
-        lengths = array.value_lengths().unique().to_pylist()
-        if len(lengths) > 1 or array.null_count:
-            raise ValueError(f"lists of the lengths {lengths}, expected one length")
-        shape.append(lengths[0] if lengths else 0)
-        array = array.flatten()
-    if array.null_count:
-        raise ValueError("no value")
-    if types.is_string(array.type) or types.is_large_string(array.type):
-        texts = np.empty(len(array), object)
-        texts[:] = array.to_pylist()
-        return texts.reshape(shape)
-    if not (
-        types.is_floating(array.type)
-        or types.is_integer(array.type)
-        or types.is_boolean(array.type)
-    ):
-        raise ValueError(f"values of the Arrow type {array.type}, expected numbers or text")
-    return np.asarray(array.to_numpy(zero_copy_only=False)).reshape(shape)

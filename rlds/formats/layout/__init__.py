@@ -1,0 +1,1 @@
+"""Files of any kind, by a description of what their arrays mean."""

@@ -1,0 +1,303 @@
+"""Files of anybody, opened by a layout: one of each container, and the words of errors."""
+
+import pickle
+import re
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import rlds
+import rlds.feeds
+import rlds.sources
+import rlds_tools
+from rlds.sources.exporting import differences
+from rlds.sources.source import SourceError
+from rlds_tools.command_line.commands import run
+from tfds_files.png import encode_png
+
+LENGTHS = (4, 3, 5)
+RNG = np.random.default_rng(0)
+ROWS = sum(LENGTHS)
+ENDS = np.cumsum(LENGTHS)
+OBS, ACT = RNG.random((ROWS, 3)), RNG.random((ROWS, 2), np.float32)
+REW = np.arange(ROWS) / 4
+DONE = np.isin(np.arange(ROWS), ENDS - 1)
+LIMIT = np.arange(ROWS) == ENDS[1] - 1
+FIELDS = """
+steps:
+  observation: {from: obs, unit: m}
+  action: act
+  reward: rew
+"""
+RUNS = (
+    f"layout: 1\norder: sar\nfinal_observation: unknown\nterminal: done\ntruncated: limit\n{FIELDS}"
+)
+EACH = f"layout: 1\nepisodes: {{one_per: file}}\norder: sar\nfinal_observation: unknown\n{FIELDS}"
+ARRAYS = {"obs": OBS, "act": ACT, "rew": REW, "done": DONE, "limit": LIMIT}
+
+
+def parts():
+    return [slice(end - length, end) for length, end in zip(LENGTHS, ENDS)]
+
+
+def npz(path):
+    np.savez(path / "a.npz", **ARRAYS)
+    return path / "a.npz", "ends: done"
+
+
+def hdf5(path):
+    with h5py.File(path / "a.h5", "w") as file:
+        for name, values in ARRAYS.items():
+            file[f"data/{name}"] = values
+        file["meta/ends"] = ENDS
+    return path / "a.h5", "end_rows: meta/ends"
+
+
+def parquet(path):
+    columns = {name: values.tolist() for name, values in ARRAYS.items()}
+    columns["act"] = pa.array(ACT.tolist(), pa.list_(pa.float32(), 2))
+    columns["trial"] = np.repeat([7, 3, 9], LENGTHS)
+    pq.write_table(pa.table(columns), path / "a.parquet")
+    return path / "a.parquet", "number: trial"
+
+
+@pytest.mark.parametrize("write", [npz, hdf5, parquet])
+def test_runs_of_rows(tmp_path, write):
+    path, episodes = write(tmp_path)
+    layout = f"{RUNS}\nepisodes: {{{episodes}}}\n"
+    if write is hdf5:
+        layout = re.sub(r"\b(obs|act|rew|done|limit)$", r"data/\1", layout, flags=re.M)
+        layout = layout.replace("from: obs", "from: data/obs")
+    opened = rlds.sources.open(path, layout=layout)
+    assert (opened.format, len(opened)) == ("layout", 3)
+    assert opened.spec["steps"]["observation"].unit == "m"
+    again = pickle.loads(pickle.dumps(opened))
+    for index, rows in enumerate(parts()):
+        episode = again[index]
+        np.testing.assert_array_equal(episode.steps["observation"], OBS[rows])
+        np.testing.assert_array_equal(episode.steps["action"], ACT[rows])
+        np.testing.assert_array_equal(episode.steps["reward"], REW[rows])
+        assert episode.truncated == (index == 1)
+        assert episode.complete
+        assert not episode.final_observation_known
+        assert opened.source.outline("train", index) == episode.outline
+    assert rlds.feeds.open(opened).num_steps == ROWS
+
+
+def csv_folder(path):
+    for number, rows in enumerate(parts()):
+        lines = ["x,y,vx,force,task", *(f"{x},{y},{v},1,pick" for x, y, v in table(rows))]
+        (path / f"run_{number}.csv").write_text("\n".join(lines))
+    return path
+
+
+def table(rows):
+    return np.stack([OBS[rows, 0], OBS[rows, 1], REW[rows]], axis=1).tolist()
+
+
+@pytest.mark.parametrize("order", ["sar", "rsa", "dm_env"])
+def test_a_folder_of_csv_files(tmp_path, order):
+    layout = f"""
+layout: 1
+episodes: {{one_per: file}}
+order: {order}
+{"final_observation: last_row" if order == "sar" else ""}
+terminal: true
+time_limit: 3
+steps:
+  observation/position: [x, y]
+  action: {{from: [vx, force], dtype: float32, names: [speed, force]}}
+  reward: vx
+episode: {{task: task}}
+"""
+    opened = rlds.sources.open(csv_folder(tmp_path), layout=layout)
+    fields = opened.spec["steps"]
+    assert fields["observation"]["position"].names == ("x", "y")
+    assert (fields["action"].dtype, fields["action"].names) == (np.float32, ("speed", "force"))
+    for episode, rows in zip(opened, parts(), strict=True):
+        steps, reward = episode.steps, REW[rows]
+        np.testing.assert_array_equal(steps["observation"]["position"], OBS[rows, :2])
+        assert episode.final_observation_known
+        assert episode.truncated == (len(reward) == 4)
+        assert episode.metadata["task"] == "pick"
+        kept = reward[1:] if order == "rsa" else reward[:-1]
+        np.testing.assert_array_equal(steps["action"][:-1, 0], kept.astype(np.float32))
+        kept = reward[:-1] if order == "sar" else reward[1:]
+        np.testing.assert_array_equal(steps["reward"][:-1], kept)
+        left = {name: float(np.ravel(it)[0]) for name, it in episode.metadata["leftover"].items()}
+        first, last = reward[0].astype(np.float32), reward[-1].astype(np.float32)
+        assert left["action"] == (first if order == "rsa" else last)
+        assert left["reward"] == (reward[-1] if order == "sar" else reward[0])
+
+
+def test_groups_with_a_row_more_of_observations(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for number, rows in enumerate(parts()):
+            group = file.create_group(f"runs/run_{number}")
+            group["states"], group["actions"] = OBS[rows], ACT[rows][:-1]
+            group["success"] = number == 2
+            group["text"] = f"task {number}"
+    layout = tmp_path / "mine.yaml"
+    layout.write_text("""
+layout: 1
+groups: runs/run_*
+episodes: {one_per: group}
+order: sar
+final_observation: extra_row
+terminal: success
+steps: {observation/state: states, action: actions}
+episode: {instruction: text}
+""")
+    opened = rlds.sources.open(tmp_path / "a.h5", layout=str(layout))
+    assert [episode.num_steps for episode in opened] == [4, 3, 5]
+    assert [episode.truncated for episode in opened] == [True, True, False]
+    assert [episode.metadata["instruction"] for episode in opened] == ["task 0", "task 1", "task 2"]
+    np.testing.assert_array_equal(opened[1].steps["action"][:-1], ACT[parts()[1]][:-1])
+    made = rlds.sources.export(opened, "webdataset", tmp_path / "made").path
+    for one, two in zip(opened, rlds.sources.open(made), strict=True):
+        assert not [*differences(one, two)]
+
+
+def test_folders_of_images(tmp_path):
+    for number, rows in enumerate(parts()):
+        (tmp_path / f"run_{number}" / "rgb").mkdir(parents=True)
+        for step in range(len(OBS[rows]) + 8):
+            png = encode_png(np.full((4, 6, 3), step, np.uint8))
+            (tmp_path / f"run_{number}" / "rgb" / f"{step}.png").write_bytes(png)
+        lines = ["speed", *map(str, range(len(OBS[rows]) + 8))]
+        (tmp_path / f"run_{number}" / "log.csv").write_text("\n".join(lines))
+    (tmp_path / "rlds_layout.yaml").write_text("""
+layout: 1
+episodes: {one_per: folder}
+order: sar
+final_observation: last_row
+terminal: false
+steps: {observation/camera: "rgb/*.png", action: log.csv/speed}
+""")
+    opened = rlds.sources.open(tmp_path)  # Recognized by the layout in it.
+    for episode, rows in zip(opened, parts(), strict=True):
+        images = opened.columns(0)["observation"]["camera"]
+        assert images[:, 0, 0, 0].tolist() == list(range(LENGTHS[0] + 8))  # 2.png before 10.png.
+        assert episode.steps["action"][:-1].tolist() == list(range(len(OBS[rows]) + 7))
+
+
+def test_next_observations(tmp_path):
+    following = np.concatenate([OBS[1:], OBS[:1]])
+    following[ENDS - 1] = -1
+    np.savez(tmp_path / "a.npz", **ARRAYS, next=following)
+    layout = f"{RUNS}\nepisodes: {{lengths: n}}\n".replace("unknown", "{observation: next}")
+    np.savez(tmp_path / "a.npz", **ARRAYS, next=following, n=np.array(LENGTHS))
+    opened = rlds.sources.open(tmp_path / "a.npz", layout=layout)
+    assert [len(episode.steps["observation"]) for episode in opened] == [5, 4, 6]
+    assert opened[2].steps["observation"][-1].tolist() == [-1] * 3
+    np.savez(tmp_path / "a.npz", **ARRAYS, next=following, n=np.array([4, 8]))
+    opened = rlds.sources.open(
+        tmp_path / "a.npz",
+        layout=layout.replace("terminal: done", "terminal: false").replace(
+            "truncated: limit", "leave_out: [done, limit]"
+        ),
+    )
+    with pytest.raises(SourceError, match=r"row 6, field 'next': not the observation of the next"):
+        opened[1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("order: sar", "order: ???", r"mine.yaml: line 2: order: replace \?\?\?: sar: a row has"),
+        ("order: sar", "", r"mine.yaml: order is missing \(sar: "),
+        ("unit: m", "\n    unit: ???", r"not valid YAML|line \d+: .*unit: replace \?\?\?"),
+        ("order: sar", "order: asr", "line 2: order: got 'asr', expected sar or rsa or dm_env"),
+        ("terminal: done", "terminl: done", "line 4: the layout: unknown key 'terminl'; did you"),
+        (
+            "action: act",
+            "action: acts",
+            r"line \d+: steps/action: .*a\.npz has .*did you mean 'act'",
+        ),
+        ("terminal: done", "terminal: dne", r"no array 'dne' in .*a\.npz"),
+        ("terminal: done", "terminal: &a done", "line 4: YAML: an anchor"),
+        ("terminal: done", "terminal: !!python/name:os.system done", "line 4: YAML: .* a tag"),
+        ("terminal: done", "terminal: [", "mine.yaml: line .*: not valid YAML"),
+        ("terminal: done", "terminal: 1", "line 4: terminal: got 1, expected a name; put it in"),
+        ("layout: 1", "layout: 2", "line 1: layout: got version 2, expected 1"),
+        ("action: act", "is_last: act", "steps/is_last: the name is reserved"),
+        ("ends: done", "ends: act", r"field 'act': .*expected a flag a row"),
+        ("terminal: done", "terminal: any", r"field 'any': set in step 1 of 4; do episodes end"),
+        ("ends: done", "one_per: run", "one_per: got 'run', expected file or folder or group"),
+        ("reward: rew", "reward: {from: rew, dtype: int64}", r"0.25 does not fit into int64"),
+    ],
+)
+def test_errors_name_the_line_and_say_what_is_expected(tmp_path, old, new, words):
+    np.savez(tmp_path / "a.npz", **ARRAYS, any=np.arange(ROWS) == 1)
+    text = f"{RUNS}episodes: {{ends: done}}\nleave_out: [any]\n"
+    (tmp_path / "mine.yaml").write_text(text.replace(old, new, 1))
+    with pytest.raises(ValueError, match=words):
+        rlds.sources.open(tmp_path / "a.npz", layout=str(tmp_path / "mine.yaml"))[0]
+
+
+def test_arrays_that_are_not_in_the_layout_are_named(tmp_path):
+    np.savez(tmp_path / "a.npz", **ARRAYS, torque=REW)
+    layout = f"{RUNS}\nepisodes: {{ends: done}}\n"
+    with pytest.warns(UserWarning, match="not in the layout, and not read: 'torque'"):
+        rlds.sources.open(tmp_path / "a.npz", layout=layout)
+
+
+def test_damaged_files(tmp_path):
+    layout = f"{EACH}terminal: false\n"
+    for number, rows in enumerate(parts()):
+        np.savez(tmp_path / f"{number}.npz", obs=OBS[rows], act=ACT[rows], rew=REW[rows])
+    np.savez(tmp_path / "1.npz", obs=OBS[:3], act=ACT[:2], rew=REW[:3])
+    np.savez(tmp_path / "2.npz", obs=OBS[:3, :2], act=ACT[:3], rew=REW[:3])
+    opened = rlds.sources.open(tmp_path, layout=layout)
+    assert len(opened[0]) == 4
+    with pytest.raises(SourceError, match=r"1\.npz.*episode 1\.npz.*rows: .*'act': 2"):
+        opened[1]
+    with pytest.raises(SourceError, match=r"2\.npz.*field 'obs': .*but the first episode has"):
+        opened[2]
+    (tmp_path / "csv").mkdir()
+    (tmp_path / "csv" / "a.csv").write_text("obs,act,rew\n1,2,3\n1,,3\n")
+    with pytest.raises(SourceError, match=r"a\.csv.*row 1, field 'act': no value"):
+        rlds.sources.open(tmp_path / "csv", layout=layout.replace(", unit: m", ""))
+
+
+def test_a_proposal_is_opened_once_it_is_filled_in(tmp_path, capsys):
+    folder = csv_folder(tmp_path / "runs") if (tmp_path / "runs").mkdir() is None else None
+    assert run(["inspect", str(folder)]) == 1
+    assert "unknown format" in capsys.readouterr().out
+    proposal = rlds_tools.propose_layout(folder).layout
+    assert 'files: "*.csv"  # 3 files' in proposal
+    assert "episodes: {one_per: file}" in proposal
+    assert "  task: task  # text, 4 rows" in proposal
+    (tmp_path / "mine.yaml").write_text(proposal)
+    arguments = ["inspect", str(folder), "--layout", str(tmp_path / "mine.yaml")]
+    assert run(arguments) == 1
+    assert "order: replace ???" in capsys.readouterr().err
+    for key, value in {"order": "sar", "final_observation": "unknown", "terminal": "false"}.items():
+        proposal = proposal.replace(f"\n{key}: ???", f"\n{key}: {value}")
+    (tmp_path / "mine.yaml").write_text(proposal.replace("???", "unknown"))
+    assert run(arguments) == 0
+    assert "3" in capsys.readouterr().out
+    assert run(["stats", *arguments[1:]]) == 0
+
+
+@pytest.mark.parametrize(
+    ("write", "expected"),
+    [
+        (
+            npz,
+            ["episodes: ???", "# done: bool, set in 3 of 12 rows", "  observation/obs:  # float64"],
+        ),
+        (hdf5, ["episodes: {end_rows: meta/ends}", "    from: data/act", "leave_out: [data/done"]),
+        (parquet, ["  trial: trial  # int64, 12 rows"]),
+    ],
+)
+def test_proposals(tmp_path, write, expected):
+    path, _ = write(tmp_path)
+    proposal = rlds_tools.propose_layout(path)
+    for line in expected:
+        assert line in proposal.layout
+    with pytest.raises(ValueError, match=r"replace \?\?\?"):
+        rlds.sources.open(path, layout=proposal.layout)
