@@ -248,14 +248,14 @@ class FolderArrays(Arrays):
     def __init__(self, path: str) -> None:
         super().__init__(path)
         names = [entry.name for entry in stores.list_directory(stores.as_path(path))]
-        self._tables: dict[str, Arrays] = {}
+        self._tables: dict[str, Arrays | None] = {}
         self._images: dict[str, list[str]] = {}
         for name in sorted(names, key=natural_order):
             if name.startswith("."):
                 continue
             place = os.path.join(path, name)
             if os.path.splitext(name)[1] in KINDS:
-                self._tables[name] = open_arrays(place)
+                self._tables[name] = None
             elif name.lower().endswith(IMAGES):
                 self._images.setdefault(f"*{os.path.splitext(name)[1]}", []).append(name)
             elif stores.as_path(place).is_dir():
@@ -277,14 +277,21 @@ class FolderArrays(Arrays):
     def lengths(self) -> Mapping[str, int | None]:
         tables = {
             f"{file}/{name}": length
-            for file, table in self._tables.items()
-            for name, length in table.lengths().items()
+            for file in self._tables
+            for name, length in self._table(file).lengths().items()
         }
         return {**tables, **{name: len(files) for name, files in self._images.items()}}
 
+    def _table(self, file: str) -> Arrays:
+        """Returns a table, which stays open."""
+        table = self._tables[file]
+        if table is None:
+            table = self._tables[file] = open_arrays(os.path.join(self.path, file))
+        return table
+
     def _in_table(self, name: str) -> tuple[Arrays, str]:
         file, _, column = name.partition("/")
-        return self._tables[file], column
+        return self._table(file), column
 
     @override
     def field(self, name: str) -> Field:
@@ -315,7 +322,7 @@ class FolderArrays(Arrays):
     def files(self) -> list[str]:
         images = {name for names in self._images.values() for name in names}
         paths = [os.path.join(self.path, name) for name in sorted(images, key=natural_order)]
-        return [*(table.path for table in self._tables.values()), *paths]
+        return [*(os.path.join(self.path, name) for name in self._tables), *paths]
 
 
 KINDS: Mapping[str, Callable[[str], Arrays]] = {

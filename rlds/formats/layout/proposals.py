@@ -113,7 +113,7 @@ def _look_in_folder(path: str) -> _Seen | None:
 
 def _lines(path: str, seen: _Seen) -> Iterator[str]:
     arrays = seen.arrays
-    fields = {name: arrays.field(name) for name in [*arrays.lengths()][:_MOST_FIELDS]}
+    fields, unreadable = _fields(arrays)
     lengths = {name: arrays.lengths()[name] for name in fields}
     counts = collections.Counter(n for n in lengths.values() if n is not None)
     rows = max(counts, key=lambda n: (counts[n] + counts[n + 1], n)) if counts else 0
@@ -143,8 +143,19 @@ def _lines(path: str, seen: _Seen) -> Iterator[str]:
             note = _described(fields[name], lengths[name])
             yield f"  {_quoted(_free(name, used))}: {_quoted(name)}  # {note}"
             used[name] = name
-    if flags or places:
-        yield f"leave_out: [{', '.join(map(_quoted, [*flags, *places]))}]"
+    if flags or places or unreadable:
+        yield f"leave_out: [{', '.join(map(_quoted, [*flags, *places, *unreadable]))}]"
+
+
+def _fields(arrays: Arrays) -> tuple[dict[str, Field], list[str]]:
+    """Returns the fields of arrays, and the names of those that cannot be read."""
+    fields, unreadable = {}, []
+    for name in [*arrays.lengths()][:_MOST_FIELDS]:
+        try:
+            fields[name] = arrays.field(name)
+        except SourceError:
+            unreadable.append(name)
+    return fields, unreadable
 
 
 def _asked(key: str, value: str) -> Iterator[str]:

@@ -21,6 +21,7 @@ from rlds.raw_files.untrusted import source_errors
 from rlds.sources.conventions import warn_of_convention
 from rlds.sources.source import Origin, SourceError
 from rlds_ecosystem import stores
+from rlds_ecosystem.columns import equal_in
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.nests import nest
@@ -207,6 +208,10 @@ class LayoutSource(RowsSource):
         arrays = self._arrays(unit)
         with source_errors(arrays.path):
             num_rows = self._num_rows(arrays)
+            for name in sorted(
+                layout.arrays - {*layout.leave_out, layout.end_rows, layout.lengths}
+            ):
+                self._check_length(arrays, name, num_rows)
             ends, is_last_whole = self._ends_in(arrays, num_rows)
         places = [
             _Place(unit, begin, end, is_last_whole or end < num_rows)
@@ -236,12 +241,12 @@ class LayoutSource(RowsSource):
         if values.dtype.kind not in "iu" and not (layout.number and values.dtype == object):
             raise arrays.error(f"{values.dtype}, expected integers", name)
         if layout.number:
-            self._check_length(arrays, name, num_rows)
             changes = np.flatnonzero(values[1:] != values[:-1]) + 1
             begins = values[[0, *changes]].tolist()
             if len({*begins}) < len(begins):
                 raise arrays.error("the rows of an episode are in several places", name)
             return [*changes.tolist(), num_rows], True
+        values = values.astype(np.int64)  # Of values without a sign, no difference is negative.
         ends = np.cumsum(values) if layout.lengths else values
         if not len(ends) or ends[-1] != num_rows or np.any(np.diff(ends, prepend=0) <= 0):
             what = f"expected increasing rows that end with {num_rows}, got {ends[-3:].tolist()}"
@@ -277,8 +282,9 @@ class LayoutSource(RowsSource):
             if end not in (num_rows, num_rows + (self._layout.final == "extra")):
                 self._check_length(arrays, name, num_rows)
         flags = self._flags(arrays, name, begin, end)
-        last = len(flags) - 1 - (self._layout.final in ("row", "extra"))
-        early = np.flatnonzero(flags[:last])
+        # What arrives with an observation is in the last row only.
+        is_with_action = self._layout.order == "sar" and self._layout.final == "row"
+        early = np.flatnonzero(flags[: num_rows - 1 - is_with_action])
         if len(early):
             what = f"set in step {early[0]} of {len(flags)}; do episodes end elsewhere?"
             raise arrays.error(what, name, begin + int(early[0]))
@@ -347,31 +353,32 @@ class LayoutSource(RowsSource):
             what = f"{found}, but the first episode has {expected}"
             raise arrays.error(what, field.arrays[0])
         parts = [arrays.rows(name, begin, end) for name in field.arrays]
+        if not (expected.is_text or expected.encoding):
+            parts = [self._cast(arrays, field, part) for part in parts]
         rows = parts[0]
         if len(parts) > 1:
             rows = np.concatenate([part.reshape(end - begin, -1) for part in parts], axis=1)
         if expected.encoding:
             for number, data in enumerate(rows):
                 with source_errors(arrays.path, field=field.arrays[0], row=begin + number):
-                    if (shape := image_field(data).shape) != expected.shape:
-                        raise ValueError(f"an image of shape {shape}, expected {expected.shape}")
-        return rows if rows.dtype == object else self._cast(arrays, field, rows)
+                    image = image_field(data)
+                    if (image.dtype, image.shape) != (expected.dtype, expected.shape):
+                        raise ValueError(f"an image of {image}, expected {expected}")
+        return rows
 
     def _cast(self, arrays: Arrays, field: LayoutField, rows: np.ndarray) -> np.ndarray:
         """Returns rows in the dtype of the field; rounds only if the layout says so."""
         dtype = self._described[field.path].column_dtype
-        if rows.dtype == dtype:
-            return rows
-        with np.errstate(all="ignore"):
-            cast = rows.astype(dtype)
-            is_rounded = field.dtype is not None and dtype.kind == "f"
-            same = np.isfinite(cast) == np.isfinite(rows) if is_rounded else cast == rows
-            same |= (cast != cast) & (rows != rows)
-        wrong = np.flatnonzero(~same.reshape(len(rows), -1).all(axis=1))
-        if len(wrong):
-            what = f"{rows[wrong[0]]} does not fit into {dtype}; state another dtype in the layout"
-            raise arrays.error(what, field.arrays[0], int(wrong[0]))
-        return cast
+        if (equal := equal_in(rows, dtype)) is not None:
+            return np.asarray(equal)
+        with np.errstate(over="ignore"):
+            rounded = rows.astype(dtype)
+        is_rounding = field.dtype is not None and dtype.kind == "f"
+        if not is_rounding or np.any(np.isfinite(rounded) != np.isfinite(rows)):
+            row = next(row for row in rows if equal_in(row, dtype) is None)
+            what = f"{row} does not fit into {dtype}; state another dtype in the layout"
+            raise arrays.error(what, field.arrays[0])
+        return rounded
 
     def _check_next(
         self, arrays: Arrays, columns: Mapping[str, np.ndarray], begin: int, end: int

@@ -263,6 +263,30 @@ def test_damaged_files(tmp_path):
         rlds.sources.open(tmp_path / "csv", layout=layout.replace(", unit: m", ""))
 
 
+@pytest.mark.parametrize(
+    ("episodes", "changes", "words"),
+    [
+        ("ends: done", {"limit": LIMIT[:-1]}, "field 'limit': 11 rows, but other arrays have 12"),
+        ("ends: done", {"done": np.append(DONE, 1)}, "field 'done': 13 rows, but other arrays"),
+        ("end_rows: n", {"n": np.uint64([8, 4, 12])}, "field 'n': expected increasing rows"),
+        ("lengths: n", {"n": np.array([4, 9])}, "field 'n': expected increasing rows that end"),
+        ("number: n", {"n": np.repeat([1, 2, 1], 4)}, "the rows of an episode are in several"),
+        (
+            "ends: done",
+            {"act": np.full(ROWS, 2**53 + 1)},
+            "9007199254740993 does not fit into float64",
+        ),
+    ],
+)
+def test_arrays_that_contradict_the_layout(tmp_path, episodes, changes, words):
+    np.savez(tmp_path / "a.npz", **{**ARRAYS, **changes})
+    layout = (
+        f"{RUNS}episodes: {{{episodes}}}\n{'' if 'done' in episodes else 'leave_out: [done]'}\n"
+    )
+    with pytest.raises(SourceError, match=words):
+        rlds.sources.open(tmp_path / "a.npz", layout=layout.replace("act\n", "[act, rew]\n"))[0]
+
+
 def test_a_proposal_is_opened_once_it_is_filled_in(tmp_path, capsys):
     folder = csv_folder(tmp_path / "runs") if (tmp_path / "runs").mkdir() is None else None
     assert run(["inspect", str(folder)]) == 1
