@@ -46,6 +46,7 @@ import raw_d4rl
 import raw_d4rl_pybullet
 import raw_droid
 import raw_imitation
+import raw_layout
 import raw_lerobot
 import raw_maniskill
 import raw_npz
@@ -71,6 +72,7 @@ from rlds.formats.d4rl.pybullet import D4rlPybulletSource
 from rlds.formats.d4rl.source import D4rlSource
 from rlds.formats.droid.source import DroidSource
 from rlds.formats.imitation.source import ImitationSource
+from rlds.formats.layout.source import LayoutSource
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.formats.maniskill.source import ManiSkillSource
 from rlds.formats.minari.hdf5_files import hdf5_writer
@@ -303,6 +305,7 @@ FORMATS: dict[str, Raw] = {
         lambda path: raw_sb3.write(path / "a.pkl"),
         lambda path: Sb3Source(path / "a.pkl"),
     ),
+    "layout": Raw(raw_layout.write, LayoutSource),
     "npz": Raw(lambda path: raw_npz.write_folder(path, raw_npz.sample()), NpzSource),
     "logs": Raw(_logs, tfds_builders.EnvLoggerSource),
     **{

@@ -65,7 +65,7 @@ RAW: dict[str, dict[str, str]] = {
     "mcap": {"names": "name of sensor_msgs/JointState", "unit": "REP 118 for depth; stamps"},
     "rosbag": {"names": "name of sensor_msgs/JointState", "unit": "REP 118 for depth; stamps"},
     "npz": {},
-    "layout": {},
+    "layout": dict.fromkeys(("names", "unit"), "the layout"),
     "ogbench": {},
     "sb3": {},
     "d3rlpy": {},

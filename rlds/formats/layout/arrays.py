@@ -23,6 +23,7 @@ from rlds.raw_files.npz_files import NpzRows
 from rlds.raw_files.untrusted import (
     SourceError,
     check_is_file,
+    check_link,
     source_errors,
     trusted_bytes,
 )
@@ -254,6 +255,7 @@ class FolderArrays(Arrays):
             if name.startswith("."):
                 continue
             place = os.path.join(path, name)
+            check_link(place)
             if os.path.splitext(name)[1] in KINDS:
                 self._tables[name] = None
             elif name.lower().endswith(IMAGES):
@@ -261,6 +263,7 @@ class FolderArrays(Arrays):
             elif stores.as_path(place).is_dir():
                 below = stores.list_directory(stores.as_path(place))
                 for file in sorted([str(entry.name) for entry in below], key=natural_order):
+                    check_link(os.path.join(place, file))
                     if file.lower().endswith(IMAGES):
                         pattern = f"{name}/*{os.path.splitext(file)[1]}"
                         self._images.setdefault(pattern, []).append(f"{name}/{file}")

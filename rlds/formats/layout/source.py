@@ -17,7 +17,7 @@ from rlds.formats.layout.layouts import LAYOUT_FILE, FileLayout, LayoutField
 from rlds.formats.rows_source import RowsSource, RowsTable, Run
 from rlds.raw_files.image_files import image_field
 from rlds.raw_files.input_files import natural_order
-from rlds.raw_files.untrusted import source_errors
+from rlds.raw_files.untrusted import check_link, source_errors
 from rlds.sources.conventions import warn_of_convention
 from rlds.sources.source import Origin, SourceError
 from rlds_ecosystem import stores
@@ -105,9 +105,12 @@ class LayoutSource(RowsSource):
     def _paths_in(self, place: epath.Path) -> list[str]:
         """Returns the files or the folders in a folder that the layout means."""
         is_folder = self._layout.one_per == "folder"
+        entries = stores.list_directory(place)
+        for entry in entries:
+            check_link(os.path.join(self._root, entry.name))
         names = [
             entry.name
-            for entry in stores.list_directory(place)
+            for entry in entries
             if not entry.name.startswith(".") and entry.name != LAYOUT_FILE
             if entry.is_dir == is_folder
             if is_folder or os.path.splitext(entry.name)[1] in KINDS

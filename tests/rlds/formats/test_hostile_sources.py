@@ -42,6 +42,7 @@ LINKS = {
     "droid": ("LAB/failure", "LAB/failure/2023-07-07/Fri_Jul__7_09-42-1/recordings"),
     "exported_webdataset": ("data/features.json",),
     "exported_zarr": ("data/rlds", "data/data"),
+    "layout": ("run_1", "run_1/log.csv", "run_1/rgb", "run_0/rgb/2.png"),
     "logs": ("metadata.riegeli",),
     "maniskill": ("t.json",),
     "robomind": tuple(
