@@ -5,18 +5,19 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 import rlds
 from rlds.formats.rows_source import Order, RowsTable
-from rlds.raw_files.untrusted import SourceError, check_is_file, source_errors
+from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds.sources.episode_fields import RESERVED
+from rlds.sources.source import require_files
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.nests import conflicts, is_in, root_of
+from rlds_ecosystem.texts import shorten
 
 __all__ = ["LAYOUT_FILE", "QUESTIONS", "UNKNOWN", "FileLayout", "LayoutField"]
 
@@ -42,7 +43,7 @@ QUESTIONS: Mapping[str, str] = {
 }
 """What a user has to know to fill in a key."""
 
-_MAX_BYTES = 1 << 20
+_MAX_BYTES, _MAX_DEPTH = 1 << 18, 16
 _ORDERS = ("sar", "rsa", "dm_env")
 _FINALS = ("last_row", "extra_row", "unknown")
 _PLACES = ("one_per", "ends", "end_rows", "lengths", "number")
@@ -159,12 +160,12 @@ class FileLayout:
         text, name = os.fspath(layout), "layout"
         if "\n" not in text:
             name = os.path.basename(text)
-            check_is_file(text)
-            if os.path.getsize(text) > _MAX_BYTES:
+            (file,) = require_files(text)
+            if file.stat().length > _MAX_BYTES:
                 what = f"more than {_MAX_BYTES:,} bytes, expected a layout"
                 raise SourceError(what, file=name)
             with source_errors(text):
-                text = Path(text).read_text(encoding="utf-8")
+                text = file.read_bytes().decode()
         return _Parser(name).read(text)
 
 
@@ -304,7 +305,7 @@ class _Parser:
     def _table(self, node: _Node, key: str, known: tuple[str, ...] = ()) -> dict[str, _Node]:
         self._ask(node, key)
         if not isinstance(node.value, dict):
-            self._fail(node, key, f"got {node.value!r}, expected keys with values")
+            self._fail(node, key, f"got {_shown(node)}, expected keys with values")
         for name, item in node.value.items():
             if known and name not in known:
                 self._fail(item, key, f"unknown key {name!r}; {what_there_is(name, known)}")
@@ -313,7 +314,7 @@ class _Parser:
     def _text(self, node: _Node, key: str) -> str:
         self._ask(node, key)
         if not isinstance(node.value, str) or not node.value:
-            self._fail(node, key, f"got {node.value!r}, expected a name; put it in quotes")
+            self._fail(node, key, f"got {_shown(node)}, expected a name; put it in quotes")
         return node.value
 
     def _text_of(self, table: Mapping[str, _Node], key: str) -> str:
@@ -333,11 +334,16 @@ class _Parser:
     def _load(self, text: str) -> _Node:
         yaml = import_extra("yaml")
         try:
-            # Aliases can stand for more than there is memory, tags for objects.
+            # Aliases can stand for more than there is memory, tags for objects; the time that
+            # the library takes grows with the square of the depth.
+            depth = 0
             for token in yaml.scan(text, Loader=yaml.SafeLoader):
-                if isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken):
-                    node = _Node(None, token.start_mark.line + 1)
+                node, kind = _Node(None, token.start_mark.line + 1), type(token).__name__
+                depth += kind.endswith("StartToken") - kind.endswith("EndToken")
+                if kind in ("AnchorToken", "AliasToken", "TagToken"):
                     self._fail(node, "YAML", "an anchor, an alias or a tag; write plain values")
+                if depth > _MAX_DEPTH:
+                    self._fail(node, "YAML", f"more than {_MAX_DEPTH} levels")
             root = yaml.compose(text, Loader=yaml.SafeLoader)
             if root is None:
                 raise SourceError("empty, expected a layout", file=self._name)
@@ -347,8 +353,6 @@ class _Parser:
             line = f"line {mark.line + 1}: " if mark else ""
             what = getattr(error, "problem", None) or " ".join(str(error).split())
             raise SourceError(f"{line}not valid YAML: {what}", file=self._name) from error
-        except RecursionError:
-            raise SourceError("too many levels of YAML", file=self._name) from None
 
     def _node(self, node: Any) -> _Node:
         yaml, line = import_extra("yaml"), node.start_mark.line + 1
@@ -371,3 +375,8 @@ class _Parser:
                 self._fail(_Node(None, line), str(key.value), "used twice, or no name")
             seen.add(key.value)
             yield key.value, self._node(value)._replace(line=line)
+
+
+def _shown(node: _Node) -> str:
+    kinds = {dict: "keys with values", list: "a list"}
+    return kinds.get(type(node.value), shorten(repr(node.value), 80))

@@ -55,6 +55,7 @@ class LayoutSource(RowsSource):
 
     Raises:
       FileNotFoundError: There is no such file.
+      ValueError: There is no layout.
       SourceError: A file is damaged, or has other arrays than the layout describes; or the layout
         has an error, or a line with `???` to fill in: names the line.
     """
@@ -63,6 +64,10 @@ class LayoutSource(RowsSource):
 
     def __init__(self, path: str | os.PathLike[str], *, layout: str = "") -> None:
         self._root = os.fspath(path)
+        if not layout and not self.recognizes(path):
+            raise ValueError(
+                "layout: missing; pass a layout in YAML (`rlds inspect PATH` proposes one)"
+            )
         self._layout = FileLayout.of(layout or os.path.join(self._root, LAYOUT_FILE))
         self.table: RowsTable = self._layout.table
         self._opened_units: dict[int, Arrays] = {}

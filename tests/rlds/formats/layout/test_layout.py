@@ -325,3 +325,18 @@ def test_proposals(tmp_path, write, expected):
         assert line in proposal.layout
     with pytest.raises(ValueError, match=r"replace \?\?\?"):
         rlds.sources.open(path, layout=proposal.layout)
+
+
+def test_a_layout_has_to_be_there(tmp_path):
+    path, _ = npz(tmp_path)
+    with pytest.raises(ValueError, match="layout: missing; pass a layout in YAML"):
+        rlds.sources.open(path, format="layout")
+    with pytest.raises(FileNotFoundError, match=r"mine\.yaml' does not exist"):
+        rlds.sources.open(path, layout=str(tmp_path / "mine.yaml"))
+    (tmp_path / "mine.yaml").write_bytes(b"#" * (1 << 19))
+    with pytest.raises(SourceError, match="more than 262,144 bytes, expected a layout"):
+        rlds.sources.open(path, layout=str(tmp_path / "mine.yaml"))
+    for text in ("[" * 100_000, "a: " * 3, "\0\n", "- 1\n- 2\n", "{}\n", "layout: 1\nlayout: 1\n"):
+        (tmp_path / "mine.yaml").write_text(text)
+        with pytest.raises(SourceError, match=r"mine\.yaml: "):
+            rlds.sources.open(path, layout=str(tmp_path / "mine.yaml"))
