@@ -142,7 +142,8 @@ def open(
     if isinstance(path, Episodes):
         episodes = path
     else:
-        format = format_of(path) if format is None else format
+        if format is None and "layout" not in options:
+            format = format_of(path)
         if format == "tfds":
             options = {**options, "decode_images": False}
         episodes = open_episodes(path, split, format=format, where=where, **options)

@@ -378,5 +378,6 @@ class _Parser:
 
 
 def _shown(node: _Node) -> str:
-    kinds = {dict: "keys with values", list: "a list"}
-    return kinds.get(type(node.value), shorten(repr(node.value), 80))
+    if isinstance(node.value, dict | list):
+        return "a list" if isinstance(node.value, list) else "keys with values"
+    return shorten(repr(node.value), 80)

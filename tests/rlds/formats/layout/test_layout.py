@@ -84,7 +84,7 @@ def test_runs_of_rows(tmp_path, write):
         assert episode.complete
         assert not episode.final_observation_known
         assert opened.source.outline("train", index) == episode.outline
-    assert rlds.feeds.open(opened).num_steps == ROWS
+    assert rlds.feeds.open(path, layout=layout).num_steps == ROWS
 
 
 def csv_folder(path):
