@@ -6,6 +6,7 @@ import abc
 import contextlib
 import csv
 import fnmatch
+import io
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -140,8 +141,10 @@ class _Csv(Arrays):
         super().__init__(path)
         self._parsed: dict[str, np.ndarray] = {}
         check_is_file(path)
-        with source_errors(path), stores.as_path(path).open("r") as file:
-            self._columns = dict(self._read_lines(csv.reader(file, skipinitialspace=True)))
+        with source_errors(path):
+            text = stores.as_path(path).read_bytes().decode("utf-8-sig")
+            lines = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
+            self._columns = dict(self._read_lines(lines))
 
     def _read_lines(self, lines: Iterator[list[str]]) -> Iterator[tuple[str, list[str]]]:
         names = [name.strip() for name in next(lines, [])]
@@ -167,9 +170,7 @@ class _Csv(Arrays):
 
     def _parse(self, name: str) -> np.ndarray:
         texts = [text.strip() for text in self._columns[name]]
-        if any(not text for text in texts) and all(
-            not text or _NUMBER.match(text) for text in texts
-        ):
+        if "" in texts and any(texts) and all(not text or _NUMBER.match(text) for text in texts):
             raise self.error("no value, expected a number", name, texts.index(""))
         for is_kind, dtype in ((_INTEGER.match, np.int64), (_NUMBER.match, np.float64)):
             if texts and all(map(is_kind, texts)):

@@ -8,6 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import raw_d4rl
+import raw_ogbench
+from raw_d4rl_pybullet import write_pybullet
 
 import rlds
 import rlds.feeds
@@ -90,7 +93,7 @@ def test_runs_of_rows(tmp_path, write):
 def csv_folder(path):
     for number, rows in enumerate(parts()):
         lines = ["x,y,vx,force,task", *(f"{x},{y},{v},1,pick" for x, y, v in table(rows))]
-        (path / f"run_{number}.csv").write_text("\n".join(lines))
+        (path / f"run_{number}.csv").write_text("\r\n".join(lines), "utf-8-sig")
     return path
 
 
@@ -340,3 +343,58 @@ def test_a_layout_has_to_be_there(tmp_path):
         (tmp_path / "mine.yaml").write_text(text)
         with pytest.raises(SourceError, match=r"mine\.yaml: "):
             rlds.sources.open(path, layout=str(tmp_path / "mine.yaml"))
+
+
+SAME = {
+    "ogbench": """
+episodes: {ends: terminals}
+order: sar
+final_observation: last_row
+terminal: false
+steps: {observation: observations, action: actions, qpos: qpos, button_states: button_states}
+""",
+    "d4rl_pybullet": """
+episodes: {ends: terminals}
+order: dm_env
+terminal: terminals
+time_limit: 10
+steps: {observation: observations, action: actions, reward: rewards}
+""",
+    "d4rl": """
+episodes: {ends: [terminals, timeouts]}
+order: sar
+final_observation: {observation: next_observations}
+terminal: terminals
+truncated: timeouts
+steps: {observation: observations, action: actions, reward: rewards}
+""",
+}
+
+
+@pytest.mark.parametrize("format", SAME)
+def test_a_layout_reads_what_the_reader_of_a_format_reads(tmp_path, format):
+    path = {
+        "ogbench": lambda: raw_ogbench.write(tmp_path).with_name("cube-single-play-v0-val.npz"),
+        "d4rl_pybullet": lambda: write_pybullet(tmp_path / "a.hdf5", [4, 10, 3, 6], cut=True),
+        "d4rl": lambda: raw_d4rl.write(
+            tmp_path / "hopper.hdf5",
+            {
+                **raw_d4rl.transitions((4, 5, 3), 3, 2),
+                **{"terminals": raw_d4rl.flags(12, 3), "timeouts": raw_d4rl.flags(12, 8)},
+            },
+        ),
+    }[format]()
+    expected = rlds.sources.open(
+        path, format=format, **({"time_limit": 10} if format == "d4rl_pybullet" else {})
+    )
+    found = rlds.sources.open(path, layout=f"layout: 1\n{SAME[format]}")
+    for one, two in zip(expected, found, strict=True):
+        facts = ("truncated", "complete", "final_observation_known", "outline")
+        assert [getattr(one, fact) for fact in facts] == [getattr(two, fact) for fact in facts]
+        for name in two.steps:
+            column = np.asarray(two.steps[name])
+            np.testing.assert_array_equal(column.reshape(one.steps[name].shape), one.steps[name])
+        left = two.metadata.get("leftover", {})
+        for name, value in (("last_action", "action"), ("first_reward", "reward")):
+            if name in one.metadata:
+                np.testing.assert_array_equal(np.ravel(left[value]), np.ravel(one.metadata[name]))
