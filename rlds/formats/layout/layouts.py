@@ -108,6 +108,7 @@ class FileLayout:
       episode: The fields of episodes.
       transitions: Paths of more fields that belong to transitions.
       leave_out: Arrays that are not read.
+      lines: The places of names in the layout, for errors.
     """
 
     text: str
@@ -128,6 +129,7 @@ class FileLayout:
     episode: tuple[LayoutField, ...]
     transitions: tuple[str, ...]
     leave_out: tuple[str, ...]
+    lines: Mapping[str, str]
 
     @property
     def table(self) -> RowsTable:
@@ -178,6 +180,7 @@ class _Parser:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._lines: dict[str, str] = {}
 
     def read(self, text: str) -> FileLayout:
         top = self._table(self._load(text), "the layout", _KEYS)
@@ -210,6 +213,7 @@ class _Parser:
             episode=values,
             transitions=transitions,
             leave_out=self._texts(top.get("leave_out", _Node([], 0)), "leave_out"),
+            lines=self._lines,
         )
         if final == "extra" and layout.one_per == "":
             self._fail(top["final_observation"], "final_observation", "extra_row needs one_per")
@@ -255,8 +259,9 @@ class _Parser:
         taken = rlds.STEP_FLAGS if key == "steps" else (*RESERVED, "leftover")
         for path, item in self._table(node, key).items():
             where = f"{key}/{path}"
-            if root_of(path) in taken or path in fields or conflicts(fields, path):
-                self._fail(item, where, "the name is reserved, or used twice")
+            is_taken = root_of(path) in taken or path in fields or conflicts(fields, path)
+            if is_taken or not all(path.split("/")):
+                self._fail(item, where, "the name is reserved, used twice, or has an empty part")
             given = item.value if isinstance(item.value, dict) else {"from": item}
             given = self._table(_Node(given, item.line), where, _FIELD_KEYS)
             dtype, unit = self._text_of(given, "dtype"), self._text_of(given, "unit")
@@ -315,6 +320,7 @@ class _Parser:
         self._ask(node, key)
         if not isinstance(node.value, str) or not node.value:
             self._fail(node, key, f"got {_shown(node)}, expected a name; put it in quotes")
+        self._lines.setdefault(node.value, f"{self._name}: line {node.line}: {key}")
         return node.value
 
     def _text_of(self, table: Mapping[str, _Node], key: str) -> str:

@@ -146,15 +146,9 @@ class LayoutSource(RowsSource):
     def _check_names(self, first: Arrays) -> None:
         known = first.lengths()
         used = self._layout.arrays
-        for field in (*self._layout.steps, *self._layout.episode):
-            for name in field.arrays:
-                if name not in known:
-                    raise SourceError(
-                        f"{field.where}: {first.path} has {what_there_is(name, known)}"
-                    )
         for name in sorted(used - known.keys() - {*self._layout.leave_out}):
-            found = what_there_is(name, known)
-            raise SourceError(f"layout: no array {name!r} in {first.path}; {found}")
+            found = f"no array {name!r} in {first.path}; {what_there_is(name, known)}"
+            raise SourceError(f"{self._layout.lines[name]}: {found}")
         unread = sorted(known.keys() - used)
         if unread:
             warn_of_convention(

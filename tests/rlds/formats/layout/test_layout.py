@@ -218,9 +218,9 @@ def test_next_observations(tmp_path):
         (
             "action: act",
             "action: acts",
-            r"line \d+: steps/action: .*a\.npz has .*did you mean 'act'",
+            r"line \d+: steps/action: no array 'acts' in .*a\.npz; did you mean 'act'",
         ),
-        ("terminal: done", "terminal: dne", r"no array 'dne' in .*a\.npz"),
+        ("terminal: done", "terminal: dne", r"line 4: terminal: no array 'dne' in .*a\.npz"),
         ("terminal: done", "terminal: &a done", "line 4: YAML: an anchor"),
         ("terminal: done", "terminal: !!python/name:os.system done", "line 4: YAML: .* a tag"),
         ("terminal: done", "terminal: [", "mine.yaml: line .*: not valid YAML"),
