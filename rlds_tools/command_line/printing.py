@@ -111,8 +111,25 @@ def where_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def format_option(help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Returns a decorator that adds `-O`, options of a format, as the argument `given`."""
-    return click.option("--option", "-O", "given", multiple=True, metavar="NAME=VALUE", help=help)
+    """Returns a decorator that adds `-O`, options of a format, as the argument `given`.
+
+    It also adds `--layout FILE`, which is short for `--format layout -O layout=FILE`.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @click.option("--layout", metavar="FILE", help="Description in YAML of files of your own.")
+        @click.option("--option", "-O", "given", multiple=True, metavar="NAME=VALUE", help=help)
+        @functools.wraps(function)
+        def command(
+            layout: str | None, given: Sequence[str], format: str | None, **kwargs: Any
+        ) -> Any:
+            if layout is not None:
+                format, given = format or "layout", (*given, f"layout={layout}")
+            return function(given=given, format=format, **kwargs)
+
+        return command
+
+    return decorate
 
 
 def opens_source(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,12 +139,9 @@ def opens_source(function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @click.option("--format", help="Format of the data, if it is not recognized.")
-    @click.option("--layout", metavar="FILE", help="Description in YAML of files of your own.")
     @format_option("Option of the format. Repeatable.")
     @functools.wraps(function)
-    def command(format: str | None, layout: str | None, given: Sequence[str], **kwargs: Any) -> Any:
-        if layout is not None:
-            format, given = format or "layout", (*given, f"layout={layout}")
+    def command(format: str | None, given: Sequence[str], **kwargs: Any) -> Any:
         paths = kwargs.get("paths") or [kwargs["path"]]
         options, *_ = [source_options(path, format, given) for path in paths]
         invocation().where = kwargs.get("where")
