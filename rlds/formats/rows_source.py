@@ -23,7 +23,7 @@ from rlds.sources.source import (
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import at, is_in, nest
 
-__all__ = ["Order", "RowsSource", "RowsTable", "Run"]
+__all__ = ["EpisodeRows", "Order", "RowsSource", "RowsTable"]
 
 Order = Literal["sar", "rsa", "dm_env"]
 """What a row holds beside an observation: "sar": the action that was taken on it, and the reward
@@ -69,7 +69,7 @@ class RowsTable:
         return 0 if is_first else -1
 
 
-class Run(NamedTuple):
+class EpisodeRows(NamedTuple):
     """The rows of an episode.
 
     Attributes:
@@ -109,7 +109,7 @@ class RowsSource(RandomAccessSource):
         """Returns the fields of steps that rows hold, by their paths."""
 
     @abc.abstractmethod
-    def _run(self, split: str, index: int) -> Run:
+    def _run(self, split: str, index: int) -> EpisodeRows:
         """Returns the rows of an episode."""
 
     @abc.abstractmethod
@@ -125,7 +125,7 @@ class RowsSource(RandomAccessSource):
         del split, index, paths
         return {}
 
-    def _counts(self, run: Run, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
+    def _counts(self, run: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
         """Returns the counts of an episode; see `Source.totals`."""
         del run, rows
         return {}
@@ -183,10 +183,10 @@ class RowsSource(RandomAccessSource):
             counts=counts,
         )
 
-    def _leftover(self, run: Run, path: str, rows: np.ndarray) -> Any:
+    def _leftover(self, run: EpisodeRows, path: str, rows: np.ndarray) -> Any:
         return rows[self.table.leftover(path)] if run.final == "row" else np.zeros_like(rows[0])
 
-    def _steps(self, run: Run, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    def _steps(self, run: EpisodeRows, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Returns the columns of the steps, in the order of RLDS."""
         table, is_sar = self.table, self.table.order == "sar"
         transitions = {p: rows for p, rows in columns.items() if table.is_of_transitions(p)}

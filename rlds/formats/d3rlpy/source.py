@@ -22,7 +22,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.hdf5_sidecar import read_hdf5_sidecar
-from rlds.formats.rows_source import RowsSource, RowsTable, Run
+from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_values import read_constant
 from rlds.sources.sidecar import StoredSidecar
@@ -228,7 +228,7 @@ class D3rlpySource(RowsSource):
         return bool(np.asarray(self._value(opened, f"{TERMINATED}_{index}")).reshape(-1)[-1])
 
     @override
-    def _run(self, split: str, index: int) -> Run:
+    def _run(self, split: str, index: int) -> EpisodeRows:
         with self._file.read(episode=self.key(split, index)) as opened:
             terminated, lengths = self._terminated(opened, index), {}
             for path, name in self._names(index).items():
@@ -239,7 +239,7 @@ class D3rlpySource(RowsSource):
                 lengths[name] = len(range(num_rows)[self._slice(index)])
         if len({*lengths.values()}) != 1 or min(lengths.values()) < 1:
             raise SourceError(f"columns of different lengths: {lengths}", file=self._file.path)
-        return Run(
+        return EpisodeRows(
             Origin(epath.Path(self._file.path).name, *self._bounds(index)),
             lengths[name],
             terminated,

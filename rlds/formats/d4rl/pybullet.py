@@ -28,7 +28,7 @@ from rlds.formats.d4rl.rows import (
     ranks_of,
     read_contents,
 )
-from rlds.formats.rows_source import RowsTable, Run
+from rlds.formats.rows_source import EpisodeRows, RowsTable
 from rlds.sources.conventions import check_time_limit, warn_of_convention
 from rlds.sources.source import Origin
 from rlds_ecosystem.fields import Field
@@ -141,11 +141,13 @@ class D4rlPybulletSource(Hdf5RowsSource):
         }
 
     @override
-    def _run(self, split: str, index: int) -> Run:
+    def _run(self, split: str, index: int) -> EpisodeRows:
         begin, end = self._bounds(index)
         is_done = bool(self._terminals[end - 1])
         terminal = is_done and end - begin - 1 != self._time_limit
-        return Run(Origin(self._path.name, begin, end), end - begin, terminal, "row", is_done)
+        return EpisodeRows(
+            Origin(self._path.name, begin, end), end - begin, terminal, "row", is_done
+        )
 
     @override
     def _values(self, split: str, index: int, paths: Collection[str]) -> Mapping[str, Any]:
@@ -153,6 +155,6 @@ class D4rlPybulletSource(Hdf5RowsSource):
         return {_IS_AMBIGUOUS: np.bool_(run.complete and not run.terminal)}
 
     @override
-    def _counts(self, run: Run, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
+    def _counts(self, run: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
         flags = rows.get(TERMINALS, self._terminals[run.origin.begin : run.origin.end])
         return {"rows": run.num_rows, "terminals": int(np.count_nonzero(flags))}

@@ -50,7 +50,7 @@ from rlds.formats.d4rl.rows import (
     ranks_of,
     read_contents,
 )
-from rlds.formats.rows_source import RowsTable, Run
+from rlds.formats.rows_source import EpisodeRows, RowsTable
 from rlds.raw_files.hdf5_values import decode_value
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.conventions import check_time_limit, warn_of_convention
@@ -328,15 +328,15 @@ class D4rlSource(Hdf5RowsSource):
     # --- Episodes --------------------------------------------------------------------------------
 
     @override
-    def _run(self, split: str, index: int) -> Run:
+    def _run(self, split: str, index: int) -> EpisodeRows:
         begin, end = self._bounds(index)
         is_end = any(bool(f[end - 1]) for f in (self._marked, self._terminals, self._timeouts))
         final: Any = "" if self._next is None else "next"
         origin = Origin(self._name, begin, end)
-        return Run(origin, end - begin, self._is_terminal(index), final, is_end)
+        return EpisodeRows(origin, end - begin, self._is_terminal(index), final, is_end)
 
     @override
-    def _counts(self, run: Run, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
+    def _counts(self, run: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
         flags = {name: rows[name] for name in (TERMINALS, TIMEOUTS) if name in rows}
         counts = {name: int(np.count_nonzero(column)) for name, column in flags.items()}
         return {"rows": run.num_rows, **counts}

@@ -17,7 +17,7 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.formats.rows_source import RowsSource, RowsTable, Run
+from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable
 from rlds.raw_files.arrow_columns import as_rows
 from rlds.raw_files.input_files import changed
 from rlds.raw_files.untrusted import source_errors
@@ -169,7 +169,7 @@ class ImitationSource(RowsSource):
         return f"trajectory_{index}"
 
     @override
-    def _run(self, split: str, index: int) -> Run:
+    def _run(self, split: str, index: int) -> EpisodeRows:
         number, row = self._place(index)
         file = self._files[number]
         with source_errors(file, row=row):
@@ -178,7 +178,7 @@ class ImitationSource(RowsSource):
         if observations != actions + 1 or not actions:
             what = f"{observations} observations and {actions} actions"
             raise SourceError(what, file=file, row=row)
-        return Run(Origin(file.name, row, row + 1), actions, terminal, "extra")
+        return EpisodeRows(Origin(file.name, row, row + 1), actions, terminal, "extra")
 
     @override
     def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:

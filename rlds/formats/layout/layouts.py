@@ -134,7 +134,9 @@ class FileLayout:
     @property
     def table(self) -> RowsTable:
         """The table of the rows."""
-        table = RowsTable({}, self.order, transitions=self.transitions)
+        # With next observations, no other field has a value for the final one.
+        others: Any = "transitions" if self.final == "next" else "observations"
+        table = RowsTable({}, self.order, others, self.transitions)
         paths = [field.path for field in self.steps if table.is_of_transitions(field.path)]
         if self.final != "row":
             paths = []

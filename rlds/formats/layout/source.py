@@ -14,7 +14,7 @@ from typing_extensions import override
 import rlds
 from rlds.formats.layout.arrays import KINDS, Arrays, FolderArrays, groups_in, open_arrays
 from rlds.formats.layout.layouts import LAYOUT_FILE, FileLayout, LayoutField
-from rlds.formats.rows_source import RowsSource, RowsTable, Run
+from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable
 from rlds.raw_files.image_files import image_field
 from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import check_link, source_errors
@@ -309,7 +309,7 @@ class LayoutSource(RowsSource):
         }
         if len({*rows.values()}) != 1 or min(rows.values()) < 1:
             found = {name: arrays.lengths()[name] for name in rows}
-            extra = ", expected one row more of observations" if is_extra else ""
+            extra = ", expected one row more unless of: transition" if is_extra else ""
             raise arrays.error(f"rows: {found}{extra}")
         return arrays, 0, next(iter(rows.values()))
 
@@ -317,7 +317,7 @@ class LayoutSource(RowsSource):
         return self.table.is_of_transitions(field.path)
 
     @override
-    def _run(self, split: str, index: int) -> Run:
+    def _run(self, split: str, index: int) -> EpisodeRows:
         layout, (arrays, begin, end) = self._layout, self._bounds(index)
         count, terminal, is_cut = end - begin, layout.terminal, False
         if layout.final == "row" and count < 2:
@@ -330,7 +330,9 @@ class LayoutSource(RowsSource):
         is_cut |= bool(layout.time_limit) and transitions == layout.time_limit
         origin = Origin(self._name(self._places[index].unit), begin, end)
         complete = self._places[index].complete
-        return Run(origin, count, terminal and not is_cut and complete, layout.final, complete)
+        return EpisodeRows(
+            origin, count, terminal and not is_cut and complete, layout.final, complete
+        )
 
     @override
     def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:

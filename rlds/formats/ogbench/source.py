@@ -17,7 +17,7 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.formats.rows_source import RowsSource, RowsTable, Run
+from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable
 from rlds.raw_files.npz_files import NpzRows
 from rlds.raw_files.untrusted import is_there, source_errors
 from rlds.sources.source import Origin, SourceError
@@ -132,13 +132,15 @@ class OGBenchSource(RowsSource):
         return f"{split}-{index:07d}"
 
     @override
-    def _run(self, split: str, index: int) -> Run:
+    def _run(self, split: str, index: int) -> EpisodeRows:
         ends = self._ends[split]
         begin, end = int(ends[index - 1]) if index else 0, int(ends[index])
-        return Run(Origin(self._files[split].path.name, begin, end), end - begin, False, "row")
+        return EpisodeRows(
+            Origin(self._files[split].path.name, begin, end), end - begin, False, "row"
+        )
 
     @override
-    def _counts(self, run: Run, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
+    def _counts(self, run: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
         return {"rows": run.num_rows}
 
     @override

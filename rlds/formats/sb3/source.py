@@ -26,7 +26,7 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.formats.rows_source import RowsSource, RowsTable, Run
+from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable
 from rlds.raw_files.input_files import changed
 from rlds.raw_files.restricted_pickle import Record, loads
 from rlds.raw_files.untrusted import source_errors
@@ -342,12 +342,12 @@ class Sb3Source(RowsSource):
         return self._knows_next or not episode.is_done
 
     @override
-    def _run(self, split: str, index: int) -> Run:
+    def _run(self, split: str, index: int) -> EpisodeRows:
         episode = self._episodes[index]
         rows, count = episode.rows, len(episode.rows)
         timeout = bool(self._read()["timeouts"][rows[-1], episode.env])
         timeout |= self._is_end_ambiguous(episode) and count == self._time_limit
-        return Run(
+        return EpisodeRows(
             Origin(self._file.name, int(rows[0]), int(rows[0]) + count),
             count,
             episode.is_done and not timeout,
@@ -373,7 +373,7 @@ class Sb3Source(RowsSource):
         }
 
     @override
-    def _counts(self, run: Run, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
+    def _counts(self, run: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
         return {"transitions": run.num_rows}
 
     def _unscaled(self, actions: np.ndarray) -> np.ndarray:

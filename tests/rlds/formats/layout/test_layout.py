@@ -191,11 +191,13 @@ def test_next_observations(tmp_path):
     following = np.concatenate([OBS[1:], OBS[:1]])
     following[ENDS - 1] = -1
     np.savez(tmp_path / "a.npz", **ARRAYS, next=following)
-    layout = f"{RUNS}\nepisodes: {{lengths: n}}\n".replace("unknown", "{observation: next}")
+    layout = f"{RUNS}  info: rew\nepisodes: {{lengths: n}}\n"
+    layout = layout.replace("unknown", "{observation: next}")
     np.savez(tmp_path / "a.npz", **ARRAYS, next=following, n=np.array(LENGTHS))
     opened = rlds.sources.open(tmp_path / "a.npz", layout=layout)
     assert [len(episode.steps["observation"]) for episode in opened] == [5, 4, 6]
     assert opened[2].steps["observation"][-1].tolist() == [-1] * 3
+    assert opened[2].steps["info"].tolist() == [*REW[7:], 0]
     np.savez(tmp_path / "a.npz", **ARRAYS, next=following, n=np.array([4, 8]))
     opened = rlds.sources.open(
         tmp_path / "a.npz",
