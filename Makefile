@@ -107,9 +107,9 @@ wheel: $(VENV)/.wheel
 	$(BIN)/python tools/wheel.py
 
 # Fast tests with the lowest releases that pyproject.toml allows. The warnings of old releases of gcsfs and
-# JAX are not of this project.
+# JAX are not of this project. That gcsfs looks for credentials in each thread unless it is told of them.
 lower-bounds: $(LOWEST)/.installed
-	PYTHONPATH=$(CURDIR) $(LOWEST)/bin/python -m pytest -n auto --dist worksteal -p no:anyio -m "not slow" \
+	FSSPEC_GS_TOKEN=anon PYTHONPATH=$(CURDIR) $(LOWEST)/bin/python -m pytest -n auto --dist worksteal -p no:anyio -m "not slow" \
 		-W 'ignore:You are using a Python version:FutureWarning' -W 'ignore:os.fork:RuntimeWarning' $(LOWEST_TESTS)
 
 # box2d-py is compiled with swig. Zarr, Minari and Flask ask for later releases of what the others need.
