@@ -15,6 +15,7 @@ from tfds_files.features import Tensor as Tensor
 from tfds_files.features import parse_features as parse_features
 from tfds_files.features import read_features as read_features
 from tfds_files.folder import DatasetFolder as DatasetFolder
+from tfds_files.folder import Split as Split
 from tfds_files.folder import find_folder as find_folder
 from tfds_files.folder import open_folder as open_folder
 from tfds_files.images import decode_image as decode_image
@@ -26,7 +27,6 @@ from tfds_files.record_files import open_record_file as open_record_file
 from tfds_files.shard_index import NOT_DIRECT as NOT_DIRECT
 from tfds_files.shard_index import FieldLayout as FieldLayout
 from tfds_files.shard_index import ShardIndex as ShardIndex
-from tfds_files.splits import Split as Split
 from tfds_files.summary import FieldSummary as FieldSummary
 from tfds_files.summary import FolderSummary as FolderSummary
 from tfds_files.summary import summarize as summarize

@@ -20,7 +20,7 @@ from tfds_files.shard_index import ShardIndex, stored_checksum
 
 if TYPE_CHECKING:
     from tfds_files.features import Features
-    from tfds_files.splits import Split
+    from tfds_files.folder import Split
 
 __all__ = ["index_shard", "open_indexes", "save_index"]
 
