@@ -23,10 +23,10 @@ from rlds.raw_files import archives
 from rlds.raw_files.input_files import state_of
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import lineage, reading
+from rlds.sources.encoded_frames import with_video
 from rlds.sources.options import Option, options_of
 from rlds.sources.restored import with_sidecar
 from rlds.sources.source import Source
-from rlds.sources.video_frames import with_video
 from rlds.tfds.features import TensorStorage
 from rlds_ecosystem import stores
 from rlds_ecosystem.errors import StorageError, storage_errors

@@ -6,18 +6,21 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlds.feeds.workers import Batches, Blocks, Numbers
+from rlds.feeds.workers import Batches, Blocks, NumberedBatches, Numbers
 from rlds_ecosystem import import_extra
 
 if TYPE_CHECKING:
-    from rlds.feeds.feed import Feed
     from rlds.feeds.samples import Batch
 
 __all__ = ["grain_dataset", "torch_loader"]
 
 
 def torch_loader(
-    feed: Feed, *, start: int | Mapping[str, Any] = 0, num_workers: int = 0, **arguments: Any
+    feed: NumberedBatches,
+    *,
+    start: int | Mapping[str, Any] = 0,
+    num_workers: int = 0,
+    **arguments: Any,
 ) -> Any:
     """Returns a `torch.utils.data.DataLoader`; see `Feed.torch`."""
     import_extra("torch")
@@ -64,7 +67,7 @@ def torch_loader(
 class _Items:
     """The batches of a feed, by their numbers."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: NumberedBatches) -> None:
         self._feed = feed
 
     def __getitem__(self, batch: int) -> Batch:
@@ -79,6 +82,6 @@ class _Items:
         return repr(self._feed)
 
 
-def grain_dataset(feed: Feed) -> Any:
+def grain_dataset(feed: NumberedBatches) -> Any:
     """Returns a `grain.MapDataset`; see `Feed.grain`."""
     return import_extra("grain").MapDataset.source(_Items(feed))

@@ -14,18 +14,15 @@ import io
 import os
 import pickle
 import weakref
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
 from rlds.feeds import arrays
 from rlds_ecosystem import import_extra
 
-if TYPE_CHECKING:
-    from rlds.feeds.feed import Feed
-
-__all__ = ["Batches", "Blocks", "Numbers"]
+__all__ = ["Batches", "Blocks", "NumberedBatches", "Numbers"]
 
 # A piece of memory begins with a byte that says whether the process that got it still has it.
 _HEAD = arrays.ALIGNMENT
@@ -33,6 +30,40 @@ _HEAD = arrays.ALIGNMENT
 _MOST_PIECES = 8
 # A block of small batches takes no more: containers may have little shared memory.
 _BLOCK_BYTES = 1 << 20
+
+
+class NumberedBatches(Protocol):
+    """The batches of a feed by their numbers, see `rlds.feeds.Feed`."""
+
+    @property
+    def num_batches(self) -> int | None:
+        """The number of batches; None if there is no end."""
+
+    @property
+    def block_size(self) -> int:
+        """The number of batches that are best made at once."""
+
+    @property
+    def batch_bytes(self) -> int:
+        """The size of a batch, about."""
+
+    def __getitem__(self, batch: int, /) -> Any:
+        """Returns a batch."""
+
+    def block(self, first: int, count: int, begun: int = 0) -> list[Any]:
+        """Returns consecutive batches."""
+
+    def iterate(self, start: int = 0) -> Iterator[Any]:
+        """Iterates over the batches."""
+
+    def read_ahead(self, batch: int, begun: int = 0) -> int:
+        """Begins to read what later batches need."""
+
+    def start_of(self, start: int | Mapping[str, Any]) -> int:
+        """Returns the batch at which a state goes on."""
+
+    def state_dict(self, batch: int) -> dict[str, Any]:
+        """Returns the state before a batch."""
 
 
 class Numbers:
@@ -78,7 +109,7 @@ class Blocks:
       convert: Takes each batch; you get what it returns.
     """
 
-    def __init__(self, feed: Feed, convert: Callable[[Any], Any]) -> None:
+    def __init__(self, feed: NumberedBatches, convert: Callable[[Any], Any]) -> None:
         self._feed, self._convert = feed, convert
         self._pieces: list[_Piece] = []
         self._size = self._ahead = 0

@@ -6,23 +6,31 @@ import abc
 import dataclasses
 import io
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from typing_extensions import override
 
 from rlds.sources import reading
-from rlds.sources.source import ALL_ROWS, RandomAccessSource, SourceEpisode
+from rlds.sources.source import ALL_ROWS, RandomAccessSource, Source, SourceEpisode
+from rlds.sources.video_frames import FramesSource
 from rlds.sources.wrapped import WrappedSource
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at, nest
 from tfds_files.png import encode_png
 
-if TYPE_CHECKING:
-    from rlds.sources.video_frames import FramesSource
+__all__ = ["ChangedImages", "EncodedFrames", "with_video"]
 
-__all__ = ["ChangedImages", "EncodedFrames"]
+
+def with_video(source: Source) -> Source:
+    """Returns a source, with pixels or files of images if its option `video` asks for them."""
+    if source.video == "packets" or not isinstance(source, RandomAccessSource):
+        return source
+    frames = FramesSource(source)
+    if source.video == "frames":
+        return frames
+    return EncodedFrames(frames, source.video, source.quality)
 
 
 class ChangedImages(WrappedSource):

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from rlds.raw_files.untrusted import is_damage
 from rlds.sources import reading
+from rlds.sources.encoded_frames import with_video
 from rlds.sources.options import Option, options_of
 from rlds.sources.restored import with_sidecar
 from rlds.sources.source import Source
-from rlds.sources.video_frames import with_video
 from rlds_ecosystem import import_extra, stores
 
 if TYPE_CHECKING:

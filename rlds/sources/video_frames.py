@@ -34,7 +34,7 @@ from rlds_ecosystem.fields import Field
 from rlds_ecosystem.forking import begin_anew_in_forks
 from rlds_ecosystem.nests import at, is_in, leaves_at, nest
 
-__all__ = ["FramesSource", "frames_of", "with_frames", "with_video"]
+__all__ = ["FramesSource", "frames_of", "with_frames"]
 
 _READER_BYTES, _INDEX_BYTES = 256 << 20, 64 << 20
 # How many frames a decoder keeps, about: with 4:2:0, one takes half of the bytes of RGB.
@@ -70,18 +70,6 @@ def frames_of(source: Source) -> FramesSource | None:
     if not isinstance(source, RandomAccessSource) or importlib.util.find_spec("av") is None:
         return None
     return FramesSource(source) if cameras_of(source.episode_fields()) else None
-
-
-def with_video(source: Source) -> Source:
-    """Returns a source, with pixels or files of images if its option `video` asks for them."""
-    if source.video == "packets" or not isinstance(source, RandomAccessSource):
-        return source
-    frames = FramesSource(source)
-    if source.video == "frames":
-        return frames
-    from rlds.sources.encoded_frames import EncodedFrames
-
-    return EncodedFrames(frames, source.video, source.quality)
 
 
 class FramesSource(WrappedSource):

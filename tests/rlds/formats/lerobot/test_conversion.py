@@ -9,7 +9,8 @@ import raw_lerobot as raw
 import rlds.sources
 import tfds_builders
 from rlds.formats.lerobot.source import LeRobotSource
-from rlds.sources.video_frames import with_frames, with_video
+from rlds.sources.encoded_frames import with_video
+from rlds.sources.video_frames import with_frames
 from rlds_ecosystem.nests import leaves_at
 
 pytestmark = pytest.mark.slow
