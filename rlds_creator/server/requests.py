@@ -88,7 +88,7 @@ class People:
         """
         person = await self.of(request)
         if person is None:
-            raise errors.LoginError("Please enter with your invite link.")
+            raise errors.LoginError("Please enter with your invitation link.")
         if what is not None:
             permissions.check(person, what)
         return person

@@ -21,7 +21,7 @@ export class ApiError extends Error {
 }
 
 const MESSAGES = {
-  401: "Please enter with your invite link.",
+  401: "Please enter with your invitation link.",
   403: "You do not have permission to do this.",
   404: "Not found. It may have been deleted.",
   413: "The request is too large.",

@@ -250,8 +250,8 @@ function ThemeMenu() {
 }
 
 function Welcome() {
-  return html`<${Empty} isPage icon="lock" title="You need an invite link">
-    <p>Only invited people can open these pages. Open your invite link once; this browser then remembers you.</p>
+  return html`<${Empty} isPage icon="lock" title="You need an invitation link">
+    <p>Only invited people can open these pages. Open your invitation link once; this browser then remembers you.</p>
     <p>If you run this server, it printed a link for you when it started.</p>
   <//>`;
 }

@@ -54,7 +54,7 @@ export function InviteDialog({ study: first = "", onClose, onDone }) {
     return html`<${Dialog} title="Send this link" onClose=${onClose}
       actions=${html`<${Button} kind="primary" onClick=${onClose}>Done<//>`}>
       <p>Anyone with this link can enter as ${roleName(role).toLowerCase()}. It is shown only once: copy it now.</p>
-      <${Field} label="Invite link">
+      <${Field} label="Invitation link">
         ${(/** @type {any} */ attributes) => html`<span class="secret">
           <input ref=${field} readonly ...${attributes} value=${link}
             onFocus=${(/** @type {any} */ event) => event.target.select()} />

@@ -87,7 +87,7 @@ _SECTIONS: dict[str, tuple[str, Callable[[Material], Markup] | None]] = {
     "motion": ("Motion", sections.motion),
     "fields": ("Fields", sections.fields),
     "statistics": ("Statistics", sections.statistics),
-    "provenance": ("Provenance", None),
+    "provenance": ("Source and files", None),
 }
 
 

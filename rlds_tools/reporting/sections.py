@@ -599,7 +599,7 @@ def statistics(material: Material) -> Markup:
     return section("statistics", "Statistics", note, first, more)
 
 
-# --- Provenance.
+# --- Source and files.
 
 
 def provenance(material: Material, command: str) -> Markup:
@@ -625,7 +625,7 @@ def provenance(material: Material, command: str) -> Markup:
         if source.citation
         else None
     )
-    return section("provenance", "Provenance", tag("dl", *items), listing, citation)
+    return section("provenance", "Source and files", tag("dl", *items), listing, citation)
 
 
 def how_much(material: Material) -> str:

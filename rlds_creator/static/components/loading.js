@@ -19,7 +19,7 @@ export function Failed({ error, onRetry, isPage }) {
   const status = error instanceof ApiError ? error.status : -1;
   if (status === 401) {
     return html`<${Empty} isPage=${isPage} icon="lock" title="Please enter first">
-      Open your invite link, then come back to this page.
+      Open your invitation link, then come back to this page.
     <//>`;
   }
   if (status === 403)

@@ -1,4 +1,4 @@
-/** Where an invite link leads. The token is in the fragment, which browsers send to nobody. */
+/** Where an invitation link leads. The token is in the fragment, which browsers send to nobody. */
 import { post } from "../api.js";
 import { Button, Empty, Notice, TextField, useTitle } from "../components.js";
 import { html, useState } from "../html.js";
@@ -21,7 +21,7 @@ export default function Enter() {
   if (!token) {
     return html`<${Empty} isPage icon="link" title="This link is incomplete"
       action=${me.person && html`<${Button} href="/">Go to the studies<//>`}>
-      An invite link ends with # and a long code. Copy the whole link.
+      An invitation link ends with # and a long code. Copy the whole link.
     <//>`;
   }
   const enter = async () => {

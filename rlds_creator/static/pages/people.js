@@ -58,7 +58,7 @@ export default function People() {
   };
   const revoke = async (/** @type {Invite} */ invite) => {
     const agreed = await confirm({
-      title: "Revoke this invite link?",
+      title: "Revoke this invitation link?",
       body: "Nobody can enter with it anymore. People who have entered keep their access.",
       action: "Revoke",
       danger: true,
@@ -122,9 +122,9 @@ export default function People() {
                 </div>`,
             },
           ]} />
-        <${Panel} title="Open invites" hint="A link is shown only once, when you create it.">
+        <${Panel} title="Open invitations" hint="A link is shown only once, when you create it.">
           ${data.invites.length
-            ? html`<${Table} caption="Open invites" rows=${data.invites} columns=${[
+            ? html`<${Table} caption="Open invitations" rows=${data.invites} columns=${[
               {
                 name: "name",
                 title: "For",
@@ -147,12 +147,12 @@ export default function People() {
                 name: "actions",
                 title: "",
                 cell: (/** @type {Invite} */ row) => html`<div>
-                  <${IconButton} size="small" icon="trash" label="Revoke the invite for ${row.name || "anyone"}"
+                  <${IconButton} size="small" icon="trash" label="Revoke the invitation for ${row.name || "anyone"}"
                     onClick=${() => revoke(row)} />
                 </div>`,
               },
             ]} />`
-            : html`<p class="quiet">There are no open invites.</p>`}
+            : html`<p class="quiet">There are no open invitations.</p>`}
         <//>
       <//>`}
     <//>

@@ -60,9 +60,9 @@ export function Numbers({ player }) {
     <${Action} action=${frame?.action ?? null} />
     <p class="measured">
       <span>${episodeNumber !== null && `Episode ${formatCount(episodeNumber + 1)}`}</span>
-      ${player.isAsync && html`<span title="Pictures drawn per second">${player.rate.toFixed(0)} fps</span>`}
+      ${player.isAsync && html`<span title="Images drawn per second">${player.rate.toFixed(0)} fps</span>`}
       ${latency !== null &&
-      html`<span title="From a press to the picture that shows it">${latency.toFixed(0)} ms</span>`}
+      html`<span title="From a press to the image that shows it">${latency.toFixed(0)} ms</span>`}
     </p>
   </section>`;
 }

@@ -1,4 +1,4 @@
-/** Picture quality, pace, camera and devices. */
+/** Image quality, pace, camera and devices. */
 import { Button, Icon, toast } from "../components.js";
 import { formatNumber } from "../format.js";
 import { html, useEffect, useState } from "../html.js";
@@ -27,7 +27,7 @@ export function Settings({ player, offer, onDone }) {
   const camera = state?.camera ?? 0;
   const back = () => onDone({ detail: 1 });
   return html`<section class="side-part settings" aria-labelledby="settings-title">
-    <h2 id="settings-title">Picture and pace</h2>
+    <h2 id="settings-title">Image and speed</h2>
     ${player.isAsync &&
     html`<label class="slider">
       <span>Pace</span><span class="quiet">${formatNumber(shownFps)} steps/s</span>
@@ -41,8 +41,8 @@ export function Settings({ player, offer, onDone }) {
     </label>`}
     ${qualities.length > 1 &&
     html`<label class="slider">
-      <span>Picture quality</span><span class="quiet">${QUALITIES[qualities[quality]] ?? qualities[quality]}</span>
-      <input type="range" aria-label="Picture quality" min="0" max=${qualities.length - 1} step="1" value=${quality}
+      <span>Image quality</span><span class="quiet">${QUALITIES[qualities[quality]] ?? qualities[quality]}</span>
+      <input type="range" aria-label="Image quality" min="0" max=${qualities.length - 1} step="1" value=${quality}
         aria-valuetext=${QUALITIES[qualities[quality]] ?? qualities[quality]}
         onInput=${(/** @type {any} */ event) => player.set({ quality: qualities[Number(event.target.value)] })}
         onPointerUp=${back} />

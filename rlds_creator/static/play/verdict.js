@@ -70,7 +70,7 @@ export function Verdict({ player }) {
       <p>${REASONS[state?.why ?? ""] ?? ""}</p>
       <dl class="numbers-grid">
         <div><dt>Steps</dt><dd>${formatCount(Math.max(0, (episode?.num_steps ?? 1) - 1))}</dd></div>
-        <div><dt>Total reward</dt><dd>${formatNumber(episode?.total_reward ?? 0)}</dd></div>
+        <div><dt>Return</dt><dd>${formatNumber(episode?.total_reward ?? 0)}</dd></div>
         <div><dt>Time</dt><dd>${formatDuration(episode?.seconds ?? 0)}</dd></div>
       </dl>
     </div>

@@ -312,7 +312,7 @@ def test_people_are_invited_and_see_what_their_role_lets_them(shared, visit):
     store = shared.creator.store
     owner = visit(shared)
     page = owner.open("/")
-    expect(page.get_by_text("You need an invite link")).to_be_visible()
+    expect(page.get_by_text("You need an invitation link")).to_be_visible()
     owner.look("welcome")
     _, token = store.invite(Role.OWNER, "", 1, time.time() + 60, "")
     owner.open(f"/enter#{token}")
@@ -326,7 +326,7 @@ def test_people_are_invited_and_see_what_their_role_lets_them(shared, visit):
     page.get_by_role("button", name="Invite…").click()
     page.get_by_label("For", exact=False).first.fill("Class")
     page.get_by_role("button", name="Create link").click()
-    link = page.get_by_label("Invite link").input_value()
+    link = page.get_by_label("Invitation link").input_value()
     owner.look("invite", is_whole=False)
     page.get_by_role("button", name="Done").click()
     expect(page.get_by_role("cell", name="Class", exact=True)).to_be_visible()
@@ -357,10 +357,10 @@ def test_people_are_invited_and_see_what_their_role_lets_them(shared, visit):
     page.get_by_role("button", name="Block", exact=True).click()
     expect(row.get_by_text("Blocked")).to_be_visible()
     player.page.reload()
-    expect(player.page.get_by_text("You need an invite link")).to_be_visible()
+    expect(player.page.get_by_text("You need an invitation link")).to_be_visible()
     page.get_by_role("button", name="Ada").click()
     page.get_by_role("menuitem", name="Log out").click()
-    expect(page.get_by_text("You need an invite link")).to_be_visible()
+    expect(page.get_by_text("You need an invitation link")).to_be_visible()
     assert owner.troubles == []
     assert player.troubles == []
 

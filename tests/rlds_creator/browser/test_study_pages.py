@@ -54,7 +54,7 @@ def test_owners_ask_for_consent_and_invite_to_a_study(shared, visit):
     expect(dialog.get_by_label("Study")).to_have_value(study.id)
     owner.look("invite-to-study", is_whole=False)
     dialog.get_by_role("button", name="Create link").click()
-    token = dialog.get_by_label("Invite link").input_value().partition("#")[2]
+    token = dialog.get_by_label("Invitation link").input_value().partition("#")[2]
     saved = store.study(study.id)
     assert (saved.practice, saved.total_quota) == (1, 20)
 
