@@ -55,7 +55,7 @@ from rlds_ecosystem.nests import fields_there_are, is_in, leaves_at, nest, root_
 from rlds_ecosystem.progress import show_progress
 from tfds_files.features import leaves_of
 
-__all__ = ["Table", "open"]
+__all__ = ["Table", "open", "several"]
 
 _CACHE_BYTES, _DISK_BYTES = 512 << 20, 32 << 30
 _MOST_NAMES = 4
@@ -127,7 +127,7 @@ def open(
     >>> table.read(0, 2, 5)["action"]
     array([1, 1, 1])
     """
-    paths = _several(path)
+    paths = several(path)
     if paths is not None:
         arguments = {"where": where, "format": format, "jpeg": jpeg, "threads": threads, **options}
         checks = {"verify": verify, "decode_images": decode_images, "progress": progress}
@@ -171,8 +171,8 @@ def open(
         return _open(episodes, wanted, given, verify, show)
 
 
-def _several(path: Any) -> list[Any] | None:
-    """The datasets of a list, or of a pattern; None if it is one dataset."""
+def several(path: Any) -> list[Any] | None:
+    """Returns the datasets of a list, or of a pattern; None if it is one dataset."""
     if isinstance(path, str | os.PathLike):
         name = os.fspath(path)
         if not glob.has_magic(name) or stores.as_path(name).exists():

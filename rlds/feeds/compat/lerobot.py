@@ -29,10 +29,16 @@ import numpy as np
 import rlds
 from rlds.feeds.compat.loading import class_of
 from rlds.feeds.table import open as open_table
+from rlds.feeds.table import several
 from rlds.raw_files.untrusted import source_errors
 from rlds.robotics.registry import find_meaning
+from rlds.sources.encoded_frames import with_video
 from rlds.sources.episodes import Episodes
+from rlds.sources.opening import format_of, only_split
+from rlds.sources.options import options_of
 from rlds.sources.rates import rate_in
+from rlds.sources.reading import made
+from rlds.sources.registry import formats
 from rlds.sources.standardized import name_of
 from rlds.sources.text_tables import TASKS, TextTable, table_in
 from rlds.sources.texts import as_text
@@ -119,15 +125,26 @@ class _Episodes(Sequence[Any]):
         return dict(self._rows[number])
 
 
-def _stated_info(source: Any) -> dict[str, Any]:
-    """The entries of the info.json of an export, whose episodes have the metadata of the original.
+def _as_lerobot(path: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Opens data in LeRobot's format as LeRobot does; returns other options, too.
 
-    Its features are not among them: those of the original have other names.
+    Names and values of the original, which exports keep next to it, are for other readers.
     """
-    while (inner := getattr(source, "source", None)) is not None:
-        source = inner
-    found = source.metadata().get("lerobot", {}).get("info", {})
-    return {name: value for name, value in found.items() if name != "features"}
+    others = dict(options)
+    if not isinstance(path, str | os.PathLike) or format_of(path) != "lerobot":
+        return path, others
+    kind = formats()["lerobot"].load()
+    stated = {name: others.pop(name) for name in options_of(kind).keys() & others.keys()}
+    source = with_video(made(kind, path, **stated))
+    split = only_split(source, others.pop("split", None))
+    return Episodes(source, split, format="lerobot"), others
+
+
+def _opened(where: Any, options: Mapping[str, Any]) -> Any:
+    paths = several(where)
+    found = [_as_lerobot(path, options) for path in ([where] if paths is None else paths)]
+    episodes, others = [episodes for episodes, _ in found], found[0][1]
+    return open_table(episodes[0] if paths is None else episodes, **others)
 
 
 def _located(repo_id: Any, root: Any, revision: str | None, repo_type: str, token: Any) -> Any:
@@ -199,7 +216,7 @@ class LeRobotDatasetMetadata:
         where = _located(repo_id, root, revision, repo_type, token)
         self.root = stores.as_path(where) if isinstance(where, str | os.PathLike) else None
         try:
-            self.table = open_table(where, **{"video": "frames", **options})
+            self.table = _opened(where, {"video": "frames", **options})
         except FileNotFoundError as error:
             raise FileNotFoundError(
                 f"{error}\nA name is a path, or a folder in HF_LEROBOT_HOME; nothing is "
@@ -209,8 +226,7 @@ class LeRobotDatasetMetadata:
         source = getattr(episodes, "source", None)
         metadata = getattr(episodes, "metadata", {})
         self._is_lerobot = isinstance(episodes, Episodes) and episodes.format == "lerobot"
-        files = _stated_info(source) if self._is_lerobot else {}
-        self._said = said = {**files, **metadata.get("lerobot", {}).get("info", {})}
+        self._said = said = metadata.get("lerobot", {}).get("info", {})
         for name in _SETTINGS:
             setattr(self, name, said.get(name))
         meaning = find_meaning(name_of(source)) if source is not None else None

@@ -107,6 +107,7 @@ def test_statistics_of_depths(tmp_path):
         name: value for name, value in info.items() if name != "features"
     }
     assert (meta.robot_type, meta.chunks_size) == ("so100", info["chunks_size"])
+    assert meta.features.keys() == info["features"].keys()  # Not those of the original.
     assert meta.depth_keys == meta.camera_keys == ["observation.images.d"]
     for unit in (None, "mm"):  # Nobody says which unit they have.
         meta.depth_output_unit = unit
