@@ -167,7 +167,7 @@ def test_a_game_at_its_own_pace_survives_all_that_happens_to_its_page(served, vi
     game.await_step(game.step + 3)
     page.evaluate("dispatchEvent(new Event('blur'))")
     after_blur = game.await_pause()
-    assert "another tab" in game.words
+    assert "another window" in game.words
     assert page.query_selector(".key.is-held") is None
     page.evaluate("addEventListener('keyup', event => event.stopImmediatePropagation(), true)")
     keyboard.up("ArrowLeft")
@@ -218,6 +218,7 @@ def test_a_game_at_its_own_pace_survives_all_that_happens_to_its_page(served, vi
     visitor.look("play-verdict", is_whole=False)
     keyboard.press("Enter")
     game.await_state("ready")
+    page.click(".toast >> text=Watch")  # It is gone after a while.
 
     (row,) = episodes_of(served, study).values()
     assert (row["state"], row["success"], row["reason"]) == ("completed", True, "user")
@@ -251,8 +252,7 @@ def test_a_game_at_its_own_pace_survives_all_that_happens_to_its_page(served, vi
     assert len(gaps) == 4
     assert [step for step, _ in gaps] == sorted(step for step, _ in gaps)
 
-    # It is in the replay page, from the toast on.
-    page.click(".toast >> text=Watch it")
+    # It is in the replay page.
     page.wait_for_url(f"{served.address}/replay/{row['id']}")
     page.wait_for_selector(".picture canvas[data-step='0']")
     check_replay(served, visitor, row, steps)
