@@ -21,7 +21,7 @@ from rlds.sources.source import (
     SourceEpisode,
 )
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import at, is_in, nest
+from rlds_ecosystem.nests import at, is_in, nest, root_of
 
 __all__ = ["EpisodeRows", "Order", "RowsSource", "RowsTable"]
 
@@ -163,7 +163,7 @@ class RowsSource(RandomAccessSource):
             **{name: self._leftover(run, path, columns[path]) for path, name in leftovers.items()},
         }
         counts = self._counts(run, columns)
-        if rlds.OBSERVATION in {path.partition("/")[0] for path in columns} and run.final == "next":
+        if rlds.OBSERVATION in map(root_of, columns) and run.final == "next":
             observation = nest(columns)[rlds.OBSERVATION]
             final = append_row(observation, self._final(split, index))
             columns |= {

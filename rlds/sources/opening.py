@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -130,7 +130,8 @@ def format_of(path: str | os.PathLike[str]) -> str:
     _check_is_one_path(path)
     finish_replacing(path)
     known = formats()
-    found, missing = _recognized(path, known)
+    names = names_at(path)
+    found, missing = _recognized(path, known, names)
     if len(found) > 1:
         found = [name for name in found if not known[name].load().is_fallback] or found
     if len(found) > 1:
@@ -139,7 +140,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
             f"format={found[0]!r}"
         )
     if found:
-        _check_is_one_format(path, found[0])
+        _check_is_one_format(path, found[0], is_large=names is None)
         return found[0]
     _check_is_there(path)
     if missing:
@@ -150,10 +151,9 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
 
 def _recognized(
-    path: str | os.PathLike[str], known: Mapping[str, Format]
+    path: str | os.PathLike[str], known: Mapping[str, Format], names: Collection[str] | None
 ) -> tuple[list[str], list[ImportError]]:
     """Returns the formats that a path seems to be of, and why others could not look."""
-    names = names_at(path)
 
     def looked(name: str) -> bool | ImportError:
         try:
@@ -216,7 +216,7 @@ def _check_is_one_path(path: Any) -> None:
         )
 
 
-def _check_is_one_format(path: str | os.PathLike[str], format: str) -> None:
+def _check_is_one_format(path: str | os.PathLike[str], format: str, *, is_large: bool) -> None:
     """Checks that data is not chosen in silence from a folder that has others, too.
 
     Raises:
@@ -225,7 +225,7 @@ def _check_is_one_format(path: str | os.PathLike[str], format: str) -> None:
     place = os.fspath(path)
     if not stores.is_local(path) or not os.path.isdir(place) or marked_formats(place):
         return
-    is_large = names_at(place) is None  # Looking at all of its folders would take long.
+    # Looking at all folders of a large one would take long.
     below = sorted(find_datasets(place, 1 if is_large else _DEPTH))
     if len({format, *(name for _, name in below)}) > 1 and format in {name for _, name in below}:
         raise ValueError(several_datasets(place, below))
