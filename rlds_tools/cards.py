@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from etils import epath
     from rich.progress import Progress
 
-    from rlds.sources import Source
+    from rlds.sources import AnySource
 
 __all__ = ["Card", "card"]
 
@@ -171,9 +171,9 @@ def card(
         root=_root(path, source),
         name=name or found.name,
         description=description or found.description,
-        license=license or source.license,
-        citation=citation or source.citation,
-        homepage=homepage or source.homepage,
+        license=license or source.about.license,
+        citation=citation or source.about.citation,
+        homepage=homepage or source.about.homepage,
         published=published,
         repository=repository,
         tasks=tuple(tasks),
@@ -206,7 +206,7 @@ def _folder_of(file: str | os.PathLike[str]) -> str:
     return os.path.dirname(file if "://" in file else os.path.abspath(file))
 
 
-def _root(path: str | os.PathLike[str], source: Source) -> epath.Path:
+def _root(path: str | os.PathLike[str], source: AnySource) -> epath.Path:
     """The folder of the dataset, or its only file."""
     root = getattr(source, "directory", None) or stores.as_path(path)
     if not root.exists():  # It is the name of a dataset.
@@ -214,7 +214,7 @@ def _root(path: str | os.PathLike[str], source: Source) -> epath.Path:
     return root
 
 
-def _counted(source: Source, split: InspectedSplit, bars: Progress) -> InspectedSplit:
+def _counted(source: AnySource, split: InspectedSplit, bars: Progress) -> InspectedSplit:
     """A split of which it is known how many episodes and steps it has; perhaps by reading them."""
     if split.steps is not None and split.episodes is not None:
         return split
@@ -232,7 +232,7 @@ class _About:
     """What there is to say about a dataset; what is not known is empty."""
 
     found: Inspection
-    source: Source
+    source: AnySource
     root: epath.Path
     name: str
     description: str

@@ -13,9 +13,10 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.tfds.source import FolderSource
+from rlds.sources import reading
 from rlds.sources.episode_fields import ORIGIN, fields_of
 from rlds.sources.episodes import as_values
-from rlds.sources.source import RandomAccessSource, SourceError, files_of
+from rlds.sources.source import Source, SourceError, files_of
 from rlds_ecosystem.fields import MEANING, Field, in_words
 from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.nests import is_in, named_leaves
@@ -319,7 +320,7 @@ def _id_of(episodes: Episodes, index: int) -> str:
         if field in source.folder.features:
             split, number = place
             return str(_text(source.folder[split].example(number, [field])[field]))
-    if isinstance(source, RandomAccessSource):
+    if isinstance(source, Source):
         return source.key(*place)
     return episodes.peek(index).key
 
@@ -609,7 +610,7 @@ def _as_note(found: ValueDifference) -> Difference:
 def _known_length(episodes: Episodes) -> int | None:
     if episodes.split not in episodes.splits:
         return len(episodes)
-    return episodes.source.num_episodes(episodes.split)
+    return reading.count(episodes.source, episodes.split)
 
 
 def _text(value: Any) -> str | None:

@@ -23,7 +23,7 @@ from rlds_tools.results import Block, Result, Table, count, next_commands
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 
-    from rlds.sources import Placement, Source
+    from rlds.sources import AnySource, Placement
     from tfds_builders.builder import SourceBuilder
 
 __all__ = [
@@ -368,14 +368,14 @@ def dataset_name(words: str) -> str:
     return name[:100].rstrip("_")
 
 
-def _known_as(source: Source, path: str | os.PathLike[str]) -> tuple[str, str]:
+def _known_as(source: AnySource, path: str | os.PathLike[str]) -> tuple[str, str]:
     """The name and the version that a dataset gets if nobody says them."""
     from rlds.formats.tfds.source import FolderSource
 
     if isinstance(source, FolderSource):
         is_name = re.fullmatch("[a-z][a-z0-9_]*", source.name)
         return source.name if is_name else dataset_name(source.name), source.version
-    minari = source.metadata().get("minari")
+    minari = source.about.metadata.get("minari")
     if isinstance(minari, Mapping) and "dataset_id" in minari:  # The path may end with "human-v2".
         return dataset_name(str(minari["dataset_id"])), "1.0.0"
     return _name_for(path), "1.0.0"

@@ -13,6 +13,7 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
+from rlds.sources import reading
 from rlds.sources.source import OF_TRANSITIONS, SourceError
 from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem.fields import Field
@@ -241,7 +242,7 @@ def _by_element(numbers: Mapping[str, np.ndarray]) -> Iterator[tuple[str, int]]:
 
 
 def _all(episodes: Episodes, progress: bool | None, jobs: int) -> Iterator[SourceEpisode]:
-    total = episodes.source.num_episodes(episodes.split)
+    total = reading.count(episodes.source, episodes.split)
     with show_progress(progress) as bars:
         indices = bars.track(indices_of(episodes), total=total, description="reading")
         for _, episode in read_all(episodes, indices, jobs):

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 import tfds_files
+from rlds.sources import reading
+from rlds.sources.view import traced
 from rlds_ecosystem.marks import (
     find_datasets,
     is_of_datasets,
@@ -521,13 +523,11 @@ def inspect_step(
 
 def number_of(episodes: Episodes, index: int) -> int:
     """Returns the number of an episode in its split, of which a condition may have chosen some."""
-    from rlds.sources import RandomAccessSource
+    from rlds.sources import Source
 
     split, number = episodes.place(index if index >= 0 else len(episodes) + index)
     source = episodes.source
-    if isinstance(source, RandomAccessSource):
-        return source.base_at(split, number)[0].index
-    return number
+    return traced(source, split, number)[0].index if isinstance(source, Source) else number
 
 
 def propose_layout(path: str | os.PathLike[str], reason: str = "") -> LayoutProposal:
@@ -686,12 +686,13 @@ def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> I
     splits, fields = [], {}
     for name in source.splits:
         episodes = sources.Episodes(source, name, format=format)
-        lengths = source.num_steps(name)
+        found = episodes.lengths()
+        lengths = None if found is None else found.num_steps.tolist()
         fields = episodes.spec
         splits.append(
             InspectedSplit(
                 name=name,
-                episodes=source.num_episodes(name),
+                episodes=reading.count(source, name),
                 steps=None if lengths is None else int(sum(lengths)),
                 lengths=None if lengths is None else _spread(lengths),
             )
@@ -704,12 +705,12 @@ def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> I
         file_format="",
         num_bytes=sum(file.stat().length for file in files),
         num_files=len(files),
-        description=source.description,
+        description=source.about.description,
         splits=tuple(splits),
         step_fields=_ordered(_fields_of(fields.pop(_STEPS, {}))),
         episode_fields=tuple(_fields_of(fields)),
-        metadata=source.metadata(),
-        robotics=_meaning(str(getattr(source, "name", "")), source.metadata()),
+        metadata=source.about.metadata,
+        robotics=_meaning(str(getattr(source, "name", "")), source.about.metadata),
         tasks=tasks,
     )
 

@@ -20,7 +20,7 @@ import rlds
 from rlds import loader_profiles, validation
 from rlds.sources import Episodes, reading
 from rlds.sources.selected import SelectedSource
-from rlds.sources.source import SourceEpisode, SourceError, StoredSource
+from rlds.sources.source import SourceEpisode, SourceError
 from rlds.sources.texts import is_instruction
 from rlds.video import FRAMES, VIDEO
 from rlds_ecosystem.columns import known_field
@@ -198,7 +198,7 @@ class Survey:
         """Returns how many episodes there are, if that is known without reading them."""
         if not self.is_whole:
             return len(self.episodes)
-        return self.episodes.source.num_episodes(self.episodes.split)
+        return reading.count(self.episodes.source, self.episodes.split)
 
     def look_at_files(self) -> None:
         """Compares the files with what is said about them, if they are of a whole split.
@@ -211,7 +211,8 @@ class Survey:
             return
         try:
             with reading.errors_of(self.episodes.source):
-                for error in self.episodes.source.faults(self.episodes.split):
+                faults = self.episodes.source.can.faults
+                for error in faults(self.episodes.split) if faults else ():
                     self._tally.add("error", str(error))
         except (SourceError, TfdsFilesError) as error:
             self._tally.add("error", str(error))
@@ -222,10 +223,10 @@ class Survey:
         Raises:
           ValueError: It is no dataset of TFDS.
         """
-        source = self.episodes.source
-        if not isinstance(source, StoredSource):
+        stored = self.episodes.source.can.examples
+        if stored is None:
             raise ValueError("profile: works only with TFDS datasets. Convert the dataset first.")
-        directory = source.directory
+        directory = stored.directory
         features = loader_profiles.read_features(directory)
         for violation in (
             *self._validator.check_place(directory),

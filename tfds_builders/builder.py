@@ -26,7 +26,7 @@ from rlds.sources import lineage, reading
 from rlds.sources.encoded_frames import with_video
 from rlds.sources.options import Option, options_of
 from rlds.sources.restored import with_sidecar
-from rlds.sources.source import Source
+from rlds.sources.source import AnySource
 from rlds.tfds.features import TensorStorage
 from rlds_ecosystem import stores
 from rlds_ecosystem.errors import StorageError, storage_errors
@@ -51,7 +51,7 @@ _DESCRIPTION = "Episodes in the format of RLDS."
 
 
 def convert(
-    source: Source,
+    source: AnySource,
     *,
     name: str,
     version: str = "1.0.0",
@@ -187,7 +187,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
 
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES: ClassVar[dict[str, str]] = {"1.0.0": "Initial release."}
-    source_class: ClassVar[Callable[..., Source]]
+    source_class: ClassVar[Callable[..., AnySource]]
     SHUFFLE: ClassVar[bool] = True
     EXTRACT: ClassVar[bool] = False
     # Files are downloaded without checksums where nobody published them.
@@ -211,7 +211,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         name: str | None = None,
         **options: Any,
     ) -> None:
-        if unknown := options.keys() - self.options():
+        if unknown := options.keys() - self.about.options:
             raise TypeError(f"{type(self).__name__}: unknown argument {min(unknown)!r}")
         if name is not None:
             check_name(name)
@@ -223,7 +223,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         self._skip_damaged, self._verify = skip_damaged, verify
         self._progress = progress
         self._reports: dict[str, SplitReport] = {}
-        self._source: Source | None = None
+        self._source: AnySource | None = None
         self._known_info: tfds.core.DatasetInfo | None = None
         self._held = contextlib.ExitStack()
         self._area: StagingArea | None = None
@@ -254,7 +254,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             return {}
         return options_of(cls.source_class, leave_out=inspect.signature(SourceBuilder).parameters)
 
-    def make_source(self, path: epath.Path) -> Source:
+    def make_source(self, path: epath.Path) -> AnySource:
         """Returns the source for raw data.
 
         Options of the builder override those of its config.
@@ -266,7 +266,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
           SourceError: It is not what the builder reads.
         """
         config = vars(self.builder_config) if self.builder_config else {}
-        chosen = {name: config[name] for name in self.options() if name in config}
+        chosen = {name: config[name] for name in self.about.options if name in config}
         return with_video(
             with_sidecar(reading.made(self.source_class, path, **{**chosen, **self._options}))
         )
@@ -303,10 +303,10 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             return tfds.features.FeaturesDict.from_config(self.data_path)
         return None
 
-    def _described(self, source: Source | None) -> dict[str, Any]:
+    def _described(self, source: AnySource | None) -> dict[str, Any]:
         if source is None:
             return {"description": self.__class__.__doc__ or _DESCRIPTION}
-        metadata = {**source.metadata(), **said_of_fields(source, as_texts=False)}
+        metadata = {**source.about.metadata, **said_of_fields(source, as_texts=False)}
         if self._reports:
             original = metadata.get(CONVERSION)  # Of a dataset that is copied.
             metadata[CONVERSION] = {
@@ -317,14 +317,14 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             }
             metadata[lineage.KEY] = self._lineage(source)
         return {
-            "description": source.description or _DESCRIPTION,
-            "homepage": source.homepage or None,
-            "citation": source.citation or None,
-            "license": source.license or None,
+            "description": source.about.description or _DESCRIPTION,
+            "homepage": source.about.homepage or None,
+            "citation": source.about.citation or None,
+            "license": source.about.license or None,
             "metadata": tfds.core.MetadataDict(metadata),
         }
 
-    def _lineage(self, source: Source) -> dict[str, Any]:
+    def _lineage(self, source: AnySource) -> dict[str, Any]:
         """Where the episodes come from; each says by itself in which file it was."""
         options = {
             "name": self.name,
@@ -522,7 +522,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         if self._area is not None:
             self._area.remove()
 
-    def _job(self, source: Source, download_config: tfds.download.DownloadConfig) -> Job:
+    def _job(self, source: AnySource, download_config: tfds.download.DownloadConfig) -> Job:
         from tfds_builders.conversion.job import Job
 
         return Job(
@@ -608,7 +608,7 @@ def _made_prefix(target: epath.Path) -> str:
     return f"rlds-made-{digest}"
 
 
-def _digest(source: Source) -> str:
+def _digest(source: AnySource) -> str:
     """Tells raw data from other raw data, by the names and sizes of the files."""
     inputs = [stores.as_path(path) for path in source.inputs()]
     files = [[path.name, path.stat().length] for path in inputs]
@@ -624,7 +624,7 @@ class NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-
         self,
         *,
         name: str,
-        source: Source,
+        source: AnySource,
         version: str,
         description: str | None,
         **kwargs: Any,
@@ -635,7 +635,7 @@ class NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-
         self._given_source, self._given_description = source, description
         super().__init__(name=name, version=version, **kwargs)
 
-    def make_source(self, path: epath.Path) -> Source:
+    def make_source(self, path: epath.Path) -> AnySource:
         """Never called: the source is given."""
         raise AssertionError("the source is given")
 
@@ -643,7 +643,7 @@ class NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-
         self._source = self._given_source
         return super()._info()
 
-    def _described(self, source: Source | None) -> dict[str, Any]:
+    def _described(self, source: AnySource | None) -> dict[str, Any]:
         described = super()._described(source)
         if self._given_description is not None:
             described["description"] = self._given_description

@@ -18,7 +18,7 @@ from etils import epath
 import rlds
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import EPISODE_FIELDS, RESERVED
-from rlds.sources.source import Source, SourceError, StoredSource, files_of
+from rlds.sources.source import AnySource, SourceError, files_of
 from rlds.tfds.features import (
     EXACT,
     TensorStorage,
@@ -80,7 +80,7 @@ def feature_of(field: Any, *, images_as_png: bool = True, path: str = "") -> Any
     return tfds.features.Tensor(shape=shape, dtype=dtype, encoding=encoding, doc=field.doc or None)
 
 
-def features_of(source: Source, storage: TensorStorage = EXACT) -> tfds.features.FeaturesDict:
+def features_of(source: AnySource, storage: TensorStorage = EXACT) -> tfds.features.FeaturesDict:
     """Returns the features of the dataset that a source becomes.
 
     Args:
@@ -92,17 +92,17 @@ def features_of(source: Source, storage: TensorStorage = EXACT) -> tfds.features
         cannot hold without loss.
       ValueError: The episodes are copied, but are to be stored in another way.
     """
-    if isinstance(source, StoredSource):
+    if (stored := source.can.examples) is not None:
         if storage.rounds or (storage.tensor_encoding, storage.png_level) != (None, None):
             raise ValueError(
                 f"{type(source).__name__}: the episodes are copied as they are stored, so float64, "
                 "tensor_encoding and png_level cannot change them. Read them with rlds.tfds.load, "
                 "and write them with rlds.tfds.EpisodeWriter, which has these arguments."
             )
-        with source_errors(source.directory):
-            _check_classes(source.directory / "features.json")
-            return tfds.features.FeaturesDict.from_config(source.directory)
-    steps, episode = dict(source.step_fields()), dict(source.episode_fields())
+        with source_errors(stored.directory):
+            _check_classes(stored.directory / "features.json")
+            return tfds.features.FeaturesDict.from_config(stored.directory)
+    steps, episode = dict(source.fields.steps), dict(source.fields.episode)
     for taken, fields in ((rlds.STEP_FLAGS, steps), (RESERVED, episode)):
         for name in taken:
             if name in fields:
@@ -113,7 +113,7 @@ def features_of(source: Source, storage: TensorStorage = EXACT) -> tfds.features
     steps.update(dict.fromkeys(rlds.STEP_FLAGS, np.bool_))
     try:
         step_features = lossless(
-            feature_of(steps, images_as_png=source.images_as_png, path=rlds.STEPS),
+            feature_of(steps, images_as_png=source.about.images_as_png, path=rlds.STEPS),
             rlds.STEPS,
             storage,
         )

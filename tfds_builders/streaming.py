@@ -14,12 +14,11 @@ import numpy as np
 import tensorflow as tf
 
 import rlds
-from rlds.formats.logs import source as logs_source
 from rlds.formats.logs.recorded_logs import LogSource
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.opening import only_split
-from rlds.sources.source import Source, SourceEpisode, SourceError
+from rlds.sources.source import AnySource, SourceEpisode, SourceError
 from rlds.tfds.features import fields_of_features
 from rlds.transformations import _layouts
 from rlds_ecosystem.fields import Opaque, match_columns
@@ -102,7 +101,7 @@ def episodes_from_logs(
 
 
 def episodes_from_source(
-    source: Source | Episodes,
+    source: AnySource | Episodes,
     split: str | None = None,
     *,
     layout: str = "nested",
@@ -232,7 +231,7 @@ def _read_in_graph(source: Episodes, order: _Order, *, nested: bool) -> tf.data.
         return {**episode, rlds.STEPS: tf.data.Dataset.from_tensor_slices(episode[rlds.STEPS])}
 
     # By one reader: neighbours are in the same chunk of a log, which several would all decompress.
-    is_log = isinstance(source.source, logs_source.EnvLoggerSource)
+    is_log = source.source.can.run is not None
     groups = _Groups(source, spec) if is_log else None
     if groups is not None and groups.size > 1:
         episodes = groups.read_in_graph(indices, read_in_graph)
@@ -342,11 +341,11 @@ class _Groups:
     """
 
     def __init__(self, episodes: Episodes, spec: _Spec) -> None:
-        assert isinstance(episodes.source, logs_source.EnvLoggerSource)
-        self._source, self._place, self._spec = episodes.source, episodes.place, spec
-        self._num_steps = np.concatenate(
-            [self._source.num_steps(split)[begin:end] for split, begin, end in episodes.ranges]
-        )
+        assert episodes.source.can.run is not None
+        self._run, self._place, self._spec = episodes.source.can.run, episodes.place, spec
+        lengths = episodes.lengths()
+        assert lengths is not None
+        self._num_steps = lengths.num_steps
         self._max_steps = _MAX_BYTES // (_OVERHEAD + sum(map(_size, spec.columns)))
         # Half as many as there may be, as some groups have longer episodes than others.
         size = int(self._max_steps / 2 / self._num_steps.mean())
@@ -411,7 +410,7 @@ class _Groups:
             end = begin
             while rest[end - begin : end - begin + 1] == [(split, end)]:
                 end += 1
-            run = self._source.read_run(split, begin, end)
+            run = self._run(split, begin, end)
             if not run:
                 break
             episodes += run

@@ -23,7 +23,7 @@ from rlds.sources.lineage import digest_of_rows, free_name
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.queries import check_repeatable
 from rlds.sources.rates import rate_in
-from rlds.sources.source import FACTS, SourceEpisode, StoredSource
+from rlds.sources.source import FACTS, SourceEpisode
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
 
@@ -64,7 +64,7 @@ class Draft:
         self.parts: dict[str, Part] = {name: Part(_with_files(episodes))}
         self.inputs = state_of(episodes)
         self.fields: Mapping[str, Any] = fields_of(self.parts[name].episodes)
-        self.aliases = episodes.source.aliases()
+        self.aliases = episodes.source.about.aliases
         self._changes: list[Change] = []
         self._renumbered: Sequence[Renumbered | None] = ()
         self.kept, self.fixed = np.zeros(0, np.bool_), np.zeros(0, np.bool_)
@@ -152,7 +152,7 @@ class Draft:
         """Returns how many steps each episode has, before the edit."""
         found = []
         for part in self.parts.values():
-            known = part.episodes.all_outlines()
+            known = part.episodes.lengths()
             each = part.episodes.outlines() if known is None else ()
             found.append([one.num_steps for one in each] if known is None else known.num_steps)
         return np.concatenate(found)
@@ -251,7 +251,7 @@ class Draft:
         for name, episodes in datasets.items():
             fields[name] = fields_of(episodes)
             for old, new in names.items() if name != first else ():
-                theirs, ours = source_of(episodes).aliases(), named(new, self.aliases)
+                theirs, ours = source_of(episodes).about.aliases, named(new, self.aliases)
                 renamed[name].append(Renamed(fields[name], old, ours, theirs))
                 fields[name] = renamed[name][-1].fields
         fills = {named(name, self.aliases): value for name, value in fills.items()}
@@ -341,7 +341,7 @@ def _without_counts(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def _with_files(episodes: Episodes) -> Episodes:
     """The same episodes with the files of images, which are copied."""
-    source = source_of(episodes).with_image_files()
+    source = reading.with_image_files(source_of(episodes))
     return Episodes(source, episodes.split, format=episodes.format)
 
 
@@ -366,7 +366,7 @@ def _joined_facts(datasets: Mapping[str, Episodes]) -> dict[str, str]:
     """The descriptions and citations of all datasets; licenses are compared by themselves."""
     sources = [episodes.source for episodes in datasets.values()]
     return {
-        name: "\n".join(dict.fromkeys(filter(None, (getattr(it, name) for it in sources))))
+        name: "\n".join(dict.fromkeys(filter(None, (getattr(it.about, name) for it in sources))))
         for name in FACTS
         if name != "license"
     }
@@ -378,7 +378,7 @@ def _prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
     prefixes = {}
     for name, episodes in datasets.items():
         source = source_of(episodes)
-        if isinstance(source, StoredSource):  # Its own keys are places in files.
+        if source.can.examples is not None:  # Its own keys are places in files.
             keys = {*episodes.table().arrow(["key"])["key"].to_pylist()}
         else:
             keys = {source.key(*episodes.place(index)) for index in range(len(episodes))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,17 +21,16 @@ from rlds.sources.source import (
     ALL_ROWS,
     FACTS,
     OF_TRANSITIONS,
+    About,
+    AnySource,
+    Can,
+    Fields,
     Origin,
-    Outline,
-    Outlines,
-    Place,
-    RandomAccessSource,
     Source,
     SourceEpisode,
-    SourceError,
-    StoredSource,
-    files_of,
+    with_random_access,
 )
+from rlds.sources.view import Chosen, View, stored_names
 from rlds.video import FIRST, FRAMES, VIDEO
 from rlds_ecosystem.columns import zeros_like
 from rlds_ecosystem.fields import as_fields
@@ -77,7 +76,7 @@ class Rows:
     fixed: np.ndarray
 
 
-class EditedSource(RandomAccessSource):
+class EditedSource(View):
     """The episodes of several datasets as an edit has them.
 
     Args:
@@ -88,8 +87,6 @@ class EditedSource(RandomAccessSource):
       facts: Others of the attributes of sources, such as `license`.
     """
 
-    reads_rows = True
-
     def __init__(
         self,
         parts: Sequence[Part],
@@ -98,17 +95,15 @@ class EditedSource(RandomAccessSource):
         metadata: Mapping[str, Any],
         facts: Mapping[str, str],
     ) -> None:
+        super().__init__(*(source_of(part.episodes) for part in parts))
         self._parts, self._changes, self._rows = list(parts), list(changes), rows
         self._metadata = dict(metadata)
         self._name = uuid.uuid4().hex  # Functions make fields: no two views are known to be equal.
         self._ends = np.cumsum([len(part.episodes) for part in parts])
         first = source_of(parts[0].episodes)
-        for name in FACTS:
-            setattr(self, name, facts.get(name, getattr(first, name)))
-        self.images_as_png = first.images_as_png
+        self._facts = facts
         changed = [change.fields for change in (*parts[0].changes, *changes)][-1:]
         self._fields = changed[0] if changed else fields_of(parts[0].episodes)
-        self.finite_fields = (*(p for p in first.finite_fields if STEPS + p in self._fields),)
 
     @property
     @override
@@ -117,32 +112,26 @@ class EditedSource(RandomAccessSource):
 
     @property
     @override
-    def step_flags(self) -> Sequence[str]:
+    def fields(self) -> Fields:
+        steps = {p.removeprefix(STEPS): f for p, f in self._fields.items() if p.startswith(STEPS)}
+        episode = {p: field for p, field in self._fields.items() if not p.startswith(STEPS)}
+        known = [base.fields.flags for base in self.bases]
+        flags = [name for name in rlds.STEP_FLAGS if all(name in of for of in known)]
         if self._rows.fixed.any():
-            return rlds.STEP_FLAGS
-        known = [source_of(part.episodes).step_flags for part in self._parts]
-        return [name for name in rlds.STEP_FLAGS if all(name in flags for flags in known)]
+            flags = [*rlds.STEP_FLAGS]
+        return Fields(nest(steps), nest(episode), flags)
 
+    @property
     @override
-    def step_fields(self) -> Mapping[str, Any]:
-        paths = [path for path in self._fields if path.startswith(STEPS)]
-        return nest({path.removeprefix(STEPS): self._fields[path] for path in paths})
-
-    @override
-    def episode_fields(self) -> Mapping[str, Any]:
-        return nest({p: field for p, field in self._fields.items() if not p.startswith(STEPS)})
-
-    @override
-    def metadata(self) -> Mapping[str, Any]:
-        return self._metadata
-
-    @override
-    def inputs(self) -> Sequence[Any]:
-        return [path for part in self._parts for path in source_of(part.episodes).inputs()]
-
-    @override
-    def options(self) -> Mapping[str, Any]:
-        return {"view": self._name}
+    def about(self) -> About:
+        first = super().about
+        return About(
+            **{name: self._facts.get(name, getattr(first, name)) for name in FACTS},
+            metadata=self._metadata,
+            options={"view": self._name},
+            finite=[path for path in first.finite if STEPS + path in self._fields],
+            images_as_png=first.images_as_png,
+        )
 
     @override
     def num_episodes(self, split: str) -> int:
@@ -150,8 +139,7 @@ class EditedSource(RandomAccessSource):
 
     @override
     def key(self, split: str, index: int) -> str:
-        part, place = self._place(self._row(split, index))
-        return part.prefix + source_of(part.episodes).key(*place)
+        return self._part(self._row(split, index)).prefix + super().key(split, index)
 
     @override
     def read(
@@ -162,9 +150,9 @@ class EditedSource(RandomAccessSource):
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
         row = self._row(split, index)
-        part, place = self._place(row)
-        source, changes = source_of(part.episodes), [*part.changes, *self._changes]
-        needs = _needs(changes, fields, source.step_flags)
+        part, (source, *place) = self._part(row), self.place(split, index)
+        changes = [*part.changes, *self._changes]
+        needs = _needs(changes, fields, source.fields.flags)
         is_changed = self._are_cut(row) or self._rows.fixed[row]
         if is_changed and needs is not None:
             needs |= set(_FLAGS)
@@ -172,7 +160,7 @@ class EditedSource(RandomAccessSource):
         episode = as_converted(reading.read(source, *place, needs, ALL_ROWS if is_whole else rows))
         if self._are_cut(row):
             begin, end = int(self._rows.begin[row]), int(self._rows.end[row])
-            episode = _trimmed(episode, begin, end, self.step_flags)
+            episode = _trimmed(episode, begin, end, self.fields.flags)
         values = columns_of(episode)
         for change in changes:
             values = change.values(values, row, episode)
@@ -184,63 +172,45 @@ class EditedSource(RandomAccessSource):
         return dataclasses.replace(episode, key=part.prefix + episode.key)
 
     @override
-    def outline(self, split: str, index: int) -> Outline:
-        row = self._row(split, index)
-        if self._are_cut(row) or self._rows.fixed[row]:
-            return super().outline(split, index)
-        part, place = self._place(row)
-        return reading.outline(source_of(part.episodes), *place)
+    def where(self, split: str, episodes: np.ndarray) -> Sequence[Chosen]:
+        rows = self._rows.splits[split][episodes]
+        numbers, found = self.parts_of(rows), []
+        for number in np.unique(numbers).tolist():
+            part, base = self._parts[number].episodes, self.bases[number]
+            before = int(self._ends[number]) - len(part)
+            for name, first, last in part.ranges:
+                end = before + last - first
+                at = np.flatnonzero((numbers == number) & (before <= rows) & (rows < end))
+                if len(at):
+                    found.append(Chosen(at, base, name, rows[at] - before + first))
+                before = end
+        return found
 
     @override
-    def outlines(self, split: str) -> Outlines | None:
-        rows = self._rows.splits[split]
-        known = [part.episodes.all_outlines() for part in self._parts]
-        if (self._are_cut(rows) | self._rows.fixed[rows]).any():
-            return None
-        if any(outlines is None for outlines in known):
-            return None
-        return Outlines(*(np.concatenate(arrays)[rows] for arrays in zip(*filter(None, known))))
+    def at(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        begins: np.ndarray = self._rows.begin[self._rows.splits[split][episodes]]
+        return steps + begins
 
+    @property
     @override
-    def num_steps(self, split: str) -> Sequence[int] | None:
-        known = self.outlines(split)
-        return None if known is None else known.num_steps.tolist()
+    def can(self) -> Can:
+        is_cut = (self._rows.end >= 0).any() or self._rows.begin.any() or self._rows.fixed.any()
+        can = super().can
+        return dataclasses.replace(
+            can, reads_rows=True, image_files=None, lengths=None if is_cut else can.lengths
+        )
 
+    @property
     @override
-    def faults(self, split: str) -> Iterator[SourceError]:
-        rows, begin = self._rows.splits[split], 0
-        for part in self._parts:
-            for name, first, last in part.episodes.ranges:
-                end = begin + last - first
-                if ((begin <= rows) & (rows < end)).any():
-                    yield from source_of(part.episodes).faults(name)
-                begin = end
-
-    @override
-    def stored_names(self) -> Mapping[str, str]:
-        names = source_of(self._parts[0].episodes).stored_names()
+    def names(self) -> Mapping[str, str]:
+        names: Mapping[str, str] = {path: path for path in stored_names(self.bases[0])}
         for change in (*self._parts[0].changes, *self._changes):
             names = change.names(names)
         return names
 
     @override
-    def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
-        row = self._row(split, index)
-        if self.touched(np.array([row]), in_part=in_part)[0]:
-            return None
-        part, place = self._place(row)
-        return source_of(part.episodes).stored_at(*place, in_part=in_part)
-
-    @override
-    def bases(self) -> Sequence[Source]:
-        return [base for part in self._parts for base in source_of(part.episodes).bases()]
-
-    @override
-    def base_at(self, split: str, index: int) -> tuple[Place, int]:
-        row = self._row(split, index)
-        part, place = self._place(row)
-        base, first = source_of(part.episodes).base_at(*place)
-        return base, first + int(self._rows.begin[row])
+    def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
+        return self.touched(self._rows.splits[split][episodes], in_part=True)
 
     def touched(self, rows: np.ndarray, *, in_part: bool = False) -> np.ndarray:
         """Returns which episodes are others than those that are stored, by their numbers.
@@ -257,7 +227,7 @@ class EditedSource(RandomAccessSource):
             for change in part.changes:
                 touched |= (numbers == number) & change.touches(rows)
             # They have the keys.
-            if part.prefix and isinstance(part.episodes.source, StoredSource | RestoredSource):
+            if part.prefix and _has_keys(part.episodes.source):
                 touched |= numbers == number
         return touched
 
@@ -268,32 +238,31 @@ class EditedSource(RandomAccessSource):
     def _row(self, split: str, index: int) -> int:
         return int(self._rows.splits[split][index])
 
-    def _place(self, row: int) -> tuple[Part, tuple[str, int]]:
-        number = int(np.searchsorted(self._ends, row, side="right"))
-        part = self._parts[number]
-        before = int(self._ends[number]) - len(part.episodes)
-        return part, part.episodes.place(row - before)
+    def _part(self, row: int) -> Part:
+        return self._parts[int(np.searchsorted(self._ends, row, side="right"))]
 
     def _are_cut(self, rows: int | np.ndarray) -> Any:
         return (self._rows.begin[rows] > 0) | (self._rows.end[rows] >= 0)
 
 
-def source_of(episodes: Episodes) -> RandomAccessSource:
+def _has_keys(source: AnySource) -> bool:
+    """Whether what is stored of an episode has its key."""
+    return source.can.examples is not None or isinstance(source, RestoredSource)
+
+
+def source_of(episodes: Episodes) -> Source:
     """Returns the source of episodes that can be read in any order.
 
     Raises:
       TypeError: They cannot.
     """
-    source = episodes.source
-    if not isinstance(source, RandomAccessSource):
-        raise TypeError(f"{files_of(source)}: no access by index; run `rlds convert` first")
-    return source
+    return with_random_access(episodes.source)
 
 
 def fields_of(episodes: Episodes) -> dict[str, Any]:
     """Returns the fields of steps, without the flags, and of episodes, by path."""
     source = episodes.source
-    return flat_fields(as_fields(source.step_fields()), as_fields(source.episode_fields()))
+    return flat_fields(as_fields(source.fields.steps), as_fields(source.fields.episode))
 
 
 def _needs(

@@ -22,7 +22,7 @@ from rlds.sources.exporting import Export, Exported, export_class, prepare, writ
 from rlds.sources.label_carrying import said_in
 from rlds.sources.label_rows import folders_of
 from rlds.sources.opening import open as open_episodes
-from rlds.sources.source import Source, StoredSource
+from rlds.sources.source import AnySource
 from rlds_ecosystem import stores
 from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.replacing import FOLDER, RUNNING, files_in, replaced
@@ -110,7 +110,7 @@ class Edit:
         if draft.uses_tables:
             known = {n: lineage.digest_of_episodes(p.episodes) for n, p in draft.parts.items()}
         datasets = {name: part.episodes for name, part in draft.parts.items()}
-        license = draft.facts.get("license", self.source.license)
+        license = draft.facts.get("license", self.source.about.license)
         self.lineage = lineage.made(
             self._recipe, datasets, kept=kept, of=self.of, license=license, known=known
         )
@@ -119,7 +119,9 @@ class Edit:
         self.described = {name: said[name] for name in names}
         self.view = draft.view(copies_numbers=export_class(format).renumbers_copies)
         self.num_episodes = {name: self.view.num_episodes(name) for name in self.view.splits}
-        licenses = {name: source_of(part.episodes).license for name, part in draft.parts.items()}
+        licenses = {
+            name: source_of(part.episodes).about.license for name, part in draft.parts.items()
+        }
         rows = np.flatnonzero(draft.kept)
         own = np.array([part.episodes.format == format for part in draft.parts.values()])
         self.copied = int((own[self.view.parts_of(rows)] & ~self.view.touched(rows)).sum())
@@ -357,9 +359,9 @@ def _target_of(made: Edit, path: str | os.PathLike[str]) -> Path:
     raise ValueError(f"{what}: pass the path of the new dataset (to, --to)")
 
 
-def _place_of(source: Source, path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+def _place_of(source: AnySource, path: str | os.PathLike[str]) -> str | os.PathLike[str]:
     """Where a dataset is that was opened by a path, which may be above it."""
-    return source.directory if isinstance(source, StoredSource) else path
+    return path if source.can.examples is None else source.can.examples.directory
 
 
 def _with_rows(recipe: list[dict[str, Any]], asked: Mapping[str, str]) -> list[dict[str, Any]]:

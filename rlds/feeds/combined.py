@@ -10,7 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from rlds.feeds import arrays
-from rlds.feeds.storage import Outlines, Rows, Storage, WrappedStorage, hash_of, row_shape
+from rlds.feeds.storage import Lengths, Rows, Storage, WrappedStorage, hash_of, row_shape
 from rlds.sources.text_tables import join_tables, table_in, with_new_numbers
 from rlds_ecosystem.fields import Field, in_words
 from rlds_ecosystem.nests import leaves_at
@@ -88,7 +88,7 @@ def _columns_of_numbers(tables: Sequence[Any]) -> dict[str, str]:
     chosen, *others = (
         {
             (path, field.table)
-            for path, field in leaves_at(each.episodes.source.step_fields(), None)
+            for path, field in leaves_at(each.episodes.source.fields.steps, None)
             if isinstance(field, Field)
             and field.table
             and table_in(each.episodes.metadata, field.table)
@@ -132,7 +132,7 @@ class JoinedStorage(Storage):
         said = [table.episodes.metadata for table in (tables if columns else tables[:1])]
         self.metadata, new = join_tables(said[0], said, [columns for _ in said])
         self.new_numbers = new if columns else [{} for _ in tables]
-        self.outlines = Outlines(*map(np.concatenate, zip(*(t.outlines for t in tables))))
+        self.outlines = Lengths(*map(np.concatenate, zip(*(t.outlines for t in tables))))
         self.num_files = sum(table.storage.num_files for table in tables)
         self.is_remote = any(table.storage.is_remote for table in tables)
         self.why_cached = next(filter(None, (table.storage.why_cached for table in tables)), "")

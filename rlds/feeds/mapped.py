@@ -26,7 +26,7 @@ from rlds.feeds._pure import UnreadableError
 from rlds.feeds.images import ImageDecoder
 from rlds.feeds.storage import (
     CachedStorage,
-    Outlines,
+    Lengths,
     Progress,
     Rows,
     Storage,
@@ -312,7 +312,7 @@ class MappedStorage(Storage):
             path: self._place(f"{rlds.STEPS}/{path}", field, self.outlines.num_steps)
             for path, field in fields.items()
         }
-        self._episode_fields = dict(leaves_at(episodes.source.episode_fields(), None))
+        self._episode_fields = dict(leaves_at(episodes.source.fields.episode, None))
         self.others = CachedStorage(episodes, fields, decoders, max_bytes, outlines=self.outlines)
 
     @override
@@ -419,7 +419,7 @@ class MappedStorage(Storage):
     def _has(self, name: str) -> bool:
         return all(name in index.fields for index in self.indexes)
 
-    def _outlines(self) -> Outlines:
+    def _outlines(self) -> Lengths:
         num_steps = self._joined(lambda index: index.num_elements).astype(np.int64)
         known = np.ones(len(num_steps), bool)
         if self._has(rlds.FINAL_OBSERVATION_KNOWN):
@@ -438,7 +438,7 @@ class MappedStorage(Storage):
             raise tfds_files.UnsupportedFileError(
                 "episodes without their final observation, and without is_terminal"
             )
-        return Outlines(num_steps, num_transitions, known)
+        return Lengths(num_steps, num_transitions, known)
 
     def _place(self, name: str, field: Field, counts: np.ndarray) -> _Column | _Strings | None:
         """Where the values of a field are, of which the episodes have so many."""

@@ -126,8 +126,8 @@ def materialise(
             place,
             copy.features,
             name or copy.name or "materialised",
-            description=first.source.description,
-            citation=first.source.citation,
+            description=first.source.about.description,
+            citation=first.source.about.citation,
             metadata={**first.metadata, **said_of_fields(first.source, as_texts=False)},
             max_examples_per_shard=max_episodes_per_shard,
             png_level=png_level,
@@ -184,7 +184,7 @@ def _copy_of(episodes: Episodes, fields: list[str] | None, images_as_png: bool) 
     source = episodes.source
     wanted = fields
     if fields is not None:
-        wanted = list(dict.fromkeys([*fields, *source.step_flags]))
+        wanted = list(dict.fromkeys([*fields, *source.fields.flags]))
     if isinstance(source, FolderSource):
         return _copy_of_folder(source, wanted)
     return _copy_of_source(episodes, wanted, images_as_png)
@@ -299,7 +299,7 @@ def _copy_of_source(episodes: Episodes, wanted: list[str] | None, images_as_png:
     )
 
     def examples(episodes: Episodes) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        finite = set(episodes.source.finite_fields) & dict(leaves_at(steps, None)).keys()
+        finite = set(episodes.source.about.finite) & dict(leaves_at(steps, None)).keys()
         validator = Validator(finite)
         for index, episode in enumerate(episodes):
             fields = fields_of(episode)

@@ -28,7 +28,7 @@ from rlds.feeds._core import Buffers
 from rlds.feeds.images import ImageDecoder, ImageError
 from rlds.formats.tfds.source import FolderSource
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import Outlines, SourceError, files_of
+from rlds.sources.source import Lengths, SourceError, files_of
 from rlds_ecosystem import stores
 from rlds_ecosystem.daemon_threads import DaemonThreads
 from rlds_ecosystem.fields import Field
@@ -38,7 +38,7 @@ from rlds_ecosystem.nests import leaves_at
 __all__ = [
     "CachedStorage",
     "EpisodeCache",
-    "Outlines",
+    "Lengths",
     "Progress",
     "Rows",
     "Storage",
@@ -94,7 +94,7 @@ class Storage(abc.ABC):
     """
 
     fields: Mapping[str, Field]
-    outlines: Outlines
+    outlines: Lengths
     why_cached: str = ""
     num_files: int = 0
     is_remote: bool = False
@@ -385,7 +385,7 @@ class CachedStorage(Storage):
         decoders: Mapping[str, ImageDecoder],
         max_bytes: int,
         *,
-        outlines: Outlines | None = None,
+        outlines: Lengths | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.fields, self.decoders = fields, decoders
@@ -443,10 +443,10 @@ def _hash_of_file(path: str | os.PathLike[str]) -> str:
     return hash_of(file.name, size, *parts)
 
 
-def _outlines(episodes: Episodes, progress: Progress | None) -> Outlines:
+def _outlines(episodes: Episodes, progress: Progress | None) -> Lengths:
     """Reads how long all episodes are."""
-    if (all_at_once := episodes.all_outlines()) is not None:
-        return all_at_once
+    if (known := episodes.lengths()) is not None and known.are_complete:
+        return known
     found = []
     total = len(episodes) if episodes.has_random_access else 0
     for outline in episodes.outlines():
@@ -454,7 +454,7 @@ def _outlines(episodes: Episodes, progress: Progress | None) -> Outlines:
         if progress is not None:
             progress(len(found), total)
     num_steps, num_transitions, known = zip(*found) if found else ((), (), ())
-    return Outlines(
+    return Lengths(
         np.array(num_steps, np.int64), np.array(num_transitions, np.int64), np.array(known, bool)
     )
 

@@ -22,7 +22,7 @@ from rlds.feeds.mapped import MappedStorage
 from rlds.feeds.samples import Offsets, Samples, Segments, Steps, Transitions, Windows
 from rlds.feeds.storage import (
     CachedStorage,
-    Outlines,
+    Lengths,
     Progress,
     Rows,
     Storage,
@@ -39,7 +39,7 @@ from rlds.sources.opening import format_of
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.selected import SelectedSource
 from rlds.sources.source import (
-    Source,
+    AnySource,
     SourceEpisode,
     SourceError,
     files_of,
@@ -155,7 +155,7 @@ def open(
         arguments = {"jpeg": jpeg, "threads": threads, **sizes}
         checks = {"verify": verify, "decode_images": decode_images, "progress": progress}
         return open(whole, fields=fields, **arguments, **checks).filter_episodes(chosen)  # type: ignore[arg-type]
-    source = episodes.source.with_image_files()  # They are decoded into batches.
+    source = reading.with_image_files(episodes.source)  # They are decoded into batches.
     if source is not episodes.source:
         episodes = Episodes(source, episodes.split, format=episodes.format)
     given = _Given(jpeg, threads, cache_bytes, disk_bytes, decode_images)
@@ -201,7 +201,7 @@ def _unselected(episodes: Episodes) -> tuple[np.ndarray, Episodes]:
     source = episodes.source
     assert isinstance(source, SelectedSource)
     names = list(dict.fromkeys(split for split, _, _ in episodes.ranges))
-    whole = Episodes(source.source, "+".join(names), format=episodes.format)
+    whole = Episodes(source.bases[0], "+".join(names), format=episodes.format)
     firsts = dict.fromkeys(names, 0)
     for (before, _, end), name in zip(whole.ranges, names[1:]):
         firsts[name] = firsts[before] + end
@@ -226,7 +226,7 @@ def _open(
     given: _Given,
     verify: bool = False,
     progress: Progress | None = None,
-    outlines: Outlines | None = None,
+    outlines: Lengths | None = None,
 ) -> Table:
     found = _step_fields(episodes)
     known = {path: field for path, field in found.items() if isinstance(field, Field)}
@@ -266,12 +266,12 @@ def _storage(
     given: _Given,
     verify: bool,
     progress: Progress | None,
-    outlines: Outlines | None,
+    outlines: Lengths | None,
 ) -> Storage:
     if isinstance(episodes.source, FramesSource):
         source = episodes.source
         stored = {path: field for path, field in fields.items() if path not in source.cameras}
-        clips = Episodes(source.source, episodes.split, format=episodes.format)
+        clips = Episodes(source.bases[0], episodes.split, format=episodes.format)
         others = _storage(clips, stored, decoders, given, verify, progress, outlines)
         return VideoStorage(episodes, fields, others, given.threads)
     why = "this is not a TFDS dataset in TFRecord files"
@@ -322,10 +322,10 @@ class Table:
         self._chosen = chosen
 
     @functools.cached_property
-    def outlines(self) -> Outlines:
+    def outlines(self) -> Lengths:
         """How long the episodes are."""
         outlines = self.storage.outlines
-        return outlines if self._chosen is None else Outlines(*(a[self._chosen] for a in outlines))
+        return outlines if self._chosen is None else outlines.take(self._chosen)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "outlines"}
@@ -725,9 +725,9 @@ class _JoinedEpisodes:
         return self._storage.metadata
 
     @property
-    def source(self) -> Source:
+    def source(self) -> AnySource:
         """That of the first one, which has the same fields."""
-        source: Source = self._tables[0].episodes.source
+        source: AnySource = self._tables[0].episodes.source
         return source
 
     def episode(self, number: int) -> SourceEpisode:
@@ -795,7 +795,7 @@ def in_words(names: Sequence[str]) -> str:
 
 
 def _reopened(
-    episodes: Episodes, given: _Given, outlines: Outlines | None, fingerprint: str
+    episodes: Episodes, given: _Given, outlines: Lengths | None, fingerprint: str
 ) -> Storage:
     """The same storage in another process."""
     storage = _open(episodes, None, given, outlines=outlines).storage

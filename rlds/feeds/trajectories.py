@@ -12,7 +12,7 @@ from typing_extensions import override
 from rlds.feeds.storage import (
     CachedStorage,
     EpisodeCache,
-    Outlines,
+    Lengths,
     Rows,
     Storage,
     _CachedRows,
@@ -78,7 +78,7 @@ def _again(
     table: Table,
     function: Callable[[Trajectory], Mapping[str, Any]],
     version: str,
-    outlines: Outlines,
+    outlines: Lengths,
     fingerprint: str,
 ) -> Storage:
     del fingerprint  # The table has looked at its own.
@@ -93,7 +93,7 @@ class _TrajectoryStorage(CachedStorage):
         table: Table,
         function: Callable[[Trajectory], Mapping[str, Any]],
         version: str,
-        outlines: Outlines | None = None,
+        outlines: Lengths | None = None,
     ) -> None:
         self.table, self.function, self.version = table, function, version
         self._base: Storage = table.storage
@@ -119,7 +119,7 @@ class _TrajectoryStorage(CachedStorage):
             for number in np.flatnonzero(lengths)[:1].tolist():
                 self._made(number, self._columns_given(number))
 
-    def _counted(self) -> Outlines:
+    def _counted(self) -> Lengths:
         """Makes all episodes once, to know how long they are."""
         before, chosen = self._base.outlines, self.table._chosen
         lengths = np.zeros_like(before.num_steps)
@@ -134,7 +134,7 @@ class _TrajectoryStorage(CachedStorage):
             raise ValueError(f"{self._name} returned no step for any episode")
         is_whole = lengths == before.num_steps
         transitions = np.where(is_whole, before.num_transitions, np.maximum(lengths - 1, 0))
-        return Outlines(lengths, transitions, before.final_observation_known & is_whole)
+        return Lengths(lengths, transitions, before.final_observation_known & is_whole)
 
     @property
     def _name(self) -> str:

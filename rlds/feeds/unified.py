@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from rlds.feeds.resizing import resize
 from rlds.feeds.roles import ACTION, STATE, Roles, joined
-from rlds.feeds.storage import Outlines, Rows, Storage, WrappedStorage, hash_of
+from rlds.feeds.storage import Lengths, Rows, Storage, WrappedStorage, hash_of
 from rlds.feeds.table import Table
 from rlds.robotics.registry import meaning_of
 from rlds.sources.standardized import name_of
@@ -124,14 +124,14 @@ class _UnifiedStorage(WrappedStorage):
         self.outlines = self._outlines(storage.outlines)
         self.rows(np.zeros(0, np.int64), np.zeros(0, np.int64), list(self.fields)).take_all()
 
-    def _outlines(self, before: Outlines) -> Outlines:
+    def _outlines(self, before: Lengths) -> Lengths:
         lengths = np.where(
             before.num_steps > 0, np.floor((before.num_steps - 1) / self.ratio + 1e-9) + 1, 0
         ).astype(np.int64)
         missing = before.num_steps - before.num_transitions
         is_final = self.places(np.maximum(lengths - 1, 0)) == before.num_steps - 1
         known = before.final_observation_known & is_final
-        return Outlines(lengths, np.maximum(lengths - missing, 0), known)
+        return Lengths(lengths, np.maximum(lengths - missing, 0), known)
 
     def places(self, steps: np.ndarray) -> np.ndarray:
         """The steps of the other storage that are nearest in time."""

@@ -24,7 +24,7 @@ from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
     Origin,
-    RandomAccessSource,
+    Source,
     SourceEpisode,
     SourceError,
     files_of,
@@ -134,7 +134,7 @@ class Column(NamedTuple):
     has_final: bool = False
 
 
-class Hdf5EpisodesSource(RandomAccessSource):
+class Hdf5EpisodesSource(Source):
     """Episodes in groups of HDF5 files: the first that can be read decides what all of them have.
 
     Derived classes call `_look_at_first` when they are made.
@@ -321,7 +321,7 @@ class Hdf5EpisodesSource(RandomAccessSource):
                 reward=None,
                 terminal=is_terminal,
             )
-            paths = self.step_paths(fields)
+            paths = self.fields.step_paths(fields)
             if INSTRUCTION in paths and self.has_instruction:
                 text = self._instruction(split, index, group)
                 others[INSTRUCTION] = np.full(num_steps, text, object)
@@ -335,7 +335,9 @@ class Hdf5EpisodesSource(RandomAccessSource):
                 truncated=not is_terminal,
                 final_observation_known=num_steps > number,
                 complete=self._is_complete(split, index, number),
-                metadata=self._metadata(group, split, index, num_steps, self.episode_paths(fields)),
+                metadata=self._metadata(
+                    group, split, index, num_steps, self.fields.episode_paths(fields)
+                ),
             )
 
     def _read_columns(

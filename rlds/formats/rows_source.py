@@ -17,7 +17,7 @@ from rlds.sources.source import (
     DERIVED_DISCOUNT,
     Origin,
     Outline,
-    RandomAccessSource,
+    Source,
     SourceEpisode,
 )
 from rlds_ecosystem.fields import Field
@@ -93,7 +93,7 @@ class EpisodeRows(NamedTuple):
         return self.num_rows + (self.final in ("extra", "next"))
 
 
-class RowsSource(RandomAccessSource):
+class RowsSource(Source):
     """Episodes that are runs of rows.
 
     Derived classes find the runs, and read the rows.
@@ -155,7 +155,7 @@ class RowsSource(RandomAccessSource):
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
         run = self._run(split, index)
-        wanted, values = self.step_paths(fields), self.episode_paths(fields)
+        wanted, values = self.fields.step_paths(fields), self.fields.episode_paths(fields)
         leftovers = {p: name for p, name in self.table.leftovers.items() if name in values}
         columns = self._rows(split, index, {*wanted, *leftovers})
         metadata = {

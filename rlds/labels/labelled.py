@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -12,11 +11,10 @@ from typing_extensions import override
 
 import rlds
 from rlds.labels.labels import Labels
-from rlds.sources import reading
 from rlds.sources.episodes import Episodes
 from rlds.sources.label_rows import COLUMN, TYPES, Label
-from rlds.sources.source import ALL_ROWS, Place, RandomAccessSource, SourceEpisode, files_of
-from rlds.sources.wrapped import WrappedSource
+from rlds.sources.source import About, Fields, Source, files_of, with_random_access
+from rlds.sources.view import Of, View, stored_names
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.names import what_there_is
 
@@ -42,9 +40,7 @@ def labelled(episodes: Episodes, layers: Iterable[str] | None = None) -> Episode
       TypeError: The episodes cannot be read in any order.
       ValueError: They have fields `label` already, or there are no labels.
     """
-    source = episodes.source
-    if not isinstance(source, RandomAccessSource):
-        raise TypeError(f"{files_of(source)}: no access by index; run `rlds convert` first")
+    source = with_random_access(episodes.source)
     found = Labels(Episodes(source, "+".join(source.splits)))
     known = found.layers()
     wanted = set(known if layers is None else layers)
@@ -56,7 +52,7 @@ def labelled(episodes: Episodes, layers: Iterable[str] | None = None) -> Episode
     return Episodes(LabelledSource(source, found, rows), episodes.split, format=episodes.format)
 
 
-class LabelledSource(WrappedSource):
+class LabelledSource(View):
     """A source whose episodes have their labels as fields; see `labelled`.
 
     Args:
@@ -70,9 +66,8 @@ class LabelledSource(WrappedSource):
 
     shares_table = True
 
-    def __init__(self, source: RandomAccessSource, labels: Labels, rows: Iterable[Label]) -> None:
+    def __init__(self, source: Source, labels: Labels, rows: Iterable[Label]) -> None:
         super().__init__(source)
-        self.reads_rows = False
         self._types: dict[bool, dict[str, type]] = {False: {}, True: {}}
         self._rows: dict[str, list[Label]] = {}
         for row in rows:
@@ -81,7 +76,7 @@ class LabelledSource(WrappedSource):
         place = labels.episodes.place
         found = [(place(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
         self._digests = dict(found)
-        if COLUMN in source.step_fields() or COLUMN in source.episode_fields():
+        if COLUMN in source.fields.steps or COLUMN in source.fields.episode:
             raise ValueError(
                 f"{files_of(source)}: the dataset already has a field {COLUMN!r}: rename it"
             )
@@ -94,59 +89,63 @@ class LabelledSource(WrappedSource):
                 fields[f"{layer}_known"] = Field(bool)
         return {COLUMN: fields} if fields else {}
 
+    @property
     @override
-    def step_fields(self) -> Mapping[str, Any]:
-        return {**self.source.step_fields(), **self._fields(of_steps=True)}
-
-    @override
-    def episode_fields(self) -> Mapping[str, Any]:
-        return {**self.source.episode_fields(), **self._fields(of_steps=False)}
-
-    @override
-    def options(self) -> Mapping[str, Any]:
-        names = [row.id for rows in self._rows.values() for row in rows]
-        digest = hashlib.sha256(" ".join(names).encode()).hexdigest()
-        return {**self.source.options(), COLUMN: digest}
-
-    @override
-    def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
-        return self.source.stored_at(split, index, in_part=True) if in_part else None
-
-    @override
-    def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
-    ) -> SourceEpisode:
-        del rows  # How long the episode is, is seen in any field of its steps.
-        flags = (*self.source.step_flags, *self.source.step_paths()[:1])
-        wanted = None if fields is None else {*fields, *(f"{rlds.STEPS}/{name}" for name in flags)}
-        episode = reading.read(self.source, split, index, wanted)
-        labels = self._rows.get(self._digests.get((split, index), ""), [])
-        whole = self._columns([row for row in labels if row.end is None], 1, of_steps=False)
-        said = {at: {n: v[0] for n, v in columns.items()} for at, columns in whole.items()}
-        ranges = [row for row in labels if row.end is not None]
-        return dataclasses.replace(
-            episode,
-            steps={**episode.steps, **self._columns(ranges, episode.num_steps, of_steps=True)},
-            metadata={**episode.metadata, **said},
+    def fields(self) -> Fields:
+        fields = super().fields
+        return fields.replace(
+            steps={**fields.steps, **self._fields(of_steps=True)},
+            episode={**fields.episode, **self._fields(of_steps=False)},
         )
 
-    def _columns(self, rows: Sequence[Label], length: int, *, of_steps: bool) -> dict[str, Any]:
-        """The values of layers, in steps or in the one row of an episode."""
-        columns: dict[str, Any] = {}
+    @property
+    @override
+    def about(self) -> About:
+        about = super().about
+        names = [row.id for rows in self._rows.values() for row in rows]
+        digest = hashlib.sha256(" ".join(names).encode()).hexdigest()
+        return about.replace(options={**about.options, COLUMN: digest})
+
+    @property
+    @override
+    def names(self) -> Mapping[str, str]:
+        return {path: path for path in stored_names(self.bases[0])}
+
+    @override
+    def make(
+        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+    ) -> dict[str, Any]:
+        made = dict(values)
+        for episode in np.unique(of.episodes).tolist():
+            at = of.episodes == episode
+            labels = self._rows.get(self._digests.get((of.split, episode), ""), [])
+            ranges = [row for row in labels if row.end is not None]
+            for path, column in self._columns(ranges, of.steps[at], of_steps=True).items():
+                path = f"{rlds.STEPS}/{path}"
+                if path not in made:
+                    made[path] = np.empty(len(of.steps), column.dtype)
+                made[path][at] = column
+            whole = [row for row in labels if row.end is None]
+            for path, [value] in self._columns(whole, np.zeros(1), of_steps=False).items():
+                made[path] = value
+        return made
+
+    def _columns(
+        self, rows: Sequence[Label], steps: np.ndarray, *, of_steps: bool
+    ) -> dict[str, np.ndarray]:
+        """The values of layers by path, in steps or in the one row of an episode."""
+        columns: dict[str, np.ndarray] = {}
         for layer, kind in self._types[of_steps].items():
             said: dict[str, np.ndarray] = {}
             for row in rows:
                 if row.layer == layer:
-                    column = said.setdefault(row.annotator, np.full(length, None, object))
-                    column[row.begin : row.end] = row.value
-            values = [{*row} - {None} for row in zip(*said.values())] or [set[Any]()] * length
-            known = np.array([len(each) == 1 for each in values])
+                    column = said.setdefault(row.annotator, np.full(len(steps), None, object))
+                    end = np.inf if row.end is None else row.end
+                    column[(steps >= (row.begin or 0)) & (steps < end)] = row.value
+            values = [{*row} - {None} for row in zip(*said.values())] or [set()] * len(steps)
+            known = np.array([len(each) == 1 for each in values], np.bool_)
             found = [next(iter(v)) if k else _NOTHING[kind] for v, k in zip(values, known)]
-            columns[layer] = np.array(found, object if kind is str else kind)
+            columns[f"{COLUMN}/{layer}"] = np.array(found, object if kind is str else kind)
             if kind is bool:
-                columns[f"{layer}_known"] = known
-        return {COLUMN: columns} if columns else {}
+                columns[f"{COLUMN}/{layer}_known"] = known
+        return columns

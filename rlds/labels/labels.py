@@ -14,7 +14,7 @@ from rlds.sources.episode_table import table_row
 from rlds.sources.episodes import Episodes
 from rlds.sources.label_rows import Label, Layer
 from rlds.sources.opening import open as open_episodes
-from rlds.sources.source import RandomAccessSource
+from rlds.sources.source import Source
 
 __all__ = ["Labels", "open"]
 
@@ -74,7 +74,7 @@ class Labels:
 
     def _row(self, episode: int) -> dict[str, Any]:
         """What is known of an episode, if need be without the table."""
-        if "_known" in self.__dict__ or not isinstance(self.episodes.source, RandomAccessSource):
+        if "_known" in self.__dict__ or not isinstance(self.episodes.source, Source):
             return self._known[episode]
         return self._alone(*self.episodes.place(episode))
 

@@ -492,8 +492,8 @@ def _total_of(root: Path, said: Mapping[str, Any]) -> Total:
         {name: {k: np.asarray(v) for k, v in found.items()} for name, found in said.items()}
     )
     source = LeRobotSource(root)
-    paths = source.metadata()[layout.METADATA_KEY]["fields"]
-    fields = dict(leaves_at(source.step_fields(), None))
+    paths = source.about.metadata[layout.METADATA_KEY]["fields"]
+    fields = dict(leaves_at(source.fields.steps, None))
     numbers = {
         name: path
         for name, path in paths.items()

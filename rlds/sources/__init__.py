@@ -16,30 +16,42 @@ from rlds.sources.exporting import Export, Exported, Placement, export, exports
 from rlds.sources.opening import UnknownFormatError, format_of, open
 from rlds.sources.registry import Format, formats
 from rlds.sources.source import (
+    About,
+    AnySource,
+    Can,
     DamagedEpisode,
+    Fields,
+    Lengths,
     Origin,
-    RandomAccessSource,
     Source,
     SourceEpisode,
     SourceError,
+    Stream,
 )
+from rlds.sources.view import View
 from rlds_ecosystem.fields import Field
 
 __all__ = [
+    "About",
+    "AnySource",
+    "Can",
     "DamagedEpisode",
     "Episodes",
     "Export",
     "Exported",
     "Field",
+    "Fields",
     "Format",
+    "Lengths",
     "Origin",
     "Placement",
-    "RandomAccessSource",
     "Source",
     "SourceChangedError",
     "SourceEpisode",
     "SourceError",
+    "Stream",
     "UnknownFormatError",
+    "View",
     "export",
     "exports",
     "format_of",

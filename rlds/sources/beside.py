@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from rlds.sources.source import Source, StoredSource
+from rlds.sources import reading
+from rlds.sources.source import AnySource
 from rlds_ecosystem import stores
 from rlds_ecosystem.caches import cache_folder
 from rlds_ecosystem.replacing import FOLDER
@@ -19,15 +20,15 @@ __all__ = ["cached", "facts_of", "folder_of", "root_of"]
 _UNREADABLE = re.compile("[*?[\ud800-\udfff]")
 
 
-def root_of(source: Source) -> str:
+def root_of(source: AnySource) -> str:
     """Returns the folder of a dataset, or that which all files of a source are in; or the file."""
     return _root_of(source, source.inputs())
 
 
-def _root_of(source: Source, inputs: Iterable[str | os.PathLike[str]]) -> str:
-    match source.bases():  # One of a folder may have one file beside those that describe it.
-        case [StoredSource() as base]:
-            inputs = [base.directory]
+def _root_of(source: AnySource, inputs: Iterable[str | os.PathLike[str]]) -> str:
+    match reading.bases(source):  # A folder may have one file beside those that describe it.
+        case [base] if base.can.examples is not None:
+            inputs = [base.can.examples.directory]
     names = [os.path.abspath(os.fspath(path)) for path in inputs]
     return os.path.commonpath(names) if names else ""
 
@@ -46,14 +47,14 @@ def facts_of(files: Iterable[str | os.PathLike[str]], root: str) -> list[tuple[s
     return found
 
 
-def folder_of(source: Source) -> Iterator[Path]:
+def folder_of(source: AnySource) -> Iterator[Path]:
     """Yields the folder `.rlds` of the data, unless that is one file, or in a store."""
     root = _local_root(source)
     if os.path.isdir(root) and not _UNREADABLE.search(root):
         yield Path(root, FOLDER)
 
 
-def cached(source: Source, kind: str) -> Iterator[Path]:
+def cached(source: AnySource, kind: str) -> Iterator[Path]:
     """Yields the folder of the cache for a source, if there is a cache."""
     if root := _local_root(source):
         of = os.path.realpath(root)
@@ -64,7 +65,7 @@ def cached(source: Source, kind: str) -> Iterator[Path]:
         yield folder
 
 
-def _local_root(source: Source) -> str:
+def _local_root(source: AnySource) -> str:
     inputs = source.inputs()
     is_local = all(stores.is_local(os.fspath(path)) for path in inputs)
     return _root_of(source, inputs) if is_local else ""

@@ -12,7 +12,7 @@ from typing_extensions import override
 import rlds
 from rlds.sources.encoded_frames import ChangedImages
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.source import RandomAccessSource
+from rlds.sources.source import Source
 from rlds_ecosystem.fields import BGR, Field, as_fields
 from rlds_ecosystem.nests import leaves_at
 from tfds_files.png import encode_png
@@ -49,7 +49,7 @@ def with_rgb(episodes: Episodes, but: Collection[str] = ()) -> Episodes:
     """
     source, steps = episodes.source, leaves_at(episodes.spec[rlds.STEPS], None)
     paths = [path for path, field in steps if is_bgr(field) and path not in but]
-    if not paths or not isinstance(source, RandomAccessSource):
+    if not paths or not isinstance(source, Source):
         return episodes
     made = RgbSource(source, paths)
     return Episodes(made, episodes.split, format=episodes.format, said=episodes.metadata)
@@ -65,18 +65,14 @@ class RgbSource(ChangedImages):
       paths: The fields of steps whose channels are exchanged.
     """
 
-    def __init__(self, source: RandomAccessSource, paths: Sequence[str]) -> None:
-        steps = dict(leaves_at(as_fields(source.step_fields()), None))
+    def __init__(self, source: Source, paths: Sequence[str]) -> None:
+        steps = dict(leaves_at(as_fields(source.fields.steps), None))
         self._fields = {path: steps[path] for path in paths}
         images = {
             path: dataclasses.replace(field, names=None, encoding=field.encoding and "png")
             for path, field in self._fields.items()
         }
         super().__init__(source, images)
-
-    @override
-    def with_image_files(self) -> RgbSource:
-        return self  # Exports make it of a source that has the files.
 
     @override
     def _changed(self, column: Any, path: str) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,9 +19,18 @@ from rlds.sources.channel_order import RED_FIRST, RgbSource, as_rgb, is_bgr
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Placement
-from rlds.sources.source import ALL_ROWS, RandomAccessSource, SourceEpisode, SourceError, files_of
+from rlds.sources.source import (
+    ALL_ROWS,
+    Can,
+    Fields,
+    Source,
+    SourceEpisode,
+    SourceError,
+    files_of,
+    with_random_access,
+)
 from rlds.sources.video_frames import FramesSource
-from rlds.sources.wrapped import WrappedSource
+from rlds.sources.view import View
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.container import Clip, VideoFile
 from rlds.video.decoding import ClipReader
@@ -51,14 +60,14 @@ def encodable(episodes: Episodes, but: Collection[str] = (), *, clips: bool = Fa
       but: Paths that are none of them.
       clips: Whether all other clips of such pixels are, too.
     """
-    fields, source = episodes.source.episode_fields(), episodes.source
+    fields, source = episodes.source.fields.episode, episodes.source
     cameras = [camera for camera in cameras_of(fields) if camera not in but]
     taken = {*but, *cameras_of(fields)}
     steps = leaves_at(episodes.spec[rlds.STEPS], None)
     found = [path for path, field in steps if _is_image(field) and path not in taken]
     if not clips:
         cameras = [camera for camera in cameras if FRAMES in at(fields, _path(camera))]
-    if not cameras or not isinstance(source, RandomAccessSource):
+    if not cameras or not isinstance(source, Source):
         return found
     infos = FramesSource(source, cameras).cameras
     return found + [camera for camera in cameras if infos[camera].dtype == np.uint8]
@@ -71,14 +80,12 @@ def with_clips(episodes: Episodes, video: Video, cameras: Sequence[str]) -> Epis
       ImportError: PyAV is not installed.
       TypeError: The episodes cannot be read in any order.
     """
-    source = episodes.source
-    if not isinstance(source, RandomAccessSource):
-        raise TypeError(f"{files_of(source)}: this format has no random access; convert it first")
+    source = with_random_access(episodes.source)
     clips = ClipsSource(source, video, cameras)
     return Episodes(clips, episodes.split, format=episodes.format, said=episodes.metadata)
 
 
-class ClipsSource(WrappedSource):
+class ClipsSource(View):
     """A source with clips of episodes in place of images of steps: what `FramesSource` undoes.
 
     Of clips that there are, packets stay that are of the codec, in the order of the steps; others
@@ -100,36 +107,35 @@ class ClipsSource(WrappedSource):
 
     shares_table = True
 
-    def __init__(self, source: RandomAccessSource, video: Video, cameras: Sequence[str]) -> None:
+    def __init__(self, source: Source, video: Video, cameras: Sequence[str]) -> None:
         super().__init__(source)
-        self.reads_rows = False
         self.cameras, self._how = cameras, video
-        steps = dict(leaves_at(as_fields(source.step_fields()), None))
+        steps = dict(leaves_at(as_fields(source.fields.steps), None))
         self._images = {path: steps[path] for path in cameras if path in steps}
         self.swapped = [path for path, field in self._images.items() if is_bgr(field)]
         self._gone = {*self._images, *(f"{IMAGE_FILE}/{path}" for path in self._images)}
         clips = [path for path in cameras if path not in steps]
         self._frames = FramesSource(source, clips) if clips else None
 
-    @override
-    def with_image_files(self) -> ClipsSource:
-        return self  # Exports make it of a source that has the files.
-
     def __str__(self) -> str:
         return f"{self._how.codec}, quality {self._how.factor}"
 
+    @property
     @override
-    def step_fields(self) -> Mapping[str, Any]:
-        leaves = leaves_at(self.source.step_fields(), None)
-        return nest({path: field for path, field in leaves if path not in self._gone})
-
-    @override
-    def episode_fields(self) -> Mapping[str, Any]:
-        leaves = dict(leaves_at(self.source.episode_fields(), None))
+    def fields(self) -> Fields:
+        fields = super().fields
+        steps = leaves_at(fields.steps, None)
+        leaves = dict(leaves_at(fields.episode, None))
         for camera in self.cameras:
             leaves.pop(f"{_path(camera)}/{FRAMES}", None)
             leaves |= {f"{_path(camera)}/{name}": f for name, f in clip_fields().items()}
-        return nest(leaves)
+        kept = {path: field for path, field in steps if path not in self._gone}
+        return fields.replace(steps=nest(kept), episode=nest(leaves))
+
+    @property
+    @override
+    def can(self) -> Can:  # Exports make it of a source that has the files.
+        return dataclasses.replace(super().can, reads_rows=False, image_files=None)
 
     @override
     def read(
@@ -143,10 +149,10 @@ class ClipsSource(WrappedSource):
         cameras = self.cameras
         if fields is not None and not any(is_in(path, VIDEO) for path in fields):
             cameras = []
-        episode = reading.read(self.source, split, index, None if cameras else fields)
+        episode = reading.read(self.bases[0], split, index, None if cameras else fields)
         steps = dict(leaves_at(episode.steps, None))
         about = dict(leaves_at(episode.metadata, None))
-        length = reading.outline(self.source, split, index).num_steps
+        length = reading.outline(self.bases[0], split, index).num_steps
 
         def clip_of_camera(camera: str) -> Clip:
             if camera in self._images:
@@ -174,7 +180,9 @@ class ClipsSource(WrappedSource):
 
         There may be no frame for the final observation. Others that are missing are an error.
         """
-        values = at(reading.read_metadata(self.source, split, index, [path := _path(camera)]), path)
+        values = at(
+            reading.read_metadata(self.bases[0], split, index, [path := _path(camera)]), path
+        )
         if FRAMES not in values:
             data, first = bytes(values[CLIP]), int(values[FIRST])
             info = VideoFile(data, path).info
@@ -202,7 +210,7 @@ class ClipsSource(WrappedSource):
                 raise SourceError(
                     f"an image of {image.shape}, expected {shape}, as in step 0: a video needs one "
                     f"size. Pass to_sidecar=[{camera!r}] to keep the images as they are",
-                    file=files_of(self.source),
+                    file=files_of(self.bases[0]),
                     row=step,
                     field=camera,
                 )
@@ -213,7 +221,7 @@ class ClipsSource(WrappedSource):
         except import_extra("av").FFmpegError as error:
             raise SourceError(
                 f"frames of {shape} cannot be encoded in {self._how.codec}: {error}",
-                file=files_of(self.source),
+                file=files_of(self.bases[0]),
                 field=camera,
             ) from error
         self._compare(clip, frame, length, camera)
@@ -239,7 +247,7 @@ class ClipsSource(WrappedSource):
         if what:
             raise SourceError(
                 f"the encoded video does not match the images: {what}. Choose a better quality",
-                file=files_of(self.source),
+                file=files_of(self.bases[0]),
                 field=camera,
             )
 
@@ -247,7 +255,7 @@ class ClipsSource(WrappedSource):
 def encoded_placements(found: Sequence[Placement], episodes: Episodes) -> list[Placement]:
     """Returns what becomes of fields, those of images that are encoded or exchanged included."""
     source = episodes.source
-    rgb = source.source if isinstance(source, ClipsSource) else source
+    rgb = source.bases[0] if isinstance(source, ClipsSource) else source
     swapped = [*rgb.images] if isinstance(rgb, RgbSource) else []
     if isinstance(source, ClipsSource):
         swapped += source.swapped

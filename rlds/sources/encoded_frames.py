@@ -11,10 +11,10 @@ from typing import Any, Literal
 import numpy as np
 from typing_extensions import override
 
-from rlds.sources import reading
-from rlds.sources.source import ALL_ROWS, RandomAccessSource, Source, SourceEpisode
+import rlds
+from rlds.sources.source import AnySource, Can, Fields, Source
 from rlds.sources.video_frames import FramesSource
-from rlds.sources.wrapped import WrappedSource
+from rlds.sources.view import Of, View
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at, nest
@@ -23,17 +23,18 @@ from tfds_files.png import encode_png
 __all__ = ["ChangedImages", "EncodedFrames", "with_video"]
 
 
-def with_video(source: Source) -> Source:
+def with_video(source: AnySource) -> AnySource:
     """Returns a source, with pixels or files of images if its option `video` asks for them."""
-    if source.video == "packets" or not isinstance(source, RandomAccessSource):
+    about = source.about
+    if about.video == "packets" or not isinstance(source, Source):
         return source
     frames = FramesSource(source)
-    if source.video == "frames":
+    if about.video == "frames":
         return frames
-    return EncodedFrames(frames, source.video, source.quality)
+    return EncodedFrames(frames, about.video, about.quality)
 
 
-class ChangedImages(WrappedSource):
+class ChangedImages(View):
     """A source whose steps have other images than those of another source.
 
     Args:
@@ -46,27 +47,28 @@ class ChangedImages(WrappedSource):
 
     shares_table = True
 
-    def __init__(self, source: RandomAccessSource, images: Mapping[str, Field]) -> None:
+    def __init__(self, source: Source, images: Mapping[str, Field]) -> None:
         super().__init__(source)
         self.images = images
 
+    @property
     @override
-    def step_fields(self) -> Mapping[str, Any]:
-        return nest({**dict(leaves_at(self.source.step_fields(), None)), **self.images})
+    def fields(self) -> Fields:
+        fields = super().fields
+        return fields.replace(steps=nest({**dict(leaves_at(fields.steps, None)), **self.images}))
+
+    @property
+    @override
+    def can(self) -> Can:  # Exports make it of a source that has the files.
+        return dataclasses.replace(super().can, image_files=None)
 
     @override
-    def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
-    ) -> SourceEpisode:
-        episode = reading.read(self.source, split, index, fields, rows)
-        columns = dict(leaves_at(episode.steps, None))
-        for path in self.images.keys() & columns.keys():
-            columns[path] = self._changed(columns[path], path)
-        return dataclasses.replace(episode, steps=nest(columns))
+    def make(
+        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+    ) -> dict[str, Any]:
+        paths = {f"{rlds.STEPS}/{path}": path for path in self.images}
+        found = {path: name for path, name in paths.items() if path in values}
+        return values | {path: self._changed(values[path], name) for path, name in found.items()}
 
     @abc.abstractmethod
     def _changed(self, column: Any, path: str) -> np.ndarray:

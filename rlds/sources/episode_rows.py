@@ -18,8 +18,8 @@ from rlds.sources.queries import NUMBER
 from rlds.sources.rates import rate_in
 from rlds.sources.source import (
     OF_TRANSITIONS,
+    AnySource,
     DamagedEpisode,
-    RandomAccessSource,
     Source,
     SourceEpisode,
     SourceError,
@@ -60,11 +60,11 @@ class RowMaker:
       columns: The columns that have the values of fields, by the paths of these.
     """
 
-    def __init__(self, source: Source) -> None:
-        self._source = source.with_image_files()
+    def __init__(self, source: AnySource) -> None:
+        self._source = reading.with_image_files(source)
         with reading.errors_of(source):
-            steps = dict(leaves_at(as_fields(self._source.step_fields()), None))
-            episode = dict(leaves_at(as_fields(self._source.episode_fields()), None))
+            steps = dict(leaves_at(as_fields(self._source.fields.steps), None))
+            episode = dict(leaves_at(as_fields(self._source.fields.episode), None))
         arrow = import_extra("pyarrow")
         columns = _fixed_columns(arrow)
         self.fixed = frozenset(columns)
@@ -102,14 +102,14 @@ class RowMaker:
         self._wanted = None
         if has_clips:
             paths = [path for path in episode if root_of(path) != VIDEO]
-            names = [*self._source.step_flags, *steps]
+            names = [*self._source.fields.flags, *steps]
             self._wanted = [*paths, *(f"{rlds.STEPS}/{path}" for path in names)]
 
     @functools.cached_property
     def _rate(self) -> float | None:
         """The steps in a second of all episodes; a query of the table does not need it."""
         with reading.errors_of(self._source):
-            return rate_in(self._source.metadata())
+            return rate_in(self._source.about.metadata)
 
     def rows(self, split: str, part: range | str, first: int = 0) -> Any:
         """Reads episodes, and returns their rows.
@@ -142,7 +142,7 @@ class RowMaker:
         if isinstance(part, str):
             yield from reading.episodes(source, split, part)
             return
-        assert isinstance(source, RandomAccessSource)
+        assert isinstance(source, Source)
         for index in part:
             try:
                 yield reading.read(source, split, index, self._wanted)

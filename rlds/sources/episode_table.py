@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rlds
-from rlds.sources import label_rows, queries
+from rlds.sources import label_rows, queries, reading
 from rlds.sources.beside import cached, facts_of, folder_of, root_of
 from rlds.sources.episode_rows import RowMaker
 from rlds.sources.selected import SelectedSource
-from rlds.sources.source import RandomAccessSource, Source, SourceError
-from rlds.sources.wrapped import WrappedSource
+from rlds.sources.source import AnySource, Source, SourceError
+from rlds.sources.view import View
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.nests import is_in
@@ -158,7 +158,7 @@ class EpisodeTable:
 
 
 def table_part(
-    source: Source,
+    source: AnySource,
     split: str,
     rows: range | np.ndarray,
     *,
@@ -194,7 +194,7 @@ def _labels_for(condition: str, part: TablePart) -> Any:
         return None
 
 
-def table_row(source: Source, split: str, number: int) -> dict[str, Any]:
+def table_row(source: AnySource, split: str, number: int) -> dict[str, Any]:
     """Returns the row of an episode, made without those of the others."""
     source, rows = _with_table(source, split, np.array([number]))
     number = int(rows[0])
@@ -202,12 +202,12 @@ def table_row(source: Source, split: str, number: int) -> dict[str, Any]:
     return row
 
 
-def row_maker(source: Source, split: str) -> RowMaker:
+def row_maker(source: AnySource, split: str) -> RowMaker:
     """Returns the maker of the rows of a table, which knows its columns."""
     return RowMaker(_with_table(source, split, range(0))[0])
 
 
-def has_table(source: Source, split: str) -> bool:
+def has_table(source: AnySource, split: str) -> bool:
     """Whether the table of a split is kept, and is of the files that are there."""
     source, _ = _with_table(source, split, range(0))
     key = key_of(source)
@@ -215,21 +215,21 @@ def has_table(source: Source, split: str) -> bool:
 
 
 def _with_table(
-    source: Source, split: str, rows: range | np.ndarray
-) -> tuple[Source, range | np.ndarray]:
+    source: AnySource, split: str, rows: range | np.ndarray
+) -> tuple[AnySource, range | np.ndarray]:
     """Returns the source that has the table of a source, and the numbers of episodes there."""
-    while isinstance(source, WrappedSource):
+    while isinstance(source, View):
         if isinstance(source, SelectedSource):
             rows = source.chosen[split][np.asarray(rows, np.int64)]
         elif not source.shares_table:
             break
-        source = source.source
+        source = source.bases[0]
     return source, rows
 
 
-def _columns_of_aliases(source: Source) -> dict[str, str]:
+def _columns_of_aliases(source: AnySource) -> dict[str, str]:
     """Returns the columns of a table that have the values of fields, by their other names."""
-    if not (aliases := source.aliases()):
+    if not (aliases := source.about.aliases):
         return {}
     maker = RowMaker(source)
     taken = {name.lower() for name in (*maker.schema.names, label_rows.COLUMN, queries.NUMBER)}
@@ -263,7 +263,9 @@ def _read(file: Path, columns: Sequence[str] | None = None) -> Any:
         return opened.read(columns)
 
 
-def _table_file(source: Source, split: str, key: str, progress: Progress, jobs: int | None) -> Path:
+def _table_file(
+    source: AnySource, split: str, key: str, progress: Progress, jobs: int | None
+) -> Path:
     """Returns the table of a split; makes it if there is none that is of these files."""
     places = _places(source, split)
     for place in places:
@@ -284,7 +286,7 @@ def _table_file(source: Source, split: str, key: str, progress: Progress, jobs: 
     ) from failed
 
 
-def _places(source: Source, split: str) -> list[Path]:
+def _places(source: AnySource, split: str) -> list[Path]:
     """Returns the files that may hold the table of a split."""
     name = f"episodes-{split}.parquet"
     return [folder / name for folder in (*folder_of(source), *cached(source, "episodes"))]
@@ -293,7 +295,7 @@ def _places(source: Source, split: str) -> list[Path]:
 class _Making:
     """Makes a table; goes on where a process left off that was killed."""
 
-    def __init__(self, source: Source, split: str, key: str, place: Path) -> None:
+    def __init__(self, source: AnySource, split: str, key: str, place: Path) -> None:
         self._source, self._split, self._key, self._place = source, split, key, place
         self._drafts = place.with_name(f".{place.name}.{key[:16]}")
 
@@ -314,11 +316,11 @@ class _Making:
         """Yields the rows of all episodes, in their order."""
         tasks = _tasks(self._source, self._split)
         with show_progress(False if callable(progress) else progress) as bars:
-            known = self._source.num_episodes(self._split)
+            known = reading.count(self._source, self._split)
             bar = bars.add_task("table of episodes", total=known)
             first = 0
             for table in self._read(tasks, jobs, keeps=keeps):
-                if not isinstance(self._source, RandomAccessSource):
+                if not isinstance(self._source, Source):
                     table = _counted(table, first)
                 first += len(table)
                 bars.update(bar, completed=first)
@@ -357,16 +359,16 @@ class _Making:
         os.replace(draft, self._place)
 
 
-def _tasks(source: Source, split: str) -> list[range | str]:
+def _tasks(source: AnySource, split: str) -> list[range | str]:
     """What is read by one call each."""
-    if not isinstance(source, RandomAccessSource):
-        return [*source.parts(split)]
+    if not isinstance(source, Source):
+        return [*reading.parts(source, split)]
     number = source.num_episodes(split)
     size = min(_AT_ONCE, max(_LEAST_AT_ONCE, number // 64))
     return [range(begin, min(begin + size, number)) for begin in range(0, number, size)]
 
 
-def _made(source: Source, split: str, tasks: Sequence[range | str], jobs: int) -> Iterator[Any]:
+def _made(source: AnySource, split: str, tasks: Sequence[range | str], jobs: int) -> Iterator[Any]:
     """Yields the rows of each task, in their order; starts processes if that takes long."""
     maker, begin = RowMaker(source), time.monotonic()
     for number, task in enumerate(tasks):
@@ -403,9 +405,9 @@ def _stored_key(place: Path) -> str:
     return metadata.get(_KEY, b"").decode(errors="replace")
 
 
-def key_of(source: Source) -> str:
+def key_of(source: AnySource) -> str:
     """Returns what changes if the files of a source, or what is read of them, are others."""
     kind = type(source)
     files = facts_of(source.inputs(), root_of(source))
-    content = [_VERSION, kind.__module__, kind.__qualname__, source.options(), files]
+    content = [_VERSION, kind.__module__, kind.__qualname__, source.about.options, files]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()

@@ -19,15 +19,16 @@ from rlds.sources.episode_fields import EPISODE_FIELDS
 from rlds.sources.selected import SelectedSource
 from rlds.sources.source import (
     ALL_ROWS,
+    AnySource,
     DamagedEpisode,
+    Lengths,
     Outline,
-    Outlines,
-    RandomAccessSource,
     Source,
     SourceEpisode,
     SourceError,
     files_of,
     step_aliases,
+    with_random_access,
 )
 from rlds_ecosystem.fields import Field, MismatchError, as_fields, in_words, match_columns
 from rlds_ecosystem.forking import begin_anew_in_forks
@@ -78,7 +79,7 @@ class Episodes(Sequence[SourceEpisode]):
 
     def __init__(
         self,
-        source: Source,
+        source: AnySource,
         split: str = "train",
         *,
         format: str = "",
@@ -89,20 +90,20 @@ class Episodes(Sequence[SourceEpisode]):
         self._is_whole = split in source.splits
         self._episodes = _reader(source, split) if self._is_whole else _Part(source, split)
         with reading.errors_of(source):
-            flags = {name: Field(np.bool_) for name in source.step_flags}
-            self._steps = {**as_fields(source.step_fields()), **flags}
+            flags = {name: Field(np.bool_) for name in source.fields.flags}
+            self._steps = {**as_fields(source.fields.steps), **flags}
         self._leaves = dict(leaves_at(self._steps, None))
 
     def __repr__(self) -> str:
         name = self.format or type(self.source).__name__
-        number = self.source.num_episodes(self.split) if self._is_whole else len(self)
+        number = reading.count(self.source, self.split) if self._is_whole else len(self)
         counted = "" if number is None else f", {number} episodes"
         return f"Episodes({name}, {files_of(self.source, 1)}, split {self.split!r}{counted})"
 
     @property
     def has_random_access(self) -> bool:
         """Whether any episode can be read without those before it."""
-        return isinstance(self.source, RandomAccessSource)
+        return isinstance(self.source, Source)
 
     @property
     def splits(self) -> Sequence[str]:
@@ -122,14 +123,14 @@ class Episodes(Sequence[SourceEpisode]):
     def spec(self) -> dict[str, Any]:
         """The fields of an episode, those of a step under `steps`."""
         with reading.errors_of(self.source):
-            fields = as_fields(self.source.episode_fields())
+            fields = as_fields(self.source.fields.episode)
         return {rlds.STEPS: self._steps, **EPISODE_FIELDS, **fields}
 
     @property
     def metadata(self) -> Mapping[str, Any]:
         """What is said of the data as a whole, in the types of JSON."""
         with reading.errors_of(self.source):
-            return {**self.source.metadata(), **self._said}
+            return {**self.source.about.metadata, **self._said}
 
     def __len__(self) -> int:
         return self._episodes.count()
@@ -172,9 +173,9 @@ class Episodes(Sequence[SourceEpisode]):
           SourceError: It is damaged; says where.
         """
         split, number = self.place(self._checked(index))
-        if isinstance(self.source, RandomAccessSource):
-            flags = [f"{rlds.STEPS}/{name}" for name in self.source.step_flags]
-            fields = [*flags, *self.source.episode_paths()]
+        if isinstance(self.source, Source):
+            flags = [f"{rlds.STEPS}/{name}" for name in self.source.fields.flags]
+            fields = [*flags, *self.source.fields.episode_paths()]
             return reading.read(self.source, split, number, fields)
         return self.episode(index)
 
@@ -234,18 +235,17 @@ class Episodes(Sequence[SourceEpisode]):
         """
         return self._episodes.outlines()
 
-    def all_outlines(self) -> Outlines | None:
-        """Returns how long all episodes are, if that is known without reading them."""
+    def lengths(self) -> Lengths | None:
+        """Returns how long all episodes are, as far as is known without reading them."""
         found = []
-        if not isinstance(self.source, RandomAccessSource):
+        if not isinstance(self.source, Source):
             return None
         for split, begin, end in self.ranges:
-            with reading.errors_of(self.source):
-                outlines = self.source.outlines(split)
-            if outlines is None:
+            lengths = reading.lengths(self.source, split)
+            if lengths is None:
                 return None
-            found.append([array[begin:end] for array in outlines])
-        return Outlines(*map(np.concatenate, zip(*found)))
+            found.append(lengths.take(slice(begin, end)))
+        return Lengths.joined(found)
 
     def table(self, *, progress: Progress = None, jobs: int | None = None) -> EpisodeTable:
         """Returns the table of the episodes: a row for each, with what is known of it.
@@ -308,9 +308,7 @@ class Episodes(Sequence[SourceEpisode]):
         return self._selected(indices)
 
     def _selected(self, indices: Iterable[int], condition: str | None = None) -> Episodes:
-        if not isinstance(self.source, RandomAccessSource):
-            where = files_of(self.source)
-            raise TypeError(f"{where}: episodes are read in their order; convert them first")
+        source = with_random_access(self.source)
         if not (isinstance(indices, np.ndarray) and indices.dtype.kind in "iu"):
             indices = np.fromiter(map(self._checked, indices), np.int64)
         total = len(self)
@@ -322,7 +320,7 @@ class Episodes(Sequence[SourceEpisode]):
         which = np.searchsorted(firsts, numbers, side="right") - 1
         rows, names = numbers - (firsts - begins)[which], np.array(splits)[which]
         chosen = {split: rows[names == split] for split in dict.fromkeys(splits)}
-        source = SelectedSource(self.source, chosen, condition)
+        source = SelectedSource(source, chosen, condition)
         return Episodes(source, "+".join(chosen), format=self.format)
 
     def __reduce__(self) -> Any:
@@ -346,10 +344,10 @@ class Episodes(Sequence[SourceEpisode]):
     def explain(self) -> str:
         """Returns what there is, in words: the format, the files, the splits, the fields."""
         source = self.source
-        lines = [f"{self.format or type(source).__name__}: {source.description}".rstrip(": ")]
+        lines = [f"{self.format or type(source).__name__}: {source.about.description}".rstrip(": ")]
         lines.append(f"files: {files_of(source)}")
         for split in source.splits:
-            number = source.num_episodes(split)
+            number = reading.count(source, split)
             counted = "not counted yet" if number is None else f"{number} episodes"
             lines.append(f"split {split!r}: {counted}")
         if not self.has_random_access:
@@ -421,7 +419,7 @@ def _is_of_sizes(column: Any, field: Any) -> bool:
     )
 
 
-def _reopened(source: Source, split: str, name: str, said: Mapping[str, Any]) -> Episodes:
+def _reopened(source: AnySource, split: str, name: str, said: Mapping[str, Any]) -> Episodes:
     return Episodes(source, split, format=name, said=said)
 
 
@@ -442,7 +440,7 @@ def _described(fields: Mapping[str, Any], indent: str) -> Iterator[str]:
 class _ByIndex:
     """The episodes of a split of a source that can read any."""
 
-    def __init__(self, source: RandomAccessSource, split: str) -> None:
+    def __init__(self, source: Source, split: str) -> None:
         self._source, self._split = source, split
 
     def count(self) -> int:
@@ -476,7 +474,7 @@ class _ByIndex:
 class _InOrder:
     """The episodes of a split of a source that can go on after any of them."""
 
-    def __init__(self, source: Source, split: str) -> None:
+    def __init__(self, source: AnySource, split: str) -> None:
         self._source, self._split = source, split
         # Where each of the episodes passed so far is: its part, and the key of the one before it.
         self._places: list[tuple[str, str | None]] = []
@@ -493,7 +491,7 @@ class _InOrder:
 
     def _walk(self) -> Iterator[SourceEpisode | DamagedEpisode]:
         """Yields the episodes of all parts, and notes where they are."""
-        for part in self._source.parts(self._split):
+        for part in reading.parts(self._source, self._split):
             before = None
             for episode in reading.episodes(self._source, self._split, part):
                 self._places.append((part, before))
@@ -513,13 +511,10 @@ class _InOrder:
             return self._has(index)
 
     def count(self) -> int:
-        known = self._source.num_episodes(self._split)
-        if known is None:
-            with self._lock:
-                while self._has(len(self._places)):
-                    pass
-            known = len(self._places)
-        return known
+        with self._lock:
+            while self._has(len(self._places)):
+                pass
+        return len(self._places)
 
     def read(self, index: int) -> SourceEpisode:
         with self._lock:
@@ -539,7 +534,7 @@ class _InOrder:
         return nest({path: column[rows] for path, column in leaves})
 
     def all(self) -> Iterator[SourceEpisode]:
-        for part in self._source.parts(self._split):
+        for part in reading.parts(self._source, self._split):
             yield from map(_sound, reading.episodes(self._source, self._split, part))
 
     def outlines(self, begin: int = 0, end: int | None = None) -> Iterator[Outline]:
@@ -552,8 +547,8 @@ class _InOrder:
         return self._split, index
 
 
-def _reader(source: Source, split: str) -> _ByIndex | _InOrder:
-    if isinstance(source, RandomAccessSource):
+def _reader(source: AnySource, split: str) -> _ByIndex | _InOrder:
+    if isinstance(source, Source):
         return _ByIndex(source, split)
     return _InOrder(source, split)
 
@@ -561,16 +556,16 @@ def _reader(source: Source, split: str) -> _ByIndex | _InOrder:
 class _Part:
     """The episodes of a part of a split, or of several."""
 
-    def __init__(self, source: Source, part: str) -> None:
+    def __init__(self, source: AnySource, part: str) -> None:
         # Counting may mean to read everything: no split is counted but those that are named.
         named = [split for split in source.splits if split in part or "all" in part]
         self._readers = {split: _reader(source, split) for split in named}
+        shards = source.can.shards or (lambda split: ())
         lengths = {
-            split: source.shard_lengths(split) or [reader.count()]
-            for split, reader in self._readers.items()
+            split: shards(split) or [reader.count()] for split, reader in self._readers.items()
         }
         try:
-            if re.search(r"\dshard[:\]]", part) and not all(map(source.shard_lengths, named)):
+            if re.search(r"\dshard[:\]]", part) and not all(map(shards, named)):
                 raise ValueError(f"{part!r}: there are no shards")
             ranges = ranges_of(part, lengths)
         except KeyError:

@@ -36,17 +36,17 @@ from rlds.sources.restored import RestoredSource
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import (
     FACTS,
+    AnySource,
     Origin,
     Outline,
     Place,
-    RandomAccessSource,
     Source,
     SourceEpisode,
     SourceError,
-    StoredSource,
     check_flags,
     is_derived,
 )
+from rlds.sources.view import stored_at, traced
 from rlds.video.fields import DEPTHS_OF_CODES
 from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.fields import BGR, Field
@@ -223,13 +223,13 @@ class Export(abc.ABC):
         source = self.episodes.source
         check_flags(source, self.needed_flags, self.format)
         says_nothing = type(self).why_unsupported is Export.why_unsupported
-        if says_nothing or not isinstance(source, RandomAccessSource):
+        if says_nothing or not isinstance(source, Source):
             return
         places = [self.episodes.place(index) for index in range(len(self.episodes))]
-        lengths = {split: source.num_steps(split) for split, _ in places}
+        lengths = {split: reading.lengths(source, split) for split, _ in places}
         for index, (split, number) in enumerate(places):
             known = lengths[split]
-            if index and (known is None or known[number] > 1):
+            if index and (known is None or known.num_steps[number] > 1):
                 continue
             with contextlib.suppress(SourceError):  # Reading it says so.
                 if what := self.why_unsupported(reading.outline(source, split, number)):
@@ -246,9 +246,9 @@ class Export(abc.ABC):
         Some may be under other names, left out or added, see `stored_at` of its source.
         """
         source = self.episodes.source
-        if not isinstance(source, RandomAccessSource):
+        if not isinstance(source, Source):
             return True
-        return source.stored_at(*self.episodes.place(index), in_part=True) is not None
+        return stored_at(source, *self.episodes.place(index), in_part=True) is not None
 
     def recorded(self) -> Mapping[str, Any]:
         """Returns what is said of the files of this format that the episodes came from.
@@ -260,9 +260,10 @@ class Export(abc.ABC):
         found = self.episodes.metadata.get(self.format)
         if not isinstance(found, Mapping):
             return {}
-        if isinstance(source, RandomAccessSource):
+        if isinstance(source, Source):
             places = [
-                source.stored_at(*self.episodes.place(index)) for index in range(len(self.episodes))
+                stored_at(source, *self.episodes.place(index))
+                for index in range(len(self.episodes))
             ]
             said = self._said_of(source)
             for other in {place.source if place else None for place in places}:
@@ -270,14 +271,14 @@ class Export(abc.ABC):
                     return {}
         return found
 
-    def _is_own(self, source: Source) -> bool:
+    def _is_own(self, source: AnySource) -> bool:
         """Whether an export in this format made the files, which have more than others have."""
         kind = formats()[self.format].load()
         return isinstance(source, RestoredSource) and isinstance(source.source, kind)
 
-    def _said_of(self, source: Source) -> dict[str, Any]:
+    def _said_of(self, source: AnySource) -> dict[str, Any]:
         """What is said of data as a whole, but for what files of this format say, and lineage."""
-        said = {**source.metadata(), **{name: getattr(source, name) for name in FACTS}}
+        said = {**source.about.metadata, **{name: getattr(source.about, name) for name in FACTS}}
         beside = (self.format, lineage.KEY)
         return {name: value for name, value in said.items() if name not in beside}
 
@@ -311,14 +312,12 @@ class Export(abc.ABC):
         for index in itertools.count() if self.order is None else self.order:
             if not self.episodes.has(index):
                 break
-            place = None
-            if isinstance(source, RandomAccessSource):
-                place = source.stored_at(*self.episodes.place(index))
+            place = stored_at(source, *self.episodes.place(index))
             try:
                 if place is not None and copies(place):
                     self._digests[index] = self._digest(place)
                     self._copied.add(index)
-                    self._note(index, place.source.origin(place.split, place.index))
+                    self._note(index, _origin_of(place))
                     yield place
                     self._advance()
                     continue
@@ -345,10 +344,9 @@ class Export(abc.ABC):
             return
         name = split if self.keeps_splits else ""
         if name not in self.traces:
-            self.traces[name] = lineage.Trace(self.lineage, source.bases())
-        if isinstance(source, RandomAccessSource):
-            base, _ = source.base_at(split, number)
-            source, split, number = base.source, base.split, base.index
+            self.traces[name] = lineage.Trace(self.lineage, reading.bases(source))
+        if isinstance(source, Source):
+            (source, split, number), _ = traced(source, split, number)
         self.traces[name].add(source, split, number, origin)
 
     def each_or_stored(self, copies: Callable[[Place], bool]) -> Iterator[SourceEpisode | Place]:
@@ -376,7 +374,7 @@ class Export(abc.ABC):
 
         Those of other sources are in the order that they are to have: None.
         """
-        if not isinstance(self.episodes.source, StoredSource):
+        if self.episodes.source.can.examples is None:
             return None
         origins = []
         for index in range(len(self.episodes)):
@@ -537,7 +535,7 @@ def _written() -> dict[str, Format]:
 
 
 def export(
-    source: str | os.PathLike[str] | Episodes | Source,
+    source: str | os.PathLike[str] | Episodes | AnySource,
     format: str,
     path: str | os.PathLike[str],
     *,
@@ -702,7 +700,7 @@ def _full_disk(error: BaseException | None) -> int | None:
 
 
 def prepare(
-    source: str | os.PathLike[str] | Episodes | Source,
+    source: str | os.PathLike[str] | Episodes | AnySource,
     format: str,
     *,
     split: str | None = None,
@@ -725,13 +723,13 @@ def prepare(
     if isinstance(source, Episodes):
         split, source_format = split or source.split, source.format
         source = source.source
-    elif isinstance(source, Source):
+    elif isinstance(source, AnySource):
         split = split or "all"
     else:
         found = open_episodes(source, split, format=source_format, **(source_options or {}))
         name = os.fspath(source)
         split, source_format, source = found.split, found.format, found.source
-    source, source_format = source.with_image_files(), source_format or ""
+    source, source_format = reading.with_image_files(source), source_format or ""
     if said is None:
         said = lineage.converted(
             source, format, options, name=name, source_format=source_format, split=split
@@ -747,13 +745,8 @@ def prepare(
 
 def _num_steps(episodes: Episodes) -> int | None:
     """How many steps there are, where the format says so without the episodes being read."""
-    total = 0
-    for split, begin, end in episodes.ranges:
-        lengths = episodes.source.num_steps(split)
-        if lengths is None:
-            return None
-        total += int(sum(lengths[begin:end]))
-    return total
+    lengths = episodes.lengths()
+    return None if lengths is None else int(lengths.num_steps.sum())
 
 
 def _count(writer: Export, episodes: Episodes) -> tuple[int, int | None]:
@@ -765,7 +758,7 @@ def _count(writer: Export, episodes: Episodes) -> tuple[int, int | None]:
 
 def _check_is_described(found: Episodes, described: Mapping[str, Any]) -> None:
     for name, value in described.items():
-        said = getattr(found.source, name) if name in FACTS else found.metadata.get(name)
+        said = getattr(found.source.about, name) if name in FACTS else found.metadata.get(name)
         if said != value:
             raise ValueError(
                 f"describe: {found.format} cannot hold {name!r}. Leave it out, or allow the loss "
@@ -787,7 +780,7 @@ def _check(
         if not found.has(number):
             raise ValueError(f"{writer.format}: episode {number} is missing in the written files")
         if index in writer._copied:
-            copy = _random_access(found).stored_at(*found.place(number))
+            copy = stored_at(found.source, *found.place(number))
             if copy is None or writer.stored_digest(copy) != digest:
                 raise ValueError(
                     f"{writer.format}, episode {number}: the copy differs from the original"
@@ -810,9 +803,9 @@ def _check(
     return len(writer._digests), _num_steps(found) if writer._copied else num_steps
 
 
-def _random_access(episodes: Episodes) -> RandomAccessSource:
-    assert isinstance(episodes.source, RandomAccessSource)  # Formats that are copied are.
-    return episodes.source
+def _origin_of(place: Place) -> Origin | None:
+    origin = place.source.can.origin
+    return None if origin is None else origin(place.split, place.index)
 
 
 def _digest(episode: SourceEpisode, but: Collection[str]) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rlds.sources import reading
 from rlds.sources.digests import digest_of
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.episodes import Episodes
@@ -25,7 +26,8 @@ from rlds.sources.label_rows import (
     readable,
     rows,
 )
-from rlds.sources.source import RandomAccessSource, Source, SourceError
+from rlds.sources.source import AnySource, Source, SourceError
+from rlds.sources.view import traced
 from rlds_ecosystem import stores
 
 __all__ = ["carry", "moved", "said_in"]
@@ -59,7 +61,7 @@ def carry(
       OSError: Labels can be kept nowhere.
       SourceError: A line is damaged, and episodes that have labels have other steps now.
     """
-    folders = [folder for base in episodes.source.bases() for folder in folders_of(base)]
+    folders = [folder for base in reading.bases(episodes.source) for folder in folders_of(base)]
     if not any(folder.is_dir() for folder in folders) or not stores.is_local(at):
         return
     target = folders_of_new(made.source, place, at)
@@ -90,16 +92,15 @@ def _moved(
         said.setdefault(row.episode, []).append(row)
 
     @functools.cache
-    def digests(source: Source, split: str) -> list[bytes | None]:
+    def digests(source: AnySource, split: str) -> list[bytes | None]:
         found: list[Any] = Episodes(source, split).table().arrow(["digest"])["digest"].to_pylist()
         return found
 
-    made = Episodes(made.source.with_image_files(), made.split)
+    made = Episodes(reading.with_image_files(made.source), made.split)
     for number, index in others if said else ():
         source, (split, at), first = episodes.source, episodes.place(index), 0
-        if isinstance(source, RandomAccessSource):
-            base, first = source.base_at(split, at)
-            source, split, at = base.source, base.split, base.index
+        if isinstance(source, Source):
+            (source, split, at), first = traced(source, split, at)
         if known := said.get((digests(source, split)[at] or b"").hex()):
             episode = as_converted(made.episode(number))
             digest = digest_of(episode.steps).hex()

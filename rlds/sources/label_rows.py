@@ -24,8 +24,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rlds.sources import reading
 from rlds.sources.beside import cached, folder_of, root_of
-from rlds.sources.source import Source, SourceError
+from rlds.sources.source import AnySource, SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.caches import cache_folder
 from rlds_ecosystem.replacing import FOLDER, finish_replacing
@@ -203,7 +204,7 @@ class Layer:
                 raise ValueError(f"{name}: got {getattr(self, name)!r}, expected {expected}")
 
 
-def folders_of(source: Source) -> tuple[Path, ...]:
+def folders_of(source: AnySource) -> tuple[Path, ...]:
     """Returns where labels of a source are: beside the data, and in the cache.
 
     The labels of one file are in the cache, unless there is a folder for them beside it.
@@ -214,13 +215,13 @@ def folders_of(source: Source) -> tuple[Path, ...]:
     return (*beside, *cached(source, "labels"))
 
 
-def has_labels(source: Source) -> bool:
+def has_labels(source: AnySource) -> bool:
     """Whether there are layers of labels of episodes that those of a source are made of."""
-    return any(types(folders_of(base)) for base in source.bases())
+    return any(types(folders_of(base)) for base in reading.bases(source))
 
 
 def folders_of_new(
-    source: Source, place: str | os.PathLike[str], at: str | os.PathLike[str]
+    source: AnySource, place: str | os.PathLike[str], at: str | os.PathLike[str]
 ) -> tuple[Path, ...]:
     """Returns where labels of a new dataset are, which is at a place and gets to be at another."""
     if beside := [folder / _FOLDER for folder in folder_of(source)]:

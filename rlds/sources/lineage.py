@@ -21,14 +21,15 @@ from typing import Any
 import numpy as np
 
 import rlds_ecosystem
+from rlds.sources import reading
 from rlds.sources.beside import root_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.licenses import conflicts
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.registry import formats
 from rlds.sources.selected import SelectedSource
-from rlds.sources.source import Origin, RandomAccessSource, Source
-from rlds.sources.wrapped import WrappedSource
+from rlds.sources.source import AnySource, Origin, Source
+from rlds.sources.view import View
 from rlds_ecosystem import stores
 from rlds_ecosystem.replacing import FOLDER
 from rlds_ecosystem.whole_files import write_at_once
@@ -86,7 +87,7 @@ def made(
       known: Digests of the episodes of datasets, of which their tables were at hand.
     """
     sources = {name: episodes.source for name, episodes in datasets.items()}
-    terms = {_short(name): source.license for name, source in sources.items()}
+    terms = {_short(name): source.about.license for name, source in sources.items()}
     said = conflicts(terms, license)
     return {
         "version": _VERSION,
@@ -99,7 +100,7 @@ def made(
                 "name": _short(name),
                 "format": episodes.format or _format_of(sources[name]),
                 "digest": (known or {}).get(name) or _digest_of_files(sources[name].inputs()),
-                "license": sources[name].license,
+                "license": sources[name].about.license,
                 KEY: _latest(lineage_of(name, episodes)),
             }
             for name, episodes in datasets.items()
@@ -120,7 +121,7 @@ def _latest(lineage: Mapping[str, Any] | None, depth: int = _DEEPEST) -> dict[st
 
 
 def converted(
-    source: Source,
+    source: AnySource,
     format: str,
     options: Mapping[str, Any],
     *,
@@ -138,7 +139,7 @@ def converted(
       source_format: Its format.
       split: Which of its splits, or which part of them.
     """
-    bases = source.bases()
+    bases = reading.bases(source)
     known = {*("+".join(base.splits) for base in bases)}
     split = "+".join(source.splits) if split == "all" else split
     convert: dict[str, Any] = {"do": CONVERT, "format": format}
@@ -147,9 +148,9 @@ def converted(
     if chosen := {name: as_json(value) for name, value in options.items() if value is not None}:
         convert["options"] = chosen
     kept = of = None
-    if isinstance(source, RandomAccessSource):
+    if isinstance(source, Source):
         kept = len(Episodes(source, split))
-        of = sum(base.num_episodes(each) or 0 for base in bases for each in base.splits)
+        of = sum(reading.count(base, each) or 0 for base in bases for each in base.splits)
     datasets: dict[str, Episodes] = {}
     for base in bases if len(bases) > 1 else [source]:
         called = (len(bases) == 1 and name) or root_of(base) or type(base).__name__
@@ -157,31 +158,33 @@ def converted(
             base, next(iter(base.splits)), format=source_format
         )
     operations = [*_choices(source), convert]
-    return made(operations, datasets, kept=kept, of=of, license=source.license)
+    return made(operations, datasets, kept=kept, of=of, license=source.about.license)
 
 
-def _format_of(source: Source) -> str:
+def _format_of(source: AnySource) -> str:
     """The name of the format that a source reads; that of its class, if it has none."""
-    while isinstance(source, WrappedSource):
-        source = source.source
+    while isinstance(source, View):
+        source = source.bases[0]
+    source = getattr(source, "source", source)  # What was exported and restored.
     kind = f"{type(source).__module__}:{type(source).__qualname__}"
     found = [name for name, format in formats().items() if format.target == kind]
     return found[0] if found else type(source).__name__
 
 
-def _choices(source: Source) -> list[dict[str, Any]]:
+def _choices(source: AnySource) -> list[dict[str, Any]]:
     """The conditions by which episodes were chosen, the first one first."""
     if not isinstance(source, SelectedSource):
         return []
     rows, number = np.zeros(0, np.int64), 0
-    for split in source.source.splits:
+    [base] = source.bases
+    for split in base.splits:
         rows = np.append(rows, number + source.chosen.get(split, rows[:0]))
-        number += source.source.num_episodes(split)
+        number += base.num_episodes(split)
     keep: dict[str, Any] = {"do": "keep", "episodes": rows.tolist()}
     if source.condition is not None:
         rows_of = {source.condition: digest_of_rows(rows, number)}
         keep = {"do": "keep", "where": source.condition, "rows": rows_of}
-    return [*_choices(source.source), keep]
+    return [*_choices(base), keep]
 
 
 def as_json(value: Any) -> Any:
@@ -238,7 +241,7 @@ class Trace:
       sources: Those of its datasets.
     """
 
-    def __init__(self, lineage: Mapping[str, Any], sources: Sequence[Source]) -> None:
+    def __init__(self, lineage: Mapping[str, Any], sources: Sequence[AnySource]) -> None:
         self._numbers = {id(source): number for number, source in enumerate(sources)}
         # Of which datasets it is not known where their episodes come from: the raw ones.
         self._are_first = [not (part[KEY] or {}).get(_EPISODES) for part in lineage[_FROM]]
@@ -247,7 +250,7 @@ class Trace:
         self.files: list[list[Any]] = []
         self._end = -1
 
-    def add(self, source: Source, split: str, number: int, origin: Origin | None) -> None:
+    def add(self, source: AnySource, split: str, number: int, origin: Origin | None) -> None:
         """Notes the next episode: where it is in one of the datasets, and its file, if known."""
         part, runs = self._numbers[id(source)], self.episodes
         before = runs[-1] if runs else []

@@ -14,7 +14,7 @@ from rlds.raw_files.archives import SUFFIXES
 from rlds.sources.episodes import Episodes
 from rlds.sources.options import options_of
 from rlds.sources.registry import Format, formats, names_at
-from rlds.sources.source import Source, SourceError, files_of
+from rlds.sources.source import AnySource, SourceError, files_of
 from rlds_ecosystem import import_extra, stores
 from rlds_ecosystem.marks import find_datasets, marked_formats, several_datasets
 from rlds_ecosystem.names import what_there_is
@@ -239,7 +239,7 @@ def _check_is_there(path: str | os.PathLike[str]) -> None:
         raise FileNotFoundError(f"{name!r} does not exist.{hint}")
 
 
-def only_split(source: Source, split: str | None) -> str:
+def only_split(source: AnySource, split: str | None) -> str:
     """Returns the wanted split; without one, the only split there is.
 
     Raises:

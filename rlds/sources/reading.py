@@ -9,43 +9,59 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, TypeVar
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import rlds
 from rlds.raw_files.input_files import Files
 from rlds.raw_files.untrusted import (
     SourceChangedError,
+    SourceError,
     as_source_error,
     source_errors,
 )
 from rlds.sources.source import (
     ALL_ROWS,
+    AnySource,
     DamagedEpisode,
+    Lengths,
     Outline,
-    RandomAccessSource,
     Source,
     SourceEpisode,
+    StoredEpisode,
+    Stream,
     files_of,
     mistakes_of,
 )
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.errors import StorageError
+from rlds_ecosystem.nests import is_in, leaves_at, nest
 
 __all__ = [
+    "bases",
     "check",
+    "count",
     "cut",
     "episodes",
     "errors_of",
+    "lengths",
     "made",
     "outline",
+    "parts",
     "read",
     "read_metadata",
     "read_steps",
     "unchanged",
+    "with_image_files",
 ]
 
-S = TypeVar("S", bound=Source)
+S = TypeVar("S", bound=AnySource)
 
+# So many episodes are a part of those that can be read in any order.
+_IN_PART = 100
+# What sources have said of their lengths.
+_lengths: weakref.WeakKeyDictionary[Source, dict[str, Lengths | None]]
+_lengths = weakref.WeakKeyDictionary()
 # What an argument of a source can be wrong about.
 _OF_ARGUMENTS = (ValueError, TypeError, KeyError, NotImplementedError, FileNotFoundError)
 
@@ -64,7 +80,7 @@ def made(kind: Callable[..., S], path: str | os.PathLike[str], *args: Any, **opt
       SourceError: The data is damaged.
     """
     is_path = isinstance(path, str | os.PathLike)
-    opened = Files(path, may_grow=getattr(kind, "inputs_may_grow", False)) if is_path else None
+    opened = Files(path, may_grow=getattr(kind, "may_grow", False)) if is_path else None
     try:
         source = kind(path, *args, **options)
         if source.opened is None:
@@ -85,21 +101,21 @@ def made(kind: Callable[..., S], path: str | os.PathLike[str], *args: Any, **opt
 
 @contextlib.contextmanager
 def errors_of(
-    source: Source, episode: int | str | Callable[[], str] | None = None
+    source: AnySource, episode: int | str | Callable[[], str] | None = None
 ) -> Iterator[None]:
     """Names the files of a source, and the episode, in the errors that reading it raises.
 
     Raises:
       SourceChangedError: They are not those that were opened.
     """
-    mistakes = mistakes_of(map(type, source.bases()))
+    mistakes = mistakes_of(map(type, bases(source)))
     with unchanged(source):
         with source_errors(lambda: files_of(source), episode=episode, mistakes=mistakes):
             yield
 
 
 @contextlib.contextmanager
-def unchanged(source: Source) -> Iterator[None]:
+def unchanged(source: AnySource) -> Iterator[None]:
     """Checks after reading that the files of a source are those that were opened.
 
     Raises:
@@ -118,7 +134,7 @@ def unchanged(source: Source) -> Iterator[None]:
     check(source)
 
 
-def check(source: Source, *, failed: bool = False) -> None:
+def check(source: AnySource, *, failed: bool = False) -> None:
     """Checks that the files of a source are those that were opened.
 
     Args:
@@ -128,19 +144,19 @@ def check(source: Source, *, failed: bool = False) -> None:
     Raises:
       SourceChangedError: They are not.
     """
-    for base in source.bases():
+    for base in bases(source):
         if base.opened is not None:
             base.opened.check(base.inputs, failed=failed)
 
 
 def read(
-    source: RandomAccessSource,
+    source: Source,
     split: str,
     index: int,
     fields: Collection[str] | None = None,
     rows: slice = ALL_ROWS,
 ) -> SourceEpisode:
-    """Reads an episode, or some of it; see `RandomAccessSource.read`.
+    """Reads an episode, or some of it; see `Source.read`.
 
     Args:
       source: The source.
@@ -153,13 +169,13 @@ def read(
       SourceError: It is damaged.
     """
     with errors_of(source, lambda: source.key(split, index)):
-        if rows == ALL_ROWS or source.reads_rows:
+        if rows == ALL_ROWS or source.can.reads_rows:
             return source.read(split, index, fields, rows)
         return cut(source.read(split, index, fields), rows)
 
 
 def read_steps(
-    source: RandomAccessSource,
+    source: Source,
     split: str,
     index: int,
     fields: Collection[str] | None = None,
@@ -177,12 +193,12 @@ def read_steps(
     Raises:
       SourceError: The episode is damaged.
     """
-    paths = source.step_paths() if fields is None else fields
+    paths = source.fields.step_paths() if fields is None else fields
     return read(source, split, index, [f"{rlds.STEPS}/{path}" for path in paths], rows).steps
 
 
 def read_metadata(
-    source: RandomAccessSource, split: str, index: int, fields: Collection[str] | None = None
+    source: Source, split: str, index: int, fields: Collection[str] | None = None
 ) -> Mapping[str, Any]:
     """Reads fields of an episode, and nothing of its steps if that is faster.
 
@@ -196,22 +212,74 @@ def read_metadata(
       KeyError: There is no such field.
       SourceError: The episode is damaged.
     """
-    wanted = [path for path, _ in leaves_at(source.episode_fields(), fields)]
+    wanted = [path for path, _ in leaves_at(source.fields.episode, fields)]
     return read(source, split, index, wanted).metadata
 
 
-def outline(source: RandomAccessSource, split: str, index: int) -> Outline:
+def outline(source: Source, split: str, index: int) -> Outline:
     """Returns how long an episode is, without reading more than is needed.
 
     Raises:
       SourceError: It is damaged.
     """
-    with errors_of(source, lambda: source.key(split, index)):
-        return source.outline(split, index)
+    known = lengths(source, split)
+    if known is not None and known.are_complete:
+        return Outline(*(array[index].item() for array in known))  # type: ignore[index]
+    fields = source.fields
+    paths = list(fields.flags)
+    if rlds.IS_TERMINAL not in paths:  # A dataset that is copied.
+        discounts = [path for path in fields.step_paths() if is_in(path, rlds.DISCOUNT)]
+        paths = [*paths, *discounts] or fields.step_paths()[:1]
+    return read(source, split, index, [f"{rlds.STEPS}/{path}" for path in paths]).outline
 
 
-def episodes(source: Source, split: str, part: str, after: str | None = None) -> Iterator[Any]:
-    """Yields the episodes of a part, see `Source.episodes`.
+def lengths(source: Source, split: str) -> Lengths | None:
+    """Returns how long the episodes of a split are; None if only reading them tells.
+
+    Raises:
+      SourceError: The files are damaged that say it.
+    """
+    can = source.can.lengths
+    if can is None:
+        return None
+    known = _lengths.setdefault(source, {})
+    if split not in known:
+        with errors_of(source):
+            known[split] = can(split)
+    return known[split]
+
+
+def bases(source: AnySource) -> Sequence[AnySource]:
+    """Returns the sources that read the episodes of a source from files; it may be one."""
+    if not source.bases:
+        return [source]
+    return [*dict.fromkeys(found for base in source.bases for found in bases(base))]
+
+
+def count(source: AnySource, split: str) -> int | None:
+    """Returns how many episodes a split has; None if only reading them tells."""
+    return source.num_episodes(split) if isinstance(source, Source) else None
+
+
+def with_image_files(source: S) -> S:
+    """Returns a source whose images are the files that are stored, as far as it can do that."""
+    files = source.can.image_files
+    return source if files is None else cast(S, files())
+
+
+def parts(source: AnySource, split: str) -> Sequence[str]:
+    """Returns the names of the parts that the episodes of a split are read in, in order."""
+    if isinstance(source, Stream):
+        return source.parts(split)
+    assert isinstance(source, Source)
+    if source.can.examples is not None:
+        return source.can.examples.files(split)
+    number = source.num_episodes(split)
+    return [f"{i}-{min(i + _IN_PART, number)}" for i in range(0, number, _IN_PART)]
+
+
+def episodes(source: AnySource, split: str, part: str, after: str | None = None) -> Iterator[Any]:
+    """Yields the episodes of a part; those after the one of a key, if it is not None.
 
     What cannot be read is a `DamagedEpisode`. A generator that raised cannot go on: that is the
     last one of its part.
@@ -220,7 +288,7 @@ def episodes(source: Source, split: str, part: str, after: str | None = None) ->
       SourceChangedError: A file is not what it was.
     """
     try:
-        for episode in source.episodes(split, part, after):
+        for episode in _read_part(source, split, part, after):
             check(source, failed=isinstance(episode, DamagedEpisode))
             after = episode.key
             yield episode
@@ -230,7 +298,7 @@ def episodes(source: Source, split: str, part: str, after: str | None = None) ->
     except Exception as error:
         check(source, failed=True)
         where = f"after {after!r}" if after is not None else f"first of {part!r}"
-        mistakes = mistakes_of(map(type, source.bases()))
+        mistakes = mistakes_of(map(type, bases(source)))
         damage = as_source_error(
             error, file=lambda: files_of(source), episode=where, mistakes=mistakes
         )
@@ -239,6 +307,46 @@ def episodes(source: Source, split: str, part: str, after: str | None = None) ->
         if damage is not error:
             damage.__cause__ = error
         yield DamagedEpisode(f"{part}, {where}", damage, ends_part=True)
+
+
+def _read_part(
+    source: AnySource, split: str, part: str, after: str | None
+) -> Iterator[SourceEpisode | StoredEpisode | DamagedEpisode]:
+    if isinstance(source, Stream):
+        return source.episodes(split, part, after)
+    assert isinstance(source, Source)
+    if source.can.examples is not None:
+        return source.can.examples.read(split, part, after)
+    return _read_range(source, split, part, after)
+
+
+def _read_range(
+    source: Source, split: str, part: str, after: str | None
+) -> Iterator[SourceEpisode | DamagedEpisode]:
+    begin, end = map(int, part.split("-"))
+    first = begin if after is None else _index(source, split, range(begin, end), after) + 1
+    hold_open = source.can.hold_open or contextlib.nullcontext
+    with hold_open():
+        for index in range(first, end):
+            try:
+                episode = read(source, split, index)
+            except SourceChangedError:
+                raise
+            except SourceError as error:
+                yield DamagedEpisode(source.key(split, index), error)
+                continue
+            yield dataclasses.replace(episode, fraction=(index + 1 - begin) / (end - begin))
+            del episode
+
+
+def _index(source: Source, split: str, indices: range, key: str) -> int:
+    for index in indices:
+        if source.key(split, index) == key:
+            return index
+    raise StorageError(
+        f"cannot resume after {key!r}: the episodes {indices.start} to {indices.stop} of the split "
+        f"{split!r} have no such key. The staged data is of another source; remove it"
+    )
 
 
 def cut(episode: SourceEpisode, rows: slice) -> SourceEpisode:

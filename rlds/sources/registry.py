@@ -17,7 +17,7 @@ from rlds.sources import reading
 from rlds.sources.encoded_frames import with_video
 from rlds.sources.options import Option, options_of
 from rlds.sources.restored import with_sidecar
-from rlds.sources.source import Source
+from rlds.sources.source import AnySource
 from rlds_ecosystem import import_extra, stores
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ class Format:
     provenance: tuple[str, ...] = ()
     by_file: tuple[str, ...] = ()
 
-    def load(self) -> type[Source]:
+    def load(self) -> type[AnySource]:
         """Returns the class that reads it."""
-        loaded: type[Source] = _load(self.target)
+        loaded: type[AnySource] = _load(self.target)
         return loaded
 
     def load_export(self) -> type[Export]:
@@ -67,7 +67,7 @@ class Format:
         loaded: type[Export] = _load(self.export)
         return loaded
 
-    def source(self, path: str | os.PathLike[str], **options: Any) -> Source:
+    def source(self, path: str | os.PathLike[str], **options: Any) -> AnySource:
         """Returns the source for data; with what an export has kept beside it, or with pixels.
 
         Raises:

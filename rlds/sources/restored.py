@@ -15,69 +15,70 @@ from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     FACTS,
+    About,
+    AnySource,
+    Can,
+    Fields,
+    Lengths,
     Origin,
     Outline,
-    Outlines,
-    Place,
-    RandomAccessSource,
     Source,
     SourceEpisode,
 )
 from rlds.sources.texts import is_instruction
-from rlds.sources.wrapped import WrappedSource
+from rlds.sources.view import View
 from rlds.video.fields import camera_path
 from rlds_ecosystem.nests import at, nest
 
 __all__ = ["DescribedSource", "RestoredSource", "with_sidecar"]
 
 
-def with_sidecar(source: Source) -> Source:
+def with_sidecar(source: AnySource) -> AnySource:
     """Returns a source with what its sidecar has; or the source itself, without one."""
-    kept = source.stored_sidecar()
-    if kept is None or not isinstance(source, RandomAccessSource):
+    kept = None if source.can.sidecar is None else source.can.sidecar()
+    if kept is None or not isinstance(source, Source):
         return source
     return (DescribedSource if kept.sidecar.is_about else RestoredSource)(source, kept)
 
 
-def _with_facts(source: Source, kept: StoredSidecar) -> dict[str, Any]:
-    """Gives a source the description that a sidecar has; returns its metadata."""
+def _facts_in(kept: StoredSidecar) -> dict[str, Any]:
+    """Returns the description that a sidecar has, and its metadata, as `About` has them."""
     said = kept.sidecar.metadata
     with source_errors(kept.place):
-        for name in FACTS:
-            setattr(source, name, str(said[name]))
-        return dict(said["metadata"])
+        facts: dict[str, Any] = {name: str(said[name]) for name in FACTS}
+        return {**facts, "metadata": dict(said["metadata"])}
 
 
-class DescribedSource(WrappedSource):
-    """The episodes of a source as they are stored, with what is said of them beside the format.
+class DescribedSource(View):
+    """The episodes of a source as they are stored, described beside the format.
 
     Args:
       source: The source.
-      kept: What is said.
+      kept: The description.
     """
 
     shares_table = True
 
-    def __init__(self, source: RandomAccessSource, kept: StoredSidecar) -> None:
+    def __init__(self, source: Source, kept: StoredSidecar) -> None:
         super().__init__(source)
-        self._kept = kept
-        self._said = _with_facts(self, kept)
+        self._kept, self._facts = kept, _facts_in(kept)
 
+    @property
     @override
-    def metadata(self) -> Mapping[str, Any]:
-        return {**self.source.metadata(), **self._said}
+    def about(self) -> About:
+        about = super().about
+        metadata = {**about.metadata, **self._facts["metadata"]}
+        return about.replace(**{**self._facts, "metadata": metadata})
 
     @override
     def inputs(self) -> Sequence[Any]:
-        return [*dict.fromkeys([*self.source.inputs(), *self._kept.files])]
-
-    @override
-    def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
-        return self.source.stored_at(split, index, in_part=in_part)
+        return [*dict.fromkeys([*super().inputs(), *self._kept.files])]
 
 
-class RestoredSource(WrappedSource):
+class RestoredSource(Source):
     """The episodes of a source, put together with what its sidecar has of them.
+
+    They are no view: what is put together is none of the episodes of the source.
 
     Args:
       source: The source. The places that were noted are paths of the fields of its steps.
@@ -88,30 +89,25 @@ class RestoredSource(WrappedSource):
       kept: See above.
     """
 
-    def __init__(self, source: RandomAccessSource, kept: StoredSidecar) -> None:
-        super().__init__(source)
-        self.kept, self.opened = kept, source.opened
-        self.finite_fields, self.images_as_png, self.reads_rows = (), True, False
-        self._metadata = _with_facts(self, kept)
+    def __init__(self, source: Source, kept: StoredSidecar) -> None:
+        self.source, self.kept, self.opened = source, kept, source.opened
+        self.splits, self.may_grow = source.splits, source.may_grow
+        self._facts = _facts_in(kept)
 
-    # What is put together is none of the episodes of the source.
-    totals, bases = RandomAccessSource.totals, RandomAccessSource.bases
-    base_at, stored_at = RandomAccessSource.base_at, RandomAccessSource.stored_at
-    stored_names = RandomAccessSource.stored_names
+    @property
+    @override
+    def about(self) -> About:
+        there = self.source.about
+        how = {"options": there.options, "video": there.video, "quality": there.quality}
+        return About(**self._facts, **how, aliases=self._aliases(there.aliases))
 
-    def step_fields(self) -> Mapping[str, Any]:
-        """The fields that the steps had."""
-        return nest(self.kept.sidecar.steps)
+    @property
+    @override
+    def fields(self) -> Fields:
+        sidecar = self.kept.sidecar
+        return Fields(nest(sidecar.steps), nest(sidecar.episode), self.source.fields.flags)
 
-    def episode_fields(self) -> Mapping[str, Any]:
-        """The fields that the episodes had."""
-        return nest(self.kept.sidecar.episode)
-
-    def metadata(self) -> Mapping[str, Any]:
-        """What was said of the data as a whole."""
-        return dict(self._metadata)
-
-    def aliases(self) -> Mapping[str, str]:
+    def _aliases(self, there: Mapping[str, str]) -> dict[str, str]:
         """Those of the source, with the paths that its fields have here."""
         said = self.kept.sidecar
         fields = {**said.episode, **{f"{rlds.STEPS}/{p}": it for p, it in said.steps.items()}}
@@ -123,35 +119,45 @@ class RestoredSource(WrappedSource):
         now |= {camera_path(place): camera_path(path) for place, path in places.items()}
         return {
             name: now.get(path, texts[0] if texts and is_instruction(name) else path)
-            for name, path in self.source.aliases().items()
+            for name, path in there.items()
             if path != rlds.STEPS
         }
 
+    @override
     def inputs(self) -> Sequence[Any]:
-        """The files of the source, and those that were kept beside them."""
         return [*self.source.inputs(), *self.kept.files]
 
+    @property
     @override
-    def num_steps(self, split: str) -> Sequence[int] | None:
-        known = self.source.num_steps(split) is not None
-        return self.outlines(split).num_steps.tolist() if known else None
+    def can(self) -> Can:
+        there = self.source.can
+        files = there.image_files
+        return Can(
+            lengths=self._lengths,
+            faults=there.faults,
+            origin=self._origin,
+            shards=there.shards,
+            image_files=None if files is None else self._with_image_files,
+            hold_open=there.hold_open,
+        )
 
+    def _with_image_files(self) -> RestoredSource:
+        return RestoredSource(reading.with_image_files(self.source), self.kept)
+
+    @override
+    def num_episodes(self, split: str) -> int:
+        return self.source.num_episodes(split)
+
+    @override
     def key(self, split: str, index: int) -> str:
-        """The key that the episode had."""
         return self._about(split, index)[0]
 
-    @override
-    def outline(self, split: str, index: int) -> Outline:
-        return self._about(split, index)[1]
-
-    @override
-    def outlines(self, split: str) -> Outlines:
+    def _lengths(self, split: str) -> Lengths:
         rows = [self._about(split, index)[1] for index in range(self.num_episodes(split))]
         num_steps, num_transitions, known = np.array(rows, np.int64).reshape(-1, 3).T
-        return Outlines(num_steps, num_transitions, known.astype(bool))
+        return Lengths(num_steps, num_transitions, known.astype(bool))
 
-    @override
-    def origin(self, split: str, index: int) -> Origin:
+    def _origin(self, split: str, index: int) -> Origin:
         return self.read(split, index, ()).origin
 
     def _about(self, split: str, index: int) -> tuple[str, Outline]:
@@ -168,11 +174,11 @@ class RestoredSource(WrappedSource):
     ) -> SourceEpisode:
         """Puts what the source has of the wanted fields together with what the sidecar has."""
         del rows
-        sidecar, steps = self.kept.sidecar, self.step_paths(fields)
+        sidecar, steps = self.kept.sidecar, self.fields.step_paths(fields)
         places = {path: sidecar.places[path] for path in steps if path in sidecar.places}
         others = {
             path: sidecar.episode_places[path]
-            for path in self.episode_paths(fields)
+            for path in self.fields.episode_paths(fields)
             if path in sidecar.episode_places
         }
         columns, values = self._columns(split, index, places, others)

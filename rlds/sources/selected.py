@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
-from rlds.sources.source import Outlines, Place, RandomAccessSource
-from rlds.sources.wrapped import WrappedSource
+from rlds.sources.source import About, Source
+from rlds.sources.view import Chosen, View
 
 __all__ = ["SelectedSource"]
 
 
-class SelectedSource(WrappedSource):
+class SelectedSource(View):
     """Some of the episodes of another source, in any order.
 
     Args:
@@ -30,7 +29,7 @@ class SelectedSource(WrappedSource):
 
     def __init__(
         self,
-        source: RandomAccessSource,
+        source: Source,
         chosen: Mapping[str, Sequence[int] | np.ndarray],
         condition: str | None = None,
     ) -> None:
@@ -40,43 +39,21 @@ class SelectedSource(WrappedSource):
 
     @property
     @override
-    def splits(self) -> Sequence[str]:
+    def splits(self) -> Sequence[str]:  # type: ignore[override]
         return list(self.chosen)
 
+    @property
     @override
-    def options(self) -> Mapping[str, Any]:
+    def about(self) -> About:
+        about = super().about
         rows = {split: rows.tobytes() for split, rows in self.chosen.items()}
         digests = {split: hashlib.sha256(content).hexdigest() for split, content in rows.items()}
-        return {**self.source.options(), "episodes": digests}
-
-    @override
-    def totals(self, split: str) -> Mapping[str, int]:
-        del split
-        return {}
-
-    @override
-    def shard_lengths(self, split: str) -> Sequence[int]:
-        del split
-        return ()
+        return about.replace(options={**about.options, "episodes": digests})
 
     @override
     def num_episodes(self, split: str) -> int:
         return len(self.chosen[split])
 
     @override
-    def num_steps(self, split: str) -> Sequence[int] | None:
-        known = self.source.num_steps(split)
-        return None if known is None else np.asarray(known)[self.chosen[split]].tolist()
-
-    @override
-    def _number(self, split: str, index: int) -> int:
-        return int(self.chosen[split][index])
-
-    @override
-    def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
-        return self.source.stored_at(split, self._number(split, index), in_part=in_part)
-
-    @override
-    def outlines(self, split: str) -> Outlines | None:
-        found = self.source.outlines(split)
-        return None if found is None else Outlines(*(a[self.chosen[split]] for a in found))
+    def where(self, split: str, episodes: np.ndarray) -> Sequence[Chosen]:
+        return [Chosen(slice(None), self.bases[0], split, self.chosen[split][episodes])]

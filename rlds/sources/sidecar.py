@@ -159,7 +159,7 @@ class Sidecar:
         source = episodes.source
         said = {
             "metadata": {name: it for name, it in episodes.metadata.items() if name != but},
-            **{name: getattr(source, name) for name in FACTS},
+            **{name: getattr(source.about, name) for name in FACTS},
         }
         return cls({}, {}, {}, (), said, is_about=True)
 

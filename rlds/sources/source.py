@@ -10,32 +10,29 @@ conversion can continue. Only one episode is in memory at a time, or a bounded g
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import html
 import os
 import reprlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+import numpy as np
 from etils import epath
 
 import rlds
 from rlds.raw_files.input_files import Files
 from rlds.raw_files.untrusted import (
-    SourceChangedError,
     SourceError,
     check_is_file,
-    source_errors,
 )
 from rlds_ecosystem import stores
-from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.nests import has, is_in, leaves_at, named_leaves
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from rlds.sources.sidecar import StoredSidecar
 
 __all__ = [
@@ -43,17 +40,21 @@ __all__ = [
     "DERIVED_DISCOUNT",
     "FACTS",
     "OF_TRANSITIONS",
+    "About",
+    "AnySource",
+    "Can",
     "DamagedEpisode",
+    "Examples",
+    "Fields",
+    "Lengths",
     "Origin",
     "Outline",
-    "Outlines",
     "Place",
-    "RandomAccessSource",
     "Source",
     "SourceEpisode",
     "SourceError",
     "StoredEpisode",
-    "StoredSource",
+    "Stream",
     "check_flags",
     "files_of",
     "is_derived",
@@ -61,6 +62,7 @@ __all__ = [
     "outline_of",
     "require_files",
     "with_discount",
+    "with_random_access",
 ]
 
 # A nest of columns: arrays with a leading time axis in dicts.
@@ -112,21 +114,46 @@ class Outline(NamedTuple):
     final_observation_known: bool
 
 
-class Outlines(NamedTuple):
+class Lengths(NamedTuple):
     """How long several episodes are, see `Outline`: arrays with an element for each.
 
     Attributes:
       num_steps: int64 of shape `[episodes]`.
-      num_transitions: In the same form.
-      final_observation_known: bool of shape `[episodes]`.
+      num_transitions: In the same form; None if only reading the episodes tells.
+      final_observation_known: bool of shape `[episodes]`; None if only reading them tells.
     """
 
     num_steps: np.ndarray
-    num_transitions: np.ndarray
-    final_observation_known: np.ndarray
+    num_transitions: np.ndarray | None = None
+    final_observation_known: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, num_steps: Any, *, final_observation_known: bool | None = None) -> Lengths:
+        """Returns the lengths of episodes; of all, the final observation is known, or of none."""
+        lengths = np.asarray(num_steps, np.int64).reshape(-1)
+        if final_observation_known is None:
+            return cls(lengths)
+        known = np.full(len(lengths), final_observation_known)
+        return cls(lengths, (lengths - 1).clip(0), known)
+
+    @property
+    def are_complete(self) -> bool:
+        """Whether nothing is left that only reading the episodes tells."""
+        return self.num_transitions is not None and self.final_observation_known is not None
+
+    @classmethod
+    def joined(cls, all_lengths: Sequence[Lengths]) -> Lengths:
+        """Returns the lengths of the episodes of several splits, one after the other."""
+        pieces = zip(*all_lengths)
+        return cls(*(None if any(p is None for p in ps) else np.concatenate(ps) for ps in pieces))
+
+    def take(self, episodes: Any) -> Lengths:
+        """Returns those of some of the episodes."""
+        return Lengths(*(None if array is None else array[episodes] for array in self))
 
     def num_real_steps(self, episodes: Any = slice(None)) -> np.ndarray:
         """Returns how many steps of some episodes have an action that is no placeholder."""
+        assert self.final_observation_known is not None
         known = self.final_observation_known[episodes]
         return (self.num_steps[episodes] - known).clip(0)
 
@@ -270,105 +297,218 @@ def outline_of(steps: Columns, final_observation_known: bool) -> Outline:
     return Outline(num_steps, max(num_steps - 1 + is_terminal, 0), final_observation_known)
 
 
-class Source(abc.ABC):
-    """Raw data that can be read as episodes.
-
-    A source can be pickled, because worker processes get a copy. So it holds paths and options, and
-    no open files. When you make a source, it checks everything that it can without reading all of
-    the data.
-
-    The data may be damaged, or hostile. Callers read a source through `rlds.sources.reading`,
-    where any error that a method raises because of the data becomes a `SourceError`. A `TypeError`,
-    `AttributeError` or `NameError` of a class outside of this project stays itself. In `__init__`,
-    where a `ValueError`, `TypeError` or `KeyError` may be about the arguments, use `source_errors`
-    around the code that reads.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class About:
+    """What is known of the data of a source as a whole.
 
     Attributes:
       description: What the data is, in a sentence or two.
       homepage: Where it comes from.
       citation: How to cite it (BibTeX).
       license: Under which terms it may be used.
-      finite_fields: The paths of fields that must be neither NaN nor infinite.
-      inputs_may_grow: Whether its files may become longer while they are read, as what comes after
-        the episodes that were there at first is not read. All else that happens to them makes a
-        conversion an error.
-      images_as_png: Whether a dataset stores uint8 arrays of shape `(height, width, 1 | 3 | 4)` as
-        PNG files.
-      is_fallback: Whether data of other formats may look like its data: what another format
-        recognizes, is of that format.
-      video: How the video of episodes is given: as "packets", in fields of the episodes, or as
-        "frames", in those of the steps; see `rlds.video`. Where the source offers it, as
-        "png" or "jpeg" files in those of the steps.
+      metadata: Whatever else the files tell of it, in the types of JSON.
+      options: What beside the files decides about the episodes, in the types of JSON.
+      aliases: The paths of fields by the names that the format has for them. Edits and conditions
+        know fields by both. A path is one in `Episodes.spec`, of a field or of all below it;
+        `steps` stands for the number of steps.
+      finite: The paths of fields of steps that must be neither NaN nor infinite.
+      images_as_png: Whether a TFDS dataset stores uint8 arrays of shape
+        `(height, width, 1 | 3 | 4)` as PNG files.
+      video: How `rlds.sources.open` gives the video of episodes: as "packets", in fields of the
+        episodes, or as "frames", in those of the steps; see `rlds.video`. Where the source offers
+        it, as "png" or "jpeg" files in those of the steps.
       quality: The quality of such JPEG files.
-      opened: The files as they were when it was opened: `rlds.sources.reading` compares them after
-        each read. None in a store. A source sets it whose path does not name the dataset's folder.
     """
 
     description: str = ""
     homepage: str = ""
     citation: str = ""
     license: str = ""
-    finite_fields: Sequence[str] = ()
-    inputs_may_grow: bool = False
+    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    finite: Sequence[str] = ()
     images_as_png: bool = True
-    is_fallback: ClassVar[bool] = False
     video: Literal["packets", "frames", "png", "jpeg"] = "packets"
     quality: int = 95
+
+    def replace(self, **changes: Any) -> About:
+        """Returns the same with other attributes."""
+        return dataclasses.replace(self, **changes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields:
+    """The fields of the episodes of a source.
+
+    A field is a `Field`, a dtype (for scalars), or a dict of fields.
+
+    Args:
+      steps: Those of a step, without the flags.
+      episode: Those of an episode: of `SourceEpisode.metadata`.
+      flags: Which flags the steps have: all three, unless a dataset is copied that lacks some.
+    """
+
+    steps: Mapping[str, Any]
+    episode: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    flags: Sequence[str] = rlds.STEP_FLAGS
+
+    def replace(self, **changes: Any) -> Fields:
+        """Returns the same with other attributes."""
+        return dataclasses.replace(self, **changes)
+
+    def step_paths(self, wanted: Iterable[str] | None = None) -> list[str]:
+        """Returns the paths of the wanted fields and flags of a step, without `steps/`.
+
+        Args:
+          wanted: Paths as `Source.read` takes them; all if None.
+        """
+        known = {**self.steps, **dict.fromkeys(self.flags)}
+        return _wanted([path for path, _ in leaves_at(known, None)], wanted, f"{rlds.STEPS}/")
+
+    def episode_paths(self, wanted: Iterable[str] | None = None) -> list[str]:
+        """Returns the paths of the wanted fields of an episode; see `step_paths`."""
+        return _wanted([path for path, _ in leaves_at(self.episode, None)], wanted, "")
+
+
+class Examples(NamedTuple):
+    """Episodes that are stored as examples of a TFDS dataset: they are copied as they are.
+
+    Attributes:
+      directory: Where the dataset is, whose features the copy has.
+      files: Takes a split. Returns the names of its files, in order.
+      read: Takes a split, a file and a key. Yields a `StoredEpisode`, or a `DamagedEpisode`, for
+        each example of the file; those after the key if it is not None.
+    """
+
+    directory: epath.Path
+    files: Callable[[str], Sequence[str]]
+    read: Callable[[str, str, str | None], Iterator[StoredEpisode | DamagedEpisode]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Can:
+    """What only some sources can do: functions; None where a source cannot.
+
+    Attributes:
+      lengths: Takes a split. Returns how long its episodes are, without reading them.
+      reads_rows: Whether `read` reads some of the rows if it is asked for them.
+      totals: Takes a split. Returns the sums that the `counts` of its episodes have to have. They
+        are counted in the raw data by other means, such as the length of an array.
+      faults: Takes a split. Yields the errors in its files that reading its episodes does not show.
+      origin: Takes a split and an index. Returns where the raw data of an episode is; None if that
+        takes reading it.
+      shards: Takes a split. Returns how many episodes each of its shards has.
+      column: Takes a split and the path of a field of episodes. Returns an array of the values of
+        all its episodes, without reading them; None if that field has none.
+      image_files: Returns a source whose images are the files that are stored.
+      run: Takes a split, the number of an episode and that after another one. Returns the episodes
+        from the first on that are read at once, which is faster; perhaps none.
+      hold_open: Returns a context in which files stay open, for many reads after one another.
+      examples: What copies the episodes as they are stored, as examples of a TFDS dataset.
+      sidecar: Returns what an export has kept beside the data. `rlds.sources.open` puts it together
+        with the episodes, see `rlds.sources.restored`.
+    """
+
+    lengths: Callable[[str], Lengths | None] | None = None
+    reads_rows: bool = False
+    totals: Callable[[str], Mapping[str, int]] | None = None
+    faults: Callable[[str], Iterator[SourceError]] | None = None
+    origin: Callable[[str, int], Origin | None] | None = None
+    shards: Callable[[str], Sequence[int]] | None = None
+    column: Callable[[str, str], np.ndarray | None] | None = None
+    image_files: Callable[[], AnySource] | None = None
+    run: Callable[[str, int, int], Sequence[SourceEpisode]] | None = None
+    hold_open: Callable[[], contextlib.AbstractContextManager[Any]] | None = None
+    examples: Examples | None = None
+    sidecar: Callable[[], StoredSidecar | None] | None = None
+
+
+class AnySource(abc.ABC):
+    """Raw data that can be read as episodes: a `Source`, or a `Stream`.
+
+    It can be pickled, because worker processes get a copy. So it holds paths and options, and no
+    open files. When you make one, it checks everything that it can without reading all of the data.
+
+    The data may be damaged, or hostile. Callers read it through `rlds.sources.reading`, where any
+    error that a method raises because of the data becomes a `SourceError`. A `TypeError`,
+    `AttributeError` or `NameError` of a class outside of this project stays itself. In `__init__`,
+    where a `ValueError`, `TypeError` or `KeyError` may be about the arguments, use `source_errors`
+    around the code that reads.
+
+    Attributes:
+      splits: The names of the splits.
+      bases: The sources that it is made of; none if it reads files.
+      opened: The files as they were when it was opened: `rlds.sources.reading` compares them after
+        each read. None in a store. A source sets it whose path does not name the dataset's folder.
+      may_grow: Whether its files may become longer while they are read, as what comes after the
+        episodes that were there at first is not read. All else that happens to them makes a
+        conversion an error.
+    """
+
+    splits: Sequence[str] = ("train",)
+    bases: Sequence[Source] = ()
+    may_grow: bool = False
     opened: Files | None = None
 
-    @classmethod
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """Whether a path seems to be what the source reads, after a look at little of it.
-
-        For `rlds.sources.open`. An `OSError` or a `ValueError` means that it is not.
-        """
-        del path
-        return False
-
-    def with_image_files(self) -> Source:
-        """Returns a source whose images are the files that are stored; itself if it can be none."""
-        return self
-
-    @property
-    def splits(self) -> Sequence[str]:
-        """The names of the splits."""
-        return ("train",)
+    # --- LEGACY: new from old.
+    _legacy = dict(
+        description="",
+        homepage="",
+        citation="",
+        license="",
+        finite_fields=(),
+        images_as_png=True,
+        video="packets",
+        quality=95,
+    )
 
     @property
-    def step_flags(self) -> Sequence[str]:
-        """Which of the flags of a step the source gives: all three, unless it copies a dataset."""
-        return rlds.STEP_FLAGS
+    def about(self) -> About:
+        """What is known of the data as a whole."""
+        it = {name: getattr(self, name, value) for name, value in self._legacy.items()}
+        for name in ("metadata", "options", "aliases"):
+            if hasattr(self, name):
+                it[name] = getattr(self, name)()
+        return About(finite=it.pop("finite_fields"), **it)
 
-    @abc.abstractmethod
-    def step_fields(self) -> Mapping[str, Any]:
-        """Returns the fields of a step, without the three flags.
+    @property
+    def fields(self) -> Fields:
+        """The fields of the episodes."""
+        episode = self.episode_fields() if hasattr(self, "episode_fields") else {}
+        return Fields(self.step_fields(), episode, getattr(self, "step_flags", rlds.STEP_FLAGS))
 
-        A field is a `Field`, a dtype (for scalars), or a dict of fields.
-        """
-
-    def episode_fields(self) -> Mapping[str, Any]:
-        """Returns the fields of `SourceEpisode.metadata`, in the same form."""
-        return {}
-
-    def metadata(self) -> Mapping[str, Any]:
-        """Returns what is said of the data as a whole, in the types of JSON."""
-        return {}
-
-    def aliases(self) -> Mapping[str, str]:
-        """Returns the paths of fields by the names that the format has for them.
-
-        Edits and conditions know fields by both. A path is one in `Episodes.spec`, of a field or of
-        all below it; `steps` stands for the number of steps.
-        """
-        return {}
+    @property
+    def can(self) -> Can:
+        """What only some sources can do."""
+        names = dict(
+            totals="totals",
+            faults="faults",
+            shards="shard_lengths",
+            sidecar="stored_sidecar",
+            origin="origin",
+            image_files="with_image_files",
+            run="read_run", hold_open="hold_open",
+        )
+        found = {new: getattr(self, old) for new, old in names.items() if hasattr(self, old)}
+        if hasattr(self, "outlines"):
+            found["lengths"] = self.outlines
+        elif hasattr(self, "num_steps"):
+            found["lengths"] = lambda split: (
+                None if (it := self.num_steps(split)) is None else Lengths.of(it)
+            )
+        return Can(reads_rows=getattr(self, "reads_rows", False), **found)
 
     @abc.abstractmethod
     def inputs(self) -> Sequence[str | os.PathLike[str]]:
         """Returns the files that are read. A change to one makes a conversion begin anew."""
 
-    def options(self) -> Mapping[str, Any]:
-        """Returns what else decides about the result, in the types of JSON."""
-        return {}
+
+class Stream(AnySource):
+    """Episodes that can only be read in their order, and counted by reading them.
+
+    The episodes of a part always come in the same order, and reading can begin after any of them.
+    """
 
     @abc.abstractmethod
     def parts(self, split: str) -> Sequence[str]:
@@ -386,92 +526,9 @@ class Source(abc.ABC):
           after: The key of an episode of the part: it and those before it are left out.
         """
 
-    def totals(self, split: str) -> Mapping[str, int]:
-        """Returns what the `counts` of all episodes have to add up to.
 
-        It is counted in the raw data by other means than reading the episodes, for example as the
-        length of an array.
-        """
-        del split
-        return {}
-
-    def num_episodes(self, split: str) -> int | None:
-        """Returns how many episodes a split has, if that is known."""
-        del split
-        return None
-
-    def faults(self, split: str) -> Iterator[SourceError]:
-        """Yields what is wrong with the files of a split that reading its episodes does not show.
-
-        Raises:
-          SourceError: It cannot be found out.
-        """
-        del split
-        yield from ()
-
-    def num_steps(self, split: str) -> Sequence[int] | None:
-        """Returns how many steps each episode of a split has, if that is known without reading."""
-        del split
-        return None
-
-    def shard_lengths(self, split: str) -> Sequence[int]:
-        """Returns how many episodes each shard of a split has, if there are shards."""
-        del split
-        return ()
-
-    def bases(self) -> Sequence[Source]:
-        """Returns the sources that read its episodes from files: itself, if it does."""
-        return [self]
-
-    def stored_sidecar(self) -> StoredSidecar | None:
-        """Returns what an export has kept beside the data, with the places by paths of fields.
-
-        `rlds.sources.open` puts it together with the episodes, see `rlds.sources.restored`.
-        """
-        return None
-
-
-class StoredSource(Source):
-    """Episodes that are stored as examples of a TFDS dataset: they are copied as they are.
-
-    Attributes:
-      directory: Where the dataset is, whose features the copy has.
-    """
-
-    directory: epath.Path
-
-    @abc.abstractmethod
-    def episodes(  # type: ignore[override]
-        self, split: str, part: str, after: str | None = None
-    ) -> Iterator[StoredEpisode | DamagedEpisode]:
-        """Yields the episodes of a part; see `Source.episodes`."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """Where an episode is.
-
-    Attributes:
-      source: The source that reads it from files.
-      split: A split of that source.
-      index: The number of the episode in the split.
-    """
-
-    source: RandomAccessSource
-    split: str
-    index: int
-
-
-class RandomAccessSource(Source):
-    """A source that can read any episode by its index.
-
-    Attributes:
-      episodes_per_part: How many consecutive episodes make a part.
-      reads_rows: Whether `read` reads some of the rows if it is asked for them.
-    """
-
-    episodes_per_part: ClassVar[int] = 100
-    reads_rows: bool = False
+class Source(AnySource):
+    """Episodes of which any can be read, by its index in a split."""
 
     @abc.abstractmethod
     def num_episodes(self, split: str) -> int:
@@ -498,105 +555,39 @@ class RandomAccessSource(Source):
           index: The episode.
           fields: The paths of the fields that are wanted, such as `steps/observation/camera`,
             `steps/is_terminal` or `instruction`; all if None. The episode may have more.
-          rows: The steps that are wanted. They are all, unless the source `reads_rows`: then they
-            are consecutive, and may end behind the last step.
+          rows: The steps that are wanted. They are all, unless it `can.reads_rows`: then they are
+            consecutive, and may end behind the last step.
 
         Raises:
           SourceError: It is damaged. The next one may be read nevertheless.
         """
 
-    def step_paths(self, fields: Iterable[str] | None = None) -> list[str]:
-        """Returns the paths of the wanted fields of a step, without `steps/`; see `read`."""
-        known = {**self.step_fields(), **dict.fromkeys(self.step_flags)}
-        return _wanted([path for path, _ in leaves_at(known, None)], fields, f"{rlds.STEPS}/")
 
-    def episode_paths(self, fields: Iterable[str] | None = None) -> list[str]:
-        """Returns the paths of the wanted fields of an episode; see `read`."""
-        return _wanted([path for path, _ in leaves_at(self.episode_fields(), None)], fields, "")
+class Place(NamedTuple):
+    """Where an episode is.
 
-    def outline(self, split: str, index: int) -> Outline:
-        """Returns how long an episode is, by its flags.
+    Attributes:
+      source: The source.
+      split: One of its splits.
+      index: The number of the episode in the split.
+    """
 
-        Override it where that is known without reading an episode.
-        """
-        if rlds.IS_TERMINAL in self.step_flags:
-            paths = list(self.step_flags)
-        else:  # Of a dataset that is copied.
-            paths = [path for path in self.step_paths() if is_in(path, rlds.DISCOUNT)]
-            paths = [*self.step_flags, *paths] or self.step_paths()[:1]
-        return self.read(split, index, [f"{rlds.STEPS}/{path}" for path in paths]).outline
+    source: Source
+    split: str
+    index: int
 
-    def outlines(self, split: str) -> Outlines | None:
-        """Returns how long all episodes of a split are, if that is known without reading them."""
-        del split
-        return None
 
-    def stored_names(self) -> Mapping[str, str]:
-        """Returns the paths that fields have where they are stored, by their paths here.
+def with_random_access(source: AnySource) -> Source:
+    """Returns a source of which any episode can be read.
 
-        What is not stored is left out.
-        """
-        steps = (f"{rlds.STEPS}/{path}" for path in self.step_paths())
-        return {path: path for path in (*steps, *self.episode_paths())}
-
-    def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
-        """Returns where an episode is stored as it is here; None if it is made of what is stored.
-
-        Exports copy what is stored in their own format.
-
-        Args:
-          split: The split.
-          index: The episode.
-          in_part: Whether fields may have other names, be left out or be added.
-        """
-        return Place(self, split, index)
-
-    def base_at(self, split: str, index: int) -> tuple[Place, int]:
-        """Returns what an episode is made of: one of the `bases`, and the first of its steps."""
-        return Place(self, split, index), 0
-
-    def origin(self, split: str, index: int) -> Origin | None:
-        """Returns where the raw data of an episode is; None if that takes reading the episode."""
-        del split, index
-        return None
-
-    def parts(self, split: str) -> Sequence[str]:
-        """Returns the ranges of episodes that are read together, such as "100-200"."""
-        number, size = self.num_episodes(split), self.episodes_per_part
-        return [f"{i}-{min(i + size, number)}" for i in range(0, number, size)]
-
-    def episodes(
-        self, split: str, part: str, after: str | None = None
-    ) -> Iterator[SourceEpisode | DamagedEpisode]:
-        """Yields the episodes of a range; see `Source.episodes`."""
-        begin, end = map(int, part.split("-"))
-        indices = range(begin, end)
-        if after is not None:
-            indices = range(self._index(split, indices, after) + 1, end)
-        for index in indices:
-            try:
-                with source_errors(
-                    lambda: files_of(self),
-                    episode=self.key(split, index),
-                    mistakes=mistakes_of(map(type, self.bases())),
-                ):
-                    episode = self.read(split, index)
-            except SourceChangedError:
-                raise
-            except SourceError as error:
-                yield DamagedEpisode(self.key(split, index), error)
-                continue
-            yield dataclasses.replace(episode, fraction=(index + 1 - begin) / (end - begin))
-            del episode
-
-    def _index(self, split: str, indices: range, key: str) -> int:
-        for index in indices:
-            if self.key(split, index) == key:
-                return index
-        raise StorageError(
-            f"cannot resume after {key!r}: the episodes {indices.start} to {indices.stop} of the "
-            f"split {split!r} have no such key. The staged data is of another source; remove it"
+    Raises:
+      TypeError: It can only be read in order.
+    """
+    if not isinstance(source, Source):
+        raise TypeError(
+            f"{files_of(source)}: this format has no random access; convert it first (rlds convert)"
         )
+    return source
 
 
 def _wanted(paths: list[str], fields: Iterable[str] | None, prefix: str) -> list[str]:
@@ -606,20 +597,20 @@ def _wanted(paths: list[str], fields: Iterable[str] | None, prefix: str) -> list
     return [path for path in paths if prefix + path in fields]
 
 
-def step_aliases(source: Source) -> dict[str, str]:
+def step_aliases(source: AnySource) -> dict[str, str]:
     """Returns the paths of fields of a step, by the names that the format has for them."""
     root = f"{rlds.STEPS}/"
-    aliases = source.aliases().items()
+    aliases = source.about.aliases.items()
     return {name: path.removeprefix(root) for name, path in aliases if path.startswith(root)}
 
 
-def check_flags(source: Source, needed: Iterable[str], what: str) -> None:
+def check_flags(source: AnySource, needed: Iterable[str], what: str) -> None:
     """Checks that steps have the flags that something needs: which steps are terminal, say.
 
     Raises:
       ValueError: They have not; says how to add them.
     """
-    known = {*source.step_flags, *source.step_fields()}
+    known = {*source.fields.flags, *source.fields.steps}
     missing = [name for name in needed if name not in known]
     if rlds.IS_TERMINAL in missing:
         advice = (
@@ -644,7 +635,7 @@ def mistakes_of(kinds: Iterable[Any]) -> tuple[type[Exception], ...]:
     return (AttributeError, TypeError) if roots - {"rlds", "tfds_builders"} else ()
 
 
-def files_of(source: Source, most: int = 3) -> str:
+def files_of(source: AnySource, most: int = 3) -> str:
     """Returns what to call the files of a source in an error."""
     try:
         names = [os.fspath(path) for path in source.inputs()]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,9 @@ from typing_extensions import override
 import rlds
 from rlds.robotics.registry import ACTIONS, STATES, DatasetMeaning, meaning_of
 from rlds.robotics.standard import fields_of, standard_columns, widths_of
-from rlds.sources import reading
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import ALL_ROWS, RandomAccessSource, SourceEpisode, files_of
-from rlds.sources.wrapped import WrappedSource
+from rlds.sources.source import About, Fields, Source, files_of, with_random_access
+from rlds.sources.view import Of, View
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import is_in, named_leaves, nest
 
@@ -25,7 +23,8 @@ __all__ = ["STANDARD", "StandardizedSource", "name_of", "standardized"]
 STANDARD = "standard"
 """The field of a step that has the standard action and state."""
 
-_STANDARD = f"{rlds.STEPS}/{STANDARD}"
+_STEPS = f"{rlds.STEPS}/"
+_STANDARD = f"{_STEPS}{STANDARD}"
 
 
 def standardized(episodes: Episodes, name: str | DatasetMeaning | None = None) -> Episodes:
@@ -44,11 +43,9 @@ def standardized(episodes: Episodes, name: str | DatasetMeaning | None = None) -
       ValueError: The fields are not those that are known, or nobody has said how to make the
         standard.
     """
-    source = episodes.source
-    if not isinstance(source, RandomAccessSource):
-        raise TypeError(f"{files_of(source)}: this format has no random access; convert it first")
+    source = with_random_access(episodes.source)
     if not isinstance(name, DatasetMeaning):
-        name = meaning_of(name or name_of(source), source.metadata())
+        name = meaning_of(name or name_of(source), source.about.metadata)
     if name.confidence == "disputed":
         said = "; ".join(map(str, name.disagreements))
         warnings.warn(f"{name.name}: publications disagree: {said}", stacklevel=2)
@@ -60,7 +57,7 @@ def name_of(source: Any) -> str:
     return str(getattr(source, "name", ""))
 
 
-class StandardizedSource(WrappedSource):
+class StandardizedSource(View):
     """A source whose steps also have the standard action and state; see `standardized`.
 
     Args:
@@ -72,11 +69,12 @@ class StandardizedSource(WrappedSource):
       ValueError: The fields are not those that are known.
     """
 
-    def __init__(self, source: RandomAccessSource, meaning: DatasetMeaning) -> None:
+    takes_whole = True  # Rules look back and ahead.
+
+    def __init__(self, source: Source, meaning: DatasetMeaning) -> None:
         super().__init__(source)
         self.meaning = meaning
-        self.reads_rows = True  # Though rules look back and ahead.
-        leaves = dict(named_leaves(source.step_fields()))
+        leaves = dict(named_leaves(source.fields.steps))
         shapes = {path: getattr(field, "shape", ()) for path, field in leaves.items()}
         if STANDARD in (path.partition("/")[0] for path in leaves):
             raise ValueError(f"{files_of(source)}: the steps have a field {STANDARD!r} already")
@@ -98,12 +96,10 @@ class StandardizedSource(WrappedSource):
         self._fields["is_kept"] = Field(np.bool_)
         self._made_of = {path for paths in fields_of(meaning).values() for path in paths}
 
-    def step_fields(self) -> Mapping[str, Any]:
-        """Returns those of the source, and `standard`."""
-        return {**self.source.step_fields(), STANDARD: self._fields}
-
-    def metadata(self) -> Mapping[str, Any]:
-        """Returns that of the source, and under `standard` how it is made."""
+    @property
+    @override
+    def about(self) -> About:
+        about = super().about
         made = {
             "dataset": self.meaning.name,
             "action": list(self.meaning.standard_action),
@@ -111,28 +107,29 @@ class StandardizedSource(WrappedSource):
             "state": list(self.meaning.standard_state),
             "state_encoding": self.meaning.state_encoding,
         }
-        return {**self.source.metadata(), STANDARD: made}
+        return about.replace(
+            metadata={**about.metadata, STANDARD: made}, options={**about.options, STANDARD: made}
+        )
+
+    @property
+    @override
+    def fields(self) -> Fields:
+        fields = super().fields
+        return fields.replace(steps={**fields.steps, STANDARD: self._fields})
 
     @override
-    def options(self) -> Mapping[str, Any]:
-        return {**self.source.options(), STANDARD: self.metadata()[STANDARD]}
+    def needs(self, fields: Collection[str]) -> Collection[str]:
+        stored = {path for path in fields if not is_in(path, _STANDARD)}
+        if len(stored) == len(fields):
+            return stored
+        return stored | {f"{rlds.STEPS}/{path}" for path in self._made_of}
 
-    def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
-    ) -> SourceEpisode:
-        """Reads an episode, with `standard`: that takes all of its steps, but not all fields."""
-        if fields is not None:
-            stored = [path for path in fields if not is_in(path, _STANDARD)]
-            if len(stored) == len(fields):
-                return reading.read(self.source, split, index, stored, rows)
-            fields = {*stored, *(f"{rlds.STEPS}/{path}" for path in self._made_of)}
-        episode = reading.read(self.source, split, index, fields)
-        made = standard_columns(episode.steps, self.meaning)
-        steps = {**episode.steps, STANDARD: made}
-        if rows != ALL_ROWS:
-            steps = nest({path: column[rows] for path, column in named_leaves(steps)})
-        return dataclasses.replace(episode, steps=steps)
+    @override
+    def make(
+        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+    ) -> dict[str, Any]:
+        if fields is not None and not any(is_in(path, _STANDARD) for path in fields):
+            return values
+        steps = {path.removeprefix(_STEPS): v for path, v in values.items() if is_in(path, "steps")}
+        made = standard_columns(nest(steps), self.meaning)
+        return values | {f"{_STANDARD}/{name}": column for name, column in made.items()}

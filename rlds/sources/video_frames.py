@@ -18,13 +18,17 @@ from rlds.sources import reading
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import (
     ALL_ROWS,
-    RandomAccessSource,
+    About,
+    AnySource,
+    Can,
+    Fields,
     Source,
     SourceEpisode,
     SourceError,
     files_of,
+    with_random_access,
 )
-from rlds.sources.wrapped import WrappedSource
+from rlds.sources.view import View
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.decoding import ClipIndex, ClipReader
 from rlds.video.fields import DEPTHS_OF_CODES, cameras_of, depths_of_codes
@@ -59,20 +63,18 @@ def with_frames(episodes: Episodes, cameras: Iterable[str] | None = None) -> Epi
       SourceError: No clip can be read.
       TypeError: The episodes cannot be read in any order.
     """
-    source = episodes.source
-    if not isinstance(source, RandomAccessSource):
-        raise TypeError(f"{files_of(source)}: this format has no random access; convert it first")
+    source = with_random_access(episodes.source)
     return Episodes(FramesSource(source, cameras), episodes.split, format=episodes.format)
 
 
-def frames_of(source: Source) -> FramesSource | None:
+def frames_of(source: AnySource) -> FramesSource | None:
     """Returns a source whose steps have pixels, to look at; None if no video can be decoded."""
-    if not isinstance(source, RandomAccessSource) or importlib.util.find_spec("av") is None:
+    if not isinstance(source, Source) or importlib.util.find_spec("av") is None:
         return None
-    return FramesSource(source) if cameras_of(source.episode_fields()) else None
+    return FramesSource(source) if cameras_of(source.fields.episode) else None
 
 
-class FramesSource(WrappedSource):
+class FramesSource(View):
     """A source whose steps have the pixels that it has as clips; see `with_frames`.
 
     The first episode decides about the sizes of the pictures. Where frames and steps do not match
@@ -94,19 +96,18 @@ class FramesSource(WrappedSource):
 
     shares_table = True
 
-    def __init__(self, source: RandomAccessSource, cameras: Iterable[str] | None = None) -> None:
+    def __init__(self, source: Source, cameras: Iterable[str] | None = None) -> None:
         super().__init__(source)
-        self.reads_rows = True
-        known = cameras_of(source.episode_fields())
+        known = cameras_of(source.fields.episode)
         wanted = known if cameras is None else list(dict.fromkeys(cameras))
         for camera in wanted:
             if camera not in known:
                 raise KeyError(f"no video of {camera!r}, only of {known}")
-        steps = dict(leaves_at(source.step_fields(), None))
+        steps = dict(leaves_at(source.fields.steps, None))
         for camera in wanted:
             if any(is_in(path, camera) or is_in(camera, path) for path in steps):
                 raise ValueError(f"{files_of(source)}: the steps have a field {camera!r} already")
-        clips_of = source.episode_fields()
+        clips_of = source.fields.episode
         may_lack = [name for name in wanted if FRAMES in at(clips_of, f"{VIDEO}/{name}")]
         self.marks = {
             known_field(name): name for name in may_lack if known_field(name) not in steps
@@ -126,7 +127,7 @@ class FramesSource(WrappedSource):
             raise SourceError(
                 f"frames of {info.pix_fmt}, expected gray of more than 8 bits, as the metadata "
                 "declares codes of depths. Correct the metadata, or pass video='packets'",
-                file=files_of(self.source),
+                file=files_of(self.bases[0]),
                 field=camera,
             )
         return Field(np.float32, info.shape, unit=clip.unit, doc=DEPTHS_OF_CODES)
@@ -141,7 +142,7 @@ class FramesSource(WrappedSource):
                         return clip.reader.info
                 except SourceError as damage:
                     error = error or damage
-        raise error or SourceError("no episodes", file=files_of(self.source))
+        raise error or SourceError("no episodes", file=files_of(self.bases[0]))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_readers"}
@@ -149,18 +150,27 @@ class FramesSource(WrappedSource):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _readers=_Readers())
 
-    def step_fields(self) -> Mapping[str, Any]:
-        """Returns those of the source, the pixels and their marks."""
+    @property
+    @override
+    def fields(self) -> Fields:
+        """Those of the source, with the pixels and their marks in place of the clips."""
         marks = dict.fromkeys(self.marks, Field(np.bool_, doc="Whether the step has a frame."))
-        return nest({**dict(leaves_at(self.source.step_fields(), None)), **self.cameras, **marks})
+        fields = super().fields
+        return fields.replace(
+            steps=nest({**dict(leaves_at(fields.steps, None)), **self.cameras, **marks}),
+            episode=self._without_clips(fields.episode),
+        )
 
-    def episode_fields(self) -> Mapping[str, Any]:
-        """Returns those of the source, without the clips."""
-        return self._without_clips(self.source.episode_fields())
+    @property
+    @override
+    def about(self) -> About:
+        about = super().about
+        return about.replace(options={**about.options, VIDEO: list(self.cameras)})
 
-    def options(self) -> Mapping[str, Any]:
-        """Returns those of the source, and which cameras are decoded."""
-        return {**self.source.options(), VIDEO: list(self.cameras)}
+    @property
+    @override
+    def can(self) -> Can:
+        return dataclasses.replace(super().can, reads_rows=True)
 
     @override
     def read(
@@ -170,13 +180,13 @@ class FramesSource(WrappedSource):
         fields: Collection[str] | None = None,
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        wanted = self.step_paths(fields)
+        wanted = self.fields.step_paths(fields)
         made = [path for path in wanted if path in self.cameras or path in self.marks]
         others = None if fields is None else {*fields} - {_in_steps(path) for path in made}
-        episode = reading.read(self.source, split, index, others, rows)
+        episode = reading.read(self.bases[0], split, index, others, rows)
         steps = dict(leaves_at(episode.steps, None))
         if made:
-            length = reading.outline(self.source, split, index).num_steps
+            length = reading.outline(self.bases[0], split, index).num_steps
             begin, end, _ = rows.indices(length)
             values = episode.metadata if fields is None else None
             rows_of = np.arange(begin, max(begin, end))
@@ -284,7 +294,7 @@ class FramesSource(WrappedSource):
         if clip is None:
             path = f"{VIDEO}/{camera}"
             if metadata is None:
-                metadata = reading.read_metadata(self.source, split, index, [path])
+                metadata = reading.read_metadata(self.bases[0], split, index, [path])
             clip = _OpenClip.of(at(metadata, path), path, self._readers.indexes.get(key))
             self._readers.indexes.put(key, clip.reader.index, clip.reader.index.nbytes)
         try:

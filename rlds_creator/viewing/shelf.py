@@ -464,7 +464,7 @@ class _Dataset:
         if (table := self._whole(split)) is not None:
             return table.take(numbers).to_pylist(), True
         source = self.labels(split).episodes.source
-        if not isinstance(source, sources.RandomAccessSource):
+        if not isinstance(source, sources.Source):
             return [None] * len(numbers), True
         for number in numbers:
             if time.monotonic() > deadline:
@@ -644,7 +644,7 @@ class _Source(_Dataset):
             source = sources.Episodes(source, "all", format=self.format).where(self.where).source
         self._source = source
         self.splits = list(source.splits)
-        self.description, self.metadata = source.description, source.metadata()
+        self.description, self.metadata = source.description, source.about.metadata
         self._episodes = {
             split: sources.Episodes(source, split, format=self.format) for split in self.splits
         }
@@ -657,7 +657,7 @@ class _Source(_Dataset):
         reading.check(self._source)
 
     def count(self, split: str) -> int | None:
-        return self._source.num_episodes(split)
+        return reading.count(self._source, split)
 
     @override
     def episodes(self, split: str) -> sources.Episodes:
@@ -680,6 +680,6 @@ class _Source(_Dataset):
     def summary(self, split: str, index: int) -> dict[str, Any]:
         if self._tables is not None:
             return {"num_steps": self._tables.num_steps(split, index)}
-        if not isinstance(self._source, sources.RandomAccessSource):
+        if not isinstance(self._source, sources.Source):
             return {}
         return {"num_steps": reading.outline(self._source, split, index).num_steps}

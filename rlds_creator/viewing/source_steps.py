@@ -10,7 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.sources import RandomAccessSource
+from rlds.sources import Source
 from rlds.sources.episodes import Episodes
 from rlds_creator.viewing.cache import Cache, size_of
 from rlds_creator.viewing.steps import Steps
@@ -77,7 +77,7 @@ class SourceSteps(Steps):
         """The value of a field of large values."""
         field = self.fields[path]
         source = self._episodes.source
-        reads_spans = isinstance(source, RandomAccessSource) and source.reads_rows
+        reads_spans = isinstance(source, Source) and source.can.reads_rows
         if not reads_spans and path not in self._too_large:
             # All is read in any case; it is kept if there is room for it.
             return _rows(self._cache.get((*self._key, path), lambda: self._whole(path)), step)

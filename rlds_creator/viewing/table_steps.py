@@ -49,7 +49,7 @@ class Tables:
         Raises:
           SourceError: The file is damaged, or was changed.
         """
-        ends = list(itertools.accumulate(self._source.shard_lengths(split)))
+        ends = list(itertools.accumulate(self._source.can.shards(split)))
         shard = bisect.bisect_right(ends, index)
         name = f"{split}[{shard}shard]"
         with self._lock:
@@ -101,7 +101,7 @@ class TableSteps(SourceSteps):
         if sum(map(storage.bytes_of_step, storage.fields)) * num_steps <= _MOST_CHECKED:
             super()._read_about()
         else:
-            fields = self._episodes.source.episode_fields()
+            fields = self._episodes.source.fields.episode
             columns = {name: storage.metadata_column(name) for name in fields}
             self.metadata = {name: c[self._row] for name, c in columns.items() if c is not None}
             self.has_last_action = not outlines.final_observation_known[self._row]

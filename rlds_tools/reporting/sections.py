@@ -610,8 +610,8 @@ def provenance(material: Material, command: str) -> Markup:
         "Format": " ".join(filter(None, [inspection.format, inspection.file_format])),
         "Split": material.episodes.split,
         "Read": how_much(material),
-        "License": source.license,
-        "Homepage": source.homepage,
+        "License": source.about.license,
+        "Homepage": source.about.homepage,
         "Made by": join(f"rlds {version()}: ", tag("code", command)),
     }
     items = [join(tag("dt", name), tag("dd", value)) for name, value in facts.items() if value]
@@ -621,8 +621,8 @@ def provenance(material: Material, command: str) -> Markup:
     title = count(num_files, "file") + more
     listing = tag("details", tag("summary", title), _table(["file", ">size"], files, "Files"))
     citation = (
-        tag("details", tag("summary", "Citation"), tag("pre", source.citation, tabindex=0))
-        if source.citation
+        tag("details", tag("summary", "Citation"), tag("pre", source.about.citation, tabindex=0))
+        if source.about.citation
         else None
     )
     return section("provenance", "Source and files", tag("dl", *items), listing, citation)

@@ -22,7 +22,7 @@ from random_records import (
 )
 
 import riegeli
-from riegeli._files import RandomAccessSource
+from riegeli._files import Source
 from riegeli._format.chunk import ChunkType
 from riegeli._format.compression import decompress
 from riegeli.records._chunk_reader import ChunkReader
@@ -111,7 +111,7 @@ def test_it_reads_what_we_write(tmp_path):
 
 
 def chunks_of_records(file):
-    reader = ChunkReader(RandomAccessSource(file), 0)
+    reader = ChunkReader(Source(file), 0)
     while (chunk := reader.read_chunk()) is not None:
         if chunk.num_records:
             yield chunk

@@ -9,7 +9,7 @@ import numpy as np
 from videos import decoded, encoded
 
 from rlds.alignment import from_sars
-from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode
+from rlds.sources.source import Origin, Source, SourceEpisode
 from rlds.video import VIDEO
 from rlds.video.container import Clip, VideoFile
 from rlds.video.fields import clip_fields, clip_values
@@ -20,7 +20,7 @@ TOP, WRIST = "observation/images/top", "wrist"
 EPISODES = [(0, 7), (7, 21), (21, 40)]
 
 
-class ClipSource(RandomAccessSource):
+class ClipSource(Source):
     """Three episodes of one file; their other camera has a file each, with every second frame.
 
     Args:

@@ -10,7 +10,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 import rlds
-from rlds.sources.source import DamagedEpisode, Source, SourceEpisode
+from rlds.sources.source import AnySource, DamagedEpisode, SourceEpisode
 from rlds.tfds import load
 from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.conversion.verification import leaves_but_images
@@ -21,7 +21,7 @@ class Interrupted(BaseException):
 
 
 def check_conversion(
-    make_source: Callable[[], Source],
+    make_source: Callable[[], AnySource],
     directory: Path,
     *,
     builder: type[SourceBuilder] | None = None,
@@ -56,7 +56,7 @@ def check_conversion(
     return converted
 
 
-def check_goes_on(make_source: Callable[[], Source]) -> None:
+def check_goes_on(make_source: Callable[[], AnySource]) -> None:
     """Checks that a source, made anew, goes on after any of its episodes."""
     source = make_source()
     for split in source.splits:
@@ -67,7 +67,7 @@ def check_goes_on(make_source: Callable[[], Source]) -> None:
                 assert [episode.key for episode in rest] == keys[number:]
 
 
-def check_against_source(builder: tfds.core.DatasetBuilder, source: Source) -> None:
+def check_against_source(builder: tfds.core.DatasetBuilder, source: AnySource) -> None:
     """Checks that a dataset holds what its source yields, and keeps the rules of RLDS."""
     for split in source.splits:
         expected = {
@@ -85,7 +85,7 @@ def check_against_source(builder: tfds.core.DatasetBuilder, source: Source) -> N
 
 
 def check_resumes(
-    make_source: Callable[[], Source], directory: Path, expected: dict[str, str]
+    make_source: Callable[[], AnySource], directory: Path, expected: dict[str, str]
 ) -> None:
     """Checks that a conversion which is interrupted goes on, and reads nothing twice."""
     source = make_source()
@@ -112,7 +112,7 @@ def check_resumes(
     assert left == [Path(resumed.data_path).name]
 
 
-def interrupted(source: Source, after: int | None, read: list[str]) -> Source:
+def interrupted(source: AnySource, after: int | None, read: list[str]) -> AnySource:
     """Returns a source that ends the process after some episodes, and notes what was asked for."""
     episodes = source.episodes
     num_left = [after]

@@ -40,7 +40,7 @@ from rlds.formats.rlu.locomotion_windows import RluLocomotionWindowsSource
 from rlds.formats.rlu.rwrl import RluRwrlSource
 from rlds.raw_files import restricted_pickle
 from rlds.raw_files.archives import extracted
-from rlds.sources.source import Source
+from rlds.sources.source import AnySource
 
 # Changes bytes without looking at them.
 Change = Callable[[bytes, random.Random], bytes]
@@ -53,7 +53,7 @@ _EPISODES = [
     raw_rlds_creator.make_episode(1, 2, end="truncation"),
     raw_rlds_creator.make_episode(2, 2, end="nothing", old_metadata=True),
 ]
-_PRODUCTS: dict[str, tuple[Callable[[], list[Any]], Callable[[Path], Source]]] = {
+_PRODUCTS: dict[str, tuple[Callable[[], list[Any]], Callable[[Path], AnySource]]] = {
     "atari": (
         lambda: raw_rlu.atari_episodes((3, 2), _SHAPE),
         RluAtariSource,
@@ -114,7 +114,7 @@ def _zip_of_log(directory: Path) -> None:
             file.unlink()
 
 
-def _logs_in(directory: Path, name: str) -> Source:
+def _logs_in(directory: Path, name: str) -> AnySource:
     archive = epath.Path(directory / name)
     if not archive.exists():
         raise FileNotFoundError(name)
@@ -122,7 +122,7 @@ def _logs_in(directory: Path, name: str) -> Source:
 
 
 # For each format: what writes it to a directory, and what makes its source.
-FORMATS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Source]]] = {
+FORMATS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], AnySource]]] = {
     "creator": (
         lambda path: raw_rlds_creator.write_directory(path, _EPISODES),
         lambda path: RldsCreatorSource(path, truncate_at_tag="placed"),

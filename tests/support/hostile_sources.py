@@ -90,7 +90,7 @@ from rlds.formats.webdataset.source import WebdatasetSource
 from rlds.formats.zarr_buffers.source import ZarrSource
 from rlds.sources import reading
 from rlds.sources.registry import formats
-from rlds.sources.source import DamagedEpisode, Source, SourceError, StoredEpisode
+from rlds.sources.source import AnySource, DamagedEpisode, SourceError, StoredEpisode
 from rlds_ecosystem.fields import Field
 from tfds_builders.conversion.encoder import EpisodeEncoder
 from tfds_builders.features import features_of
@@ -111,7 +111,7 @@ class Raw(NamedTuple):
     """
 
     write: Callable[[Path], Any]
-    source: Callable[[Path], Source]
+    source: Callable[[Path], AnySource]
 
 
 # --- The formats ---------------------------------------------------------------------------------
@@ -781,12 +781,12 @@ def write(files: Files, directory: Path) -> None:
                 (directory / path).write_bytes(content)
 
 
-def read_all(source: Source) -> Counter[str]:
+def read_all(source: AnySource) -> Counter[str]:
     """Reads all that a source has to give, and makes examples of its episodes."""
     found: Counter[str] = Counter()
     with reading.errors_of(source):
-        encoder = EpisodeEncoder(features_of(source), tuple(source.finite_fields))
-        json.dumps([dict(source.metadata()), dict(source.options())])
+        encoder = EpisodeEncoder(features_of(source), tuple(source.about.finite))
+        json.dumps([dict(source.about.metadata), dict(source.about.options)])
         source.inputs()
         parts = [(split, part) for split in source.splits for part in source.parts(split)]
         for split in source.splits:

@@ -17,13 +17,13 @@ from pathlib import Path
 import conversions
 
 import tfds_builders
-from rlds.sources.source import Source
+from rlds.sources.source import AnySource
 
 MAX_KILLS = 6
 
 
 def main(directory: Path) -> None:
-    sources: dict[str, Source] = pickle.loads((directory / "sources").read_bytes())
+    sources: dict[str, AnySource] = pickle.loads((directory / "sources").read_bytes())
     results = {}
     for name, source in sources.items():
         whole, data_dir = directory / name / "whole", directory / name / "killed"
@@ -49,7 +49,7 @@ def staged(data_dir: Path) -> bool:
     return (data_dir / "dataset" / ".staging-1.0.0").exists()
 
 
-def in_child(source: Source, data_dir: Path, accesses: int | None) -> tuple[int, int]:
+def in_child(source: AnySource, data_dir: Path, accesses: int | None) -> tuple[int, int]:
     """Converts in a child, which dies after some accesses to files of the dataset.
 
     Returns:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlds.alignment import from_sars
-from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode
+from rlds.sources.source import Origin, Source, SourceEpisode
 from rlds_ecosystem.fields import DepthCodes, Field
 from rlds_ecosystem.nests import leaves_at
 
@@ -96,7 +96,7 @@ OTHERS: dict[str, Any] = {
 """Another value of each fact. That of `table` is what the table says."""
 
 
-class Telling(RandomAccessSource):
+class Telling(Source):
     """Two episodes of a robot that state all facts; some are others than by default."""
 
     inputs_may_grow = False

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from rlds.alignment import from_sars
-from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode
+from rlds.sources.source import Origin, Source, SourceEpisode
 from rlds_ecosystem.fields import Field
 from tfds_files.png import encode_png
 
 
-class RobotSource(RandomAccessSource):
+class RobotSource(Source):
     """Made-up episodes: images as arrays and as files, texts, numbers of many dtypes and shapes."""
 
     def __init__(self, lengths: tuple[int, ...] = (5, 1, 7), *, fps: float | None = 10) -> None:

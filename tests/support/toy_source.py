@@ -7,10 +7,10 @@ import numpy as np
 from etils import epath
 
 from rlds.alignment import from_sars
-from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode, SourceError
+from rlds.sources.source import Origin, Source, SourceEpisode, SourceError
 
 
-class ToySource(RandomAccessSource):
+class ToySource(Source):
     """Episodes of varying length that are made up; every second one ends by itself."""
 
     episodes_per_part = 4
@@ -20,7 +20,7 @@ class ToySource(RandomAccessSource):
     ) -> None:
         self.path = epath.Path(path)
         self.number, self.damaged, self.nan = num_episodes, damaged, nan
-        self.finite_fields = ("observation",)
+        self.about.finite = ("observation",)
 
     def step_fields(self) -> Mapping[str, Any]:
         return {

@@ -200,9 +200,9 @@ def test_splits_and_metadata(tmp_path):
     }
     source = EnvLoggerSource(logs)
     assert source.splits == ["train", "test"]
-    assert source.metadata() == {"logs": [{"seed": 1}, {"seed": 2}]}
+    assert source.about.metadata == {"logs": [{"seed": 1}, {"seed": 2}]}
     assert [source.key("test", index) for index in range(4)] == ["4", "5", "6", "7"]
-    assert EnvLoggerSource(logs["test"]).metadata() == {"seed": 2}
+    assert EnvLoggerSource(logs["test"]).about.metadata == {"seed": 2}
 
 
 def test_the_reader_of_a_source_goes_to_another_process(tmp_path):

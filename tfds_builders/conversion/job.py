@@ -24,8 +24,8 @@ from rlds.raw_files.input_files import FileState, check_unchanged
 from rlds.raw_files.untrusted import is_damage, source_errors
 from rlds.sources import reading
 from rlds.sources.source import (
+    AnySource,
     DamagedEpisode,
-    Source,
     SourceEpisode,
     SourceError,
     StoredEpisode,
@@ -89,7 +89,7 @@ class Job:
       inputs: What the files that are read were like before that.
     """
 
-    source: Source
+    source: AnySource
     directory: epath.Path
     name: str
     file_format: tfds.core.FileFormat
@@ -106,7 +106,10 @@ class Job:
 
     def parts(self, split: str) -> list[Part]:
         """Returns the parts of a split."""
-        return [Part(split, number, name) for number, name in enumerate(self.source.parts(split))]
+        return [
+            Part(split, number, name)
+            for number, name in enumerate(reading.parts(self.source, split))
+        ]
 
     def template(self, split: str, directory: epath.Path) -> tfds.core.ShardedFileTemplate:
         """Returns the names of the files of a split."""
@@ -122,7 +125,7 @@ class Job:
         return plan_shards(
             self.directory,
             split,
-            len(self.source.parts(split)),
+            len(reading.parts(self.source, split)),
             shuffle=self.shuffle,
             shard_config=self.shard_config,
         )
@@ -180,10 +183,10 @@ def describe(job: Job) -> dict[str, Any]:
     return {
         "package": rlds_ecosystem.version(),
         "source": f"{type(source).__module__}.{type(source).__qualname__}",
-        "options": dict(source.options()),
+        "options": dict(source.about.options),
         "inputs": [list(state) for state in job.inputs],
         "features": features_of(source, job.storage).to_json(),
-        "finite_fields": list(source.finite_fields),
+        "finite_fields": list(source.about.finite),
         "name": job.name,
         "file_format": job.file_format.value,
         "shuffle": job.shuffle,
@@ -215,7 +218,7 @@ def stage_part(
 
 def _stage_episodes(job: Job, part: Part, writer: PartWriter, on_episodes: OnEpisodes) -> None:
     features = features_of(job.source, job.storage)
-    encoder = EpisodeEncoder(features, tuple(job.source.finite_fields), job.storage)
+    encoder = EpisodeEncoder(features, tuple(job.source.about.finite), job.storage)
     files = files_of(job.source)
     with contextlib.ExitStack() as at_end:
         episodes = reading.episodes(job.source, part.split, part.name, writer.staged.last_key)
@@ -309,7 +312,7 @@ def serially(job: Job, progress: bool | None) -> Mapping[str, ShardPlan]:
 
 def _stage_split(job: Job, split: str, bars: rich.progress.Progress) -> None:
     """Stages all parts of a split; the bar counts its episodes, or its parts if that is unknown."""
-    parts, num_episodes = job.parts(split), job.source.num_episodes(split)
+    parts, num_episodes = job.parts(split), reading.count(job.source, split)
     what = "parts" if num_episodes is None else "episodes"
     bar = bars.add_task(f"{split}: reading {what}", total=num_episodes or len(parts))
     for part in parts:
@@ -354,10 +357,10 @@ def convert_job(
       StorageError: The dataset cannot be written.
     """
     for split in job.source.splits:  # Before hours are spent on the others.
-        if job.source.num_episodes(split) == 0 or not job.source.parts(split):
+        if reading.count(job.source, split) == 0 or not job.parts(split):
             raise no_episodes(split)
     plans = work(job, progress)
-    check_unchanged(job.inputs, may_grow=job.source.inputs_may_grow)
+    check_unchanged(job.inputs, may_grow=job.source.may_grow)
     converted = {}
     for split, plan in plans.items():
         report = _report(plan.parts)
@@ -397,11 +400,11 @@ def _report(parts: Sequence[StagedPart]) -> SplitReport:
     )
 
 
-def _check_totals(source: Source, split: str, report: SplitReport) -> None:
+def _check_totals(source: AnySource, split: str, report: SplitReport) -> None:
     """Compares what was counted in the episodes with what the raw data has as a whole."""
     if report.left_out:
         return
-    for name, total in source.totals(split).items():
+    for name, total in (source.can.totals(split) if source.can.totals else {}).items():
         counted = report.raw_counts.get(name, 0)
         if counted != total:
             raise SourceError(

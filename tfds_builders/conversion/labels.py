@@ -11,12 +11,12 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.label_carrying import carry
 from rlds.sources.label_rows import has_labels
 from rlds.sources.opening import open as open_episodes
-from rlds.sources.source import Source
+from rlds.sources.source import AnySource
 
 __all__ = ["carry_labels"]
 
 
-def carry_labels(source: Source, place: epath.Path, at: epath.Path) -> None:
+def carry_labels(source: AnySource, place: epath.Path, at: epath.Path) -> None:
     """Gives a new dataset the labels of its source, see `carry`; reads nothing if there are none.
 
     Args:

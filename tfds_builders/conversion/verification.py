@@ -18,7 +18,7 @@ from etils import epath
 import rlds
 from rlds.raw_files.example_files import read_examples
 from rlds.sources.episode_fields import COMPLETE, TRUNCATED
-from rlds.sources.source import Source, SourceError, StoredSource
+from rlds.sources.source import AnySource, SourceError
 from rlds.tfds import load
 from rlds.tfds.joined_episodes import JoinedEpisodes, can_be_joined
 from rlds.validation import InvalidDatasetError, Report, Validator, Violation
@@ -33,7 +33,9 @@ _MAX_EPISODES = 256
 _MAX_BYTES = 1 << 20
 
 
-def verify(source: Source, directory: epath.Path, converted: Mapping[str, ConvertedSplit]) -> None:
+def verify(
+    source: AnySource, directory: epath.Path, converted: Mapping[str, ConvertedSplit]
+) -> None:
     """Reads a dataset back, and checks that it is what was to be made.
 
     The files hold the bytes that they should, example by example. And unless these are copies, TFDS
@@ -52,8 +54,8 @@ def verify(source: Source, directory: epath.Path, converted: Mapping[str, Conver
     builder = tfds.builder_from_directory(directory)
     for name, split in converted.items():
         examples = _read_back(split.plan, builder, name)
-        if not isinstance(source, StoredSource):
-            finite_fields = source.finite_fields
+        if source.can.examples is None:
+            finite_fields = source.about.finite
             features = builder.info.features
             if can_be_joined(features) and _is_right(
                 examples, features, split.report, finite_fields

@@ -66,7 +66,7 @@ def read_d4rl_policy(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _of_dataset(path: str | os.PathLike[str]) -> dict[str, Any]:
     where = os.fspath(path)
     with source_errors(where):
-        constants = FolderSource(path).metadata().get(METADATA_KEY, {}).get("constants", {})
+        constants = FolderSource(path).about.metadata.get(METADATA_KEY, {}).get("constants", {})
         arrays = {
             name.removeprefix(f"{_GROUP}/"): decode_value(facts)
             for name, facts in constants.items()

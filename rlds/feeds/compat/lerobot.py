@@ -32,6 +32,7 @@ from rlds.feeds.table import open as open_table
 from rlds.feeds.table import several
 from rlds.raw_files.untrusted import source_errors
 from rlds.robotics.registry import find_meaning
+from rlds.sources import reading
 from rlds.sources.encoded_frames import with_video
 from rlds.sources.episodes import Episodes
 from rlds.sources.opening import format_of, only_split
@@ -453,7 +454,7 @@ class LeRobotDatasetMetadata:
         if self.root is None or not self._is_lerobot:
             return {}
         source = self.table.episodes.source
-        of_all = sum(source.num_episodes(split) or 0 for split in source.splits)
+        of_all = sum(reading.count(source, split) or 0 for split in source.splits)
         file = self.root / _STATS
         if of_all != self.total_episodes or not file.exists():
             return {}

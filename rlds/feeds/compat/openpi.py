@@ -38,7 +38,7 @@ from rlds.feeds.table import Table
 from rlds.feeds.trajectories import Trajectory, map_episodes
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import RandomAccessSource
+from rlds.sources.source import Source
 from rlds.sources.texts import as_text
 from rlds_ecosystem.nests import at, leaves_at
 
@@ -235,4 +235,4 @@ def _metadata(table: Table, path: str) -> list[str]:
 def source_key(episodes: Episodes, number: int) -> str:
     """Returns what an episode is called, where its files say nothing else."""
     source, place = episodes.source, episodes.place(number)
-    return source.key(*place) if isinstance(source, RandomAccessSource) else str(number)
+    return source.key(*place) if isinstance(source, Source) else str(number)

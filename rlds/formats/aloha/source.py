@@ -160,7 +160,7 @@ class AlohaSource(Hdf5EpisodesSource):
         return {
             METADATA_KEY: {
                 "control_frequency_hz": _RATE,
-                "options": self.options(),
+                "options": self.about.options,
                 ATTRIBUTE_NAMES: list(self._attributes),
             }
         }

@@ -41,7 +41,13 @@ from rlds.formats.atari_dqn_replay.checkpoints import (
 from rlds.formats.atari_dqn_replay.episodes import Run, RunReader
 from rlds.formats.atari_games import DQN_REPLAY_GAMES as GAMES
 from rlds.raw_files.untrusted import source_errors
-from rlds.sources.source import DERIVED_DISCOUNT, DamagedEpisode, Source, SourceEpisode, SourceError
+from rlds.sources.source import (
+    DERIVED_DISCOUNT,
+    DamagedEpisode,
+    SourceEpisode,
+    SourceError,
+    Stream,
+)
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
 
@@ -51,7 +57,7 @@ BUCKET = "gs://atari-replay-datasets/dqn"
 REPLAY_LOGS = "replay_logs"
 
 
-class AtariDqnReplaySource(Source):
+class AtariDqnReplaySource(Stream):
     """Episodes of Google's Atari DQN Replay dataset.
 
     A part is a run, `<game>/<run>`; the key of an episode is `<game>/<run>:<checkpoint>:<row>`. The

@@ -37,7 +37,7 @@ from rlds.sources.source import (
     DERIVED_DISCOUNT,
     FACTS,
     Origin,
-    RandomAccessSource,
+    Source,
     SourceEpisode,
     SourceError,
 )
@@ -60,7 +60,7 @@ _MAX_FOLDERS = 64
 _BEFORE_KEYFRAME = (30, 300, 1 << 40)
 
 
-class BagSource(RandomAccessSource):
+class BagSource(Source):
     """Recordings, from whose messages a configuration makes steps; see the classes below."""
 
     family: ClassVar[Family]
@@ -295,7 +295,9 @@ class BagSource(RandomAccessSource):
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
         if self._stored:
-            return self._stored.read(index, self.step_paths(fields), self.episode_paths(fields))
+            return self._stored.read(
+                index, self.fields.step_paths(fields), self.fields.episode_paths(fields)
+            )
         number, span = self._all_spans()[index]
         recording, found = self._recordings[number], self._index_of(number)
         is_complete = self._is_complete(recording, found, span)
@@ -305,14 +307,14 @@ class BagSource(RandomAccessSource):
         times = all_times[kept]
         messages = {path: of_steps[kept] for path, of_steps in messages.items()}
         columns = self._columns(tracks, messages, times)
-        wanted = [path for path in self.step_paths(fields) if path in messages]
+        wanted = [path for path in self.fields.step_paths(fields) if path in messages]
         columns |= self._fetched(recording, found, tracks, messages, wanted)
         is_final = self._add_next_states(columns)
         columns[rlds.DISCOUNT] = columns.get(rlds.DISCOUNT, np.ones(len(kept), np.float32))
         if is_final:
             columns[rlds.DISCOUNT][-1:] = 0
         about: dict[str, Any] = {}
-        for root in {root_of(path) for path in self.episode_paths(fields)}:
+        for root in {root_of(path) for path in self.fields.episode_paths(fields)}:
             if root == RECORDING:
                 about[root] = self._about(number, span, found, len(all_times) - len(kept))
             else:

@@ -31,7 +31,7 @@ from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
     Origin,
-    RandomAccessSource,
+    Source,
     SourceEpisode,
     SourceError,
 )
@@ -74,7 +74,7 @@ _DOCS: Mapping[str, str] = {
 }
 
 
-class CalvinSource(RandomAccessSource):
+class CalvinSource(Source):
     """Episodes (plays) of CALVIN, with their annotations.
 
     The splits are the folders `training` and `validation`. An episode is a range of steps of
@@ -214,7 +214,7 @@ class CalvinSource(RandomAccessSource):
         found = self._splits[split]
         first, last = found.ranges[index]
         length = last + 1 - first
-        paths = [path for path in self.step_paths(fields) if path in self._paths]
+        paths = [path for path in self.fields.step_paths(fields) if path in self._paths]
         numbers = range(first, last + 1)[rows]
         others = {
             rlds.DISCOUNT: np.ones(length, np.float32),

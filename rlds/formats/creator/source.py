@@ -39,7 +39,7 @@ from rlds.raw_files.jpeg_images import jpeg_shape
 from rlds.raw_files.restricted_pickle import RestrictedPickleError, loads
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.source import ALL_ROWS, Origin, RandomAccessSource, SourceEpisode, SourceError
+from rlds.sources.source import ALL_ROWS, Origin, Source, SourceEpisode, SourceError
 from rlds.sources.specs import fields_from_spec, specs_from_columns
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import stack_values
@@ -62,7 +62,7 @@ _MOST_NESTED = 25
 _MAX_BYTES = 1 << 32
 
 
-class RldsCreatorSource(RandomAccessSource):
+class RldsCreatorSource(Source):
     """Download of the published RLDS Creator: files of pickles.
 
     Pickles are read by `rlds.raw_files.restricted_pickle`, which refuses all but plain data, steps

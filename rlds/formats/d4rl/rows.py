@@ -20,8 +20,6 @@ from rlds.raw_files.hdf5_values import read_attributes, read_constant
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
-    DamagedEpisode,
-    SourceEpisode,
     require_files,
 )
 from rlds_ecosystem.fields import Field
@@ -350,12 +348,8 @@ class Hdf5RowsSource(RowsSource):
     def key(self, split: str, index: int) -> str:
         return f"{self._stem}-{index:07d}"
 
-    @override
-    def episodes(
-        self, split: str, part: str, after: str | None = None
-    ) -> Iterator[SourceEpisode | DamagedEpisode]:
-        with self._file:  # It is opened once.
-            yield from super().episodes(split, part, after)
+    def hold_open(self) -> Any:
+        return self._file  # It is opened once.
 
     def _bounds(self, index: int) -> tuple[int, int]:
         """Returns the first row of an episode, and the one after its last."""

@@ -20,7 +20,8 @@ from rlds.formats.lerobot.tables import data_schema
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import EPISODE_FIELDS, IMAGE_FILE
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import RandomAccessSource, files_of
+from rlds.sources.source import Source, files_of
+from rlds.sources.view import stored_names
 from rlds.video import CLIP, FRAMES, VIDEO
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.fields import Field
@@ -113,8 +114,8 @@ def kept_features(episodes: Episodes, version: str | None) -> KeptFeatures | Non
     if not isinstance(said, Mapping) or ROW not in spec:
         return None
     stored = dict(zip(spec, spec))
-    if isinstance(source, RandomAccessSource):
-        stored = {new: old for new, old in source.stored_names().items() if new in spec}
+    if isinstance(source, Source):
+        stored = {new: old for new, old in stored_names(source).items() if new in spec}
     now = {old: new for new, old in stored.items()}
     paths, before = {}, {}
     places = {ROW}
@@ -156,7 +157,7 @@ def kept_features(episodes: Episodes, version: str | None) -> KeptFeatures | Non
     paths |= {column.name: column.path for column in added}
     if texts:
         paths[PERSISTENT] = paths.get(PERSISTENT, PERSISTENT)
-    if paths not in [layout.step_paths(paths, flat_cameras=flat) for flat in (False, True)]:
+    if paths not in [layout.fields.step_paths(paths, flat_cameras=flat) for flat in (False, True)]:
         return None
     names = dict.fromkeys(fields) | {old: new for new, old in before.items()}
     return KeptFeatures(paths, before, added, texts, names)

@@ -59,9 +59,10 @@ from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement
 from rlds.sources.sidecar import Sidecar
-from rlds.sources.source import Place, RandomAccessSource, SourceEpisode, SourceError, files_of
+from rlds.sources.source import Place, Source, SourceEpisode, SourceError, files_of
 from rlds.sources.text_tables import TASKS, table_in
 from rlds.sources.texts import as_text, as_texts
+from rlds.sources.view import stored_at
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip, cut_clip, packets_of
 from rlds_ecosystem import import_extra
@@ -140,7 +141,7 @@ class LeRobotRows:
         )
         self._subtasks = table_in(episodes.metadata, OF_SUBTASKS)
         # Otherwise the table of tasks is the same again.
-        bases = [base for base in episodes.source.bases() if isinstance(base, LeRobotSource)]
+        bases = [base for base in reading.bases(episodes.source) if isinstance(base, LeRobotSource)]
         is_same = [*self._tasks] == [*range(len({*self._tasks.values()}))] and not self._is_part
         is_same &= all(base.texts == self._tasks for base in bases)
         self._task_columns = [] if is_same else self._task_columns
@@ -235,9 +236,9 @@ class LeRobotRows:
         """The texts of the tasks that the steps of episodes have, as far as they can be read."""
         used: set[str] = set()
         source, columns = episodes.source, [self.paths[name] for name in self._task_columns]
-        assert isinstance(source, RandomAccessSource)
+        assert isinstance(source, Source)
         for index in range(len(episodes)):
-            place = source.stored_at(*episodes.place(index))
+            place = stored_at(source, *episodes.place(index))
             with contextlib.suppress(SourceError, KeyError):  # Reading it all raises this error.
                 if place is not None and isinstance(place.source, LeRobotSource):
                     used.update(place.source.stored_tasks(place.split, place.index))

@@ -55,7 +55,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, sidecar_placements
 from rlds.sources.restored import RestoredSource
 from rlds.sources.sidecar import Sidecar, SidecarWriter, StoredSidecar
-from rlds.sources.source import Place, RandomAccessSource, SourceEpisode, is_derived
+from rlds.sources.source import Place, Source, SourceEpisode, is_derived
 from rlds.sources.text_tables import TASKS, table_in
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip, packets_of, split_clip
@@ -197,7 +197,7 @@ class RldsRows:
         """Writes the episodes of an export."""
         kept = path / SIDECAR
         self._shapes: dict[str, tuple[int, ...]] = {}
-        self._known: dict[RandomAccessSource, tuple[LeRobotSource, StoredSidecar] | None] = {}
+        self._known: dict[Source, tuple[LeRobotSource, StoredSidecar] | None] = {}
         with (
             SidecarWriter(kept, self.sidecar) as sidecar,
             dataset_files(self._version, path, self._settings) as files,
@@ -221,7 +221,7 @@ class RldsRows:
             return False
         base, kept = known
         found, said = base.stored_episode(*at), base.stored_row(*at)
-        statistics, outline = statistics_in(said), source.outline(*at)
+        statistics, outline = statistics_in(said), reading.outline(source, *at)
         tasks, num_rows = list(found.tasks), outline.num_steps - outline.final_observation_known
         if not self._task:
             tasks = [""] * num_rows
@@ -253,7 +253,7 @@ class RldsRows:
         self._stored = rows, kept.read(place.index)
         return True
 
-    def _alike(self, source: RandomAccessSource) -> tuple[LeRobotSource, StoredSidecar] | None:
+    def _alike(self, source: Source) -> tuple[LeRobotSource, StoredSidecar] | None:
         """The dataset of a source and its sidecar, if they have what is written, and no more."""
         if self._version != "v3.0" or not isinstance(source, RestoredSource):
             return None

@@ -72,10 +72,10 @@ from rlds.sources.rates import with_rate
 from rlds.sources.sidecar import Sidecar, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
+    Lengths,
     Origin,
     Outline,
-    Outlines,
-    RandomAccessSource,
+    Source,
     SourceEpisode,
     SourceError,
     with_discount,
@@ -121,7 +121,7 @@ class StoredEpisode:
     numbers: Mapping[str, np.ndarray]
 
 
-class LeRobotSource(RandomAccessSource):
+class LeRobotSource(Source):
     """The episodes of a LeRobot dataset of version 2.0, 2.1 or 3.0.
 
     A feature is a field of the steps: `observation.images.top` is `observation/images/top`,
@@ -481,12 +481,12 @@ class LeRobotSource(RandomAccessSource):
         return Outline(row.length, max(row.length - 1 + self._is_terminal(row), 0), False)
 
     @override
-    def outlines(self, split: str) -> Outlines | None:
+    def outlines(self, split: str) -> Lengths | None:
         places = self._splits[split]
         if self._flag is not None or not self._table.is_sound:
             return None
         lengths = self._table.lengths[places.start : places.stop]
-        return Outlines(lengths, np.maximum(lengths - 1, 0), np.zeros(len(lengths), bool))
+        return Lengths(lengths, np.maximum(lengths - 1, 0), np.zeros(len(lengths), bool))
 
     @override
     def read(
@@ -501,12 +501,14 @@ class LeRobotSource(RandomAccessSource):
         with source_errors(self._root / row.file, episode=row.key):
             return SourceEpisode(
                 key=row.key,
-                steps=nest(self._steps(row, self.step_paths(fields), range(row.length)[rows])),
+                steps=nest(
+                    self._steps(row, self.fields.step_paths(fields), range(row.length)[rows])
+                ),
                 origin=Origin(row.file, row.begin, row.begin + row.length),
                 truncated=not self._is_terminal(row),
                 final_observation_known=False,
                 complete=row.is_complete,
-                metadata=nest(self._about(place, row, self.episode_paths(fields))),
+                metadata=nest(self._about(place, row, self.fields.episode_paths(fields))),
                 counts={"rows": row.length},
             )
 

@@ -21,7 +21,7 @@ from envlogger.converters.step_encoder import StepEncoder
 from envlogger.converters.stored_types import ARRAYS
 from envlogger.step_data import StepData
 from rlds.formats.logs.source import EnvLoggerSource
-from rlds.sources import lineage
+from rlds.sources import lineage, reading
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import (
     PNGS,
@@ -64,7 +64,7 @@ class EnvLoggerExport(Export):
         self._sidecar: Sidecar | None = None
         self._log = _log_of(episodes)
         if self._log is not None:
-            fields = leaves_at(episodes.source.episode_fields(), None)
+            fields = leaves_at(episodes.source.fields.episode, None)
             # The key counts the episodes; and video is cut at another place than a trimmed clip.
             self.unchecked = {"key", *(path for path, _ in fields if root_of(path) == VIDEO)}
             return
@@ -74,7 +74,7 @@ class EnvLoggerExport(Export):
         places = {path: path for path in steps if _can_hold(self._fields[path])}
         of_episode = {
             path: path
-            for path, field in leaves_at(episodes.source.episode_fields(), None)
+            for path, field in leaves_at(episodes.source.fields.episode, None)
             if _can_hold(field) and root_of(path) != VIDEO
         }
         whole = [path for path in places if root_of(path) not in OF_TRANSITIONS]
@@ -131,7 +131,7 @@ class EnvLoggerExport(Export):
             said[lineage.KEY] = json.dumps(said[lineage.KEY], ensure_ascii=False)
         if self._log is None:
             return {**_with_tuples(said), _SPECS: self._specs()}
-        before = self._log.metadata()
+        before = self._log.about.metadata
         new = {name: value for name, value in said.items() if before.get(name) != value}
         return {**self._log.recorded_metadata(), **_with_tuples(new)}
 
@@ -197,10 +197,10 @@ class EnvLoggerExport(Export):
 def _log_of(episodes: Episodes) -> EnvLoggerSource | None:
     """The first log whose episodes are copied, if all have the fields that it has."""
     source = episodes.source
-    for log in source.bases():
+    for log in reading.bases(source):
         if isinstance(log, EnvLoggerSource):
-            same = log.step_fields() == source.step_fields()
-            same = same and log.episode_fields() == source.episode_fields()
+            same = log.fields.steps == source.fields.steps
+            same = same and log.fields.episode == source.fields.episode
             return log if same and log.is_as_recorded else None
     return None
 

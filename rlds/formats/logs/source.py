@@ -36,10 +36,10 @@ from rlds.sources.episode_fields import RESERVED
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
+    Lengths,
     Origin,
     Outline,
-    Outlines,
-    RandomAccessSource,
+    Source,
     SourceEpisode,
     SourceError,
 )
@@ -104,7 +104,7 @@ class _Recorded(NamedTuple):
     episode: int
 
 
-class EnvLoggerSource(RandomAccessSource):
+class EnvLoggerSource(Source):
     """EnvLogger logs of one environment, with any metadata.
 
     What is missing is not invented: a field of the metadata that some episodes do not have (or have
@@ -357,7 +357,7 @@ class EnvLoggerSource(RandomAccessSource):
             begins = episode[0].timestep.first()  # Before the rest: a reader holds one chunk.
             wants_video = bool(self._video) and (fields is None or any(map(_is_video, fields)))
             packets: dict[tuple[str, ...], Any] = {}
-            if not wants_video and set(self.step_paths(fields)) <= set(rlds.STEP_FLAGS):
+            if not wants_video and set(self.fields.step_paths(fields)) <= set(rlds.STEP_FLAGS):
                 steps = self._read_flags(episode)
             else:
                 steps, packets = self._read_steps(log, reader, number)
@@ -458,9 +458,9 @@ class EnvLoggerSource(RandomAccessSource):
         return Outline(num_steps, num_steps - 1, final_observation_known=True)
 
     @override
-    def outlines(self, split: str) -> Outlines:
+    def outlines(self, split: str) -> Lengths:
         lengths = np.asarray(self.num_steps(split))
-        return Outlines(lengths, lengths - 1, np.ones(len(lengths), bool))
+        return Lengths(lengths, lengths - 1, np.ones(len(lengths), bool))
 
     def _read_flags(self, episode: Sequence[StepData]) -> dict[str, Any]:
         """Reads the last step alone, which decides about the flags."""

@@ -108,5 +108,5 @@ class ManiSkillExport(Hdf5EpisodesExport):
         return {
             "env_info": {"env_id": self._env_id, "env_kwargs": {}, "max_episode_steps": None},
             "source_type": "rlds",
-            "source_desc": self.episodes.source.description,
+            "source_desc": self.episodes.source.about.description,
         }

@@ -30,7 +30,7 @@ from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.hdf5_values import read_attributes
 from rlds.raw_files.untrusted import check_is_file, is_there, source_errors
 from rlds.sources.sidecar import StoredSidecar
-from rlds.sources.source import DamagedEpisode, SourceEpisode, SourceError, require_files
+from rlds.sources.source import SourceError, require_files
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
 
@@ -252,12 +252,8 @@ class ManiSkillSource(Hdf5EpisodesSource):
     def num_episodes(self, split: str) -> int:
         return len(self._numbers)
 
-    @override
-    def episodes(
-        self, split: str, part: str, after: str | None = None
-    ) -> Iterator[SourceEpisode | DamagedEpisode]:
-        with self._hdf5:  # It stays open.
-            yield from super().episodes(split, part, after)
+    def hold_open(self) -> Any:
+        return self._hdf5  # It stays open.
 
 
 def _number_of(entry: Any) -> int | None:

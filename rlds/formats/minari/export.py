@@ -63,12 +63,13 @@ from rlds.sources.exporting import (
 )
 from rlds.sources.sidecar import Sidecar, SidecarWriter
 from rlds.sources.source import (
+    AnySource,
     Outline,
-    RandomAccessSource,
     Source,
     SourceEpisode,
     is_derived,
 )
+from rlds.sources.view import stored_names
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import at, is_in, leaves_at, nest, put, root_of
 
@@ -299,8 +300,8 @@ class MinariExport(Export):
     def _recorded_leaf(self, path: str) -> Leaf | None:
         """Returns the space that a field had in Minari, before an edit gave it another name."""
         names: Mapping[str, str] = {}
-        if isinstance(self._source, RandomAccessSource):
-            names = self._source.stored_names()
+        if isinstance(self._source, Source):
+            names = stored_names(self._source)
         place = f"{rlds.STEPS}/{path}"
         root, *parts = names.get(place, place).split("/")[1:]
         return self._leaves.get("/".join([self._GROUPS.get(root, root), *parts]))
@@ -338,7 +339,7 @@ class MinariExport(Export):
             if self._data_format == "hdf5":
                 write = stack.enter_context(hdf5_writer(data, self._compression))
             numbers = self._write_episodes(write, keep)
-        spaces = self._spaces_in_json(self._source.step_fields())
+        spaces = self._spaces_in_json(self._source.fields.steps)
         if self._sidecar is not None and self._recorded:  # Texts are known now.
             self._restated(self._sidecar, spaces).write_text(data / SIDECAR)
         described = {
@@ -386,7 +387,7 @@ class MinariExport(Export):
             has_images = any(leaf.is_image for leaf in self._spaces.leaves.values())
             kept = {} if has_images else self._recorded
             return {**self._recorded, **spaces, **described, **_picked(kept, described)}
-        described |= {**spaces, "description": self._source.description}
+        described |= {**spaces, "description": self._source.about.description}
         if metadata := self.episodes.metadata:
             described[_EXAMPLE_KEY] = dict(metadata)
         return described
@@ -514,7 +515,7 @@ def _spaces_of(metadata: Mapping[str, Any]) -> Spaces:
     )
 
 
-def _features_of(source: Source) -> dict[str, tfds_files.Tensor]:
+def _features_of(source: AnySource) -> dict[str, tfds_files.Tensor]:
     """Returns the features of the steps of a dataset of TFDS, which say more than fields do."""
     if not isinstance(source, FolderSource):
         return {}

@@ -56,9 +56,8 @@ from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
-    DamagedEpisode,
     Origin,
-    RandomAccessSource,
+    Source,
     SourceEpisode,
     SourceError,
 )
@@ -78,7 +77,7 @@ _OF_OBSERVATIONS = (OBSERVATIONS, INFOS)
 _FIELDS = {OBSERVATIONS: rlds.OBSERVATION, ACTIONS: rlds.ACTION, REWARDS: rlds.REWARD}
 
 
-class MinariSource(RandomAccessSource):
+class MinariSource(Source):
     """The episodes of a Minari dataset in any of its formats: HDF5, Arrow, Parquet.
 
     Observations and actions have the structure of their spaces; a `Tuple` becomes a dict with the
@@ -293,12 +292,8 @@ class MinariSource(RandomAccessSource):
 
     # --- One episode.
 
-    @override
-    def episodes(
-        self, split: str, part: str, after: str | None = None
-    ) -> Iterator[SourceEpisode | DamagedEpisode]:
-        with self._storage:  # Its files are opened once.
-            yield from super().episodes(split, part, after)
+    def hold_open(self) -> Any:
+        return self._storage  # Its files are opened once.
 
     @override
     def read(
@@ -308,7 +303,7 @@ class MinariSource(RandomAccessSource):
         fields: Collection[str] | None = None,
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        wanted, metadata = self.step_paths(fields), self.episode_paths(fields)
+        wanted, metadata = self.fields.step_paths(fields), self.fields.episode_paths(fields)
         paths = [path for path in self._columns if field_path(path) in wanted]
         with self._storage:
             raw = self._storage.read(index, None if fields is None else {*paths, *SCALARS}, rows)

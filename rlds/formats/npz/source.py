@@ -41,7 +41,7 @@ from rlds.sources.source import (
     ALL_ROWS,
     OF_TRANSITIONS,
     Origin,
-    RandomAccessSource,
+    Source,
     SourceEpisode,
     require_files,
     with_discount,
@@ -57,7 +57,7 @@ _SUFFIX = ".npz"
 _PLACEHOLDERS = "placeholders"
 
 
-class NpzSource(RandomAccessSource):
+class NpzSource(Source):
     """A folder of `.npz` files, one for each episode.
 
     The module says which arrays they have. Episodes come in the natural order of their files
@@ -218,13 +218,13 @@ class NpzSource(RandomAccessSource):
             terminal, complete = episode.ending()
             return SourceEpisode(
                 key=self.key(split, index),
-                steps=self._read_steps(episode, terminal, self.step_paths(fields)),
+                steps=self._read_steps(episode, terminal, self.fields.step_paths(fields)),
                 origin=Origin(episode.file.name, 0, episode.num_rows),
                 final_observation_known=episode.num_steps > episode.num_transitions,
                 truncated=not terminal,
                 complete=complete,
                 metadata=nest(
-                    {path: _read_value(episode, path) for path in self.episode_paths(fields)}
+                    {path: _read_value(episode, path) for path in self.fields.episode_paths(fields)}
                 ),
             )
 

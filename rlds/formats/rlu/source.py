@@ -43,7 +43,13 @@ from rlds.formats.rlu.rows import (
 )
 from rlds.raw_files.tfrecord_files import TFRecordReader
 from rlds.raw_files.untrusted import source_errors
-from rlds.sources.source import DamagedEpisode, Origin, Source, SourceEpisode, SourceError
+from rlds.sources.source import (
+    DamagedEpisode,
+    Origin,
+    SourceEpisode,
+    SourceError,
+    Stream,
+)
 from rlds_ecosystem.nests import put
 
 __all__ = ["PLACEHOLDERS", "RECORDED_ID", "RluSource"]
@@ -52,7 +58,7 @@ RECORDED_ID = "recorded_episode_id"
 PLACEHOLDERS = "placeholders"
 
 
-class RluSource(Source):
+class RluSource(Stream):
     """Episodes in files of RL Unplugged; see the modules of the products.
 
     A part is a file; the key of an episode is `<file>:<index of the record>`. Ids that the records
@@ -341,7 +347,7 @@ class RluSource(Source):
 
     def _check_finite(self, steps: Mapping[str, Any]) -> None:
         """Checks rewards and discounts here, where it is known which rows they are from."""
-        for name in self.finite_fields:
+        for name in self.about.finite:
             wrong = np.flatnonzero(~np.isfinite(steps[name]))
             if len(wrong):
                 row = int(wrong[0]) + (self.alignment == "rsa")

@@ -36,9 +36,8 @@ from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
-    DamagedEpisode,
     Origin,
-    RandomAccessSource,
+    Source,
     SourceEpisode,
     require_files,
 )
@@ -64,7 +63,7 @@ EP_META = "ep_meta"
 _EMPTY = {"numbers": 0, "text": "", "bytes": b""}
 
 
-class RobomimicSource(RandomAccessSource):
+class RobomimicSource(Source):
     """A file of demonstrations in robomimic's format or one of its dialects, or a folder of them.
 
     An episode is a demonstration; `data/demo_2` comes before `data/demo_10`. Its key is its name,
@@ -226,14 +225,12 @@ class RobomimicSource(RandomAccessSource):
         number = len(self._keys)
         return self._keys[index] if index < number else self._cut[index - number][0]
 
-    @override
-    def episodes(
-        self, split: str, part: str, after: str | None = None
-    ) -> Iterator[SourceEpisode | DamagedEpisode]:
+    @contextlib.contextmanager
+    def hold_open(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for file in self._files:  # Each is opened once.
                 stack.enter_context(file.hdf5)
-            yield from super().episodes(split, part, after)
+            yield
 
     @override
     def read(
@@ -249,10 +246,12 @@ class RobomimicSource(RandomAccessSource):
             demo = opened.demo
             is_terminal = self._ends_terminal(opened)
             is_final_known = self._is_shifted or demo.num_steps > demo.length
-            paths = self.step_paths(fields)
+            paths = self.fields.step_paths(fields)
             begin, end, _ = rows.indices(demo.num_steps)
             # All of an array is read here, if at all, and then kept for the steps.
-            metadata = {path: self._value(opened, path) for path in self.episode_paths(fields)}
+            metadata = {
+                path: self._value(opened, path) for path in self.fields.episode_paths(fields)
+            }
             others = from_sars(
                 observation=np.empty((demo.num_steps, 0)),
                 action=np.empty((demo.num_steps - is_final_known, 0)),

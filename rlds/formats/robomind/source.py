@@ -147,7 +147,7 @@ class RoboMindSource(Hdf5EpisodesSource):
 
     @override
     def metadata(self) -> Mapping[str, Any]:
-        return {METADATA_KEY: {"options": self.options()}}
+        return {METADATA_KEY: {"options": self.about.options}}
 
     @override
     def options(self) -> Mapping[str, Any]:

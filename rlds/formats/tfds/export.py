@@ -18,7 +18,8 @@ from rlds.sources.episode_fields import EPISODE_FIELDS, fields_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, as_it_was, encoding_of
 from rlds.sources.sidecar import field_json
-from rlds.sources.source import Place, RandomAccessSource, Source, SourceEpisode
+from rlds.sources.source import AnySource, Place, SourceEpisode
+from rlds.sources.view import stored_at
 from rlds_ecosystem.fields import Field, as_fields
 from rlds_ecosystem.nests import leaves_at, map_named_leaves
 from tfds_files.features import Dataset, Feature, Features, Image, Tensor
@@ -34,14 +35,14 @@ _KEPT = ("configName", "configDescription", "configTags", "moduleName", "release
 _TENSOR = "tensorflow_datasets.core.features.tensor_feature.Tensor"
 
 
-def said_of_fields(source: Source, *, as_texts: bool = True) -> dict[str, Any]:
+def said_of_fields(source: AnySource, *, as_texts: bool = True) -> dict[str, Any]:
     """Returns the metadata of what features cannot say of fields: the meaning of their values.
 
     Args:
       source: The source of the fields.
       as_texts: Whether to say which strings are texts, or files of images, too.
     """
-    fields = as_fields({rlds.STEPS: source.step_fields(), **source.episode_fields()})
+    fields = as_fields({rlds.STEPS: source.fields.steps, **source.fields.episode})
     said = {
         path: field_json(field)
         for path, field in leaves_at(fields, None)
@@ -112,10 +113,10 @@ class TfdsExport(Export):
             path,
             self._features,
             **self._arguments,
-            description=source.description,
-            citation=source.citation,
-            homepage=source.homepage,
-            license=source.license,
+            description=source.about.description,
+            citation=source.about.citation,
+            homepage=source.about.homepage,
+            license=source.about.license,
             metadata={**self.episodes.metadata, **said_of_fields(self.episodes.source)},
             max_examples_per_shard=_SHARD_EXAMPLES,
             max_bytes_per_shard=_SHARD_BYTES,
@@ -129,7 +130,7 @@ class TfdsExport(Export):
 
     @override
     def read_options(self) -> Mapping[str, Any]:
-        fields = leaves_at(self.episodes.source.step_fields(), None)
+        fields = leaves_at(self.episodes.source.fields.steps, None)
         return {"decode_images": not any(encoding_of(field) for _, field in fields)}
 
     def _copies(self, place: Place) -> bool:
@@ -157,32 +158,30 @@ def _example(place: Place) -> bytes | bytearray:
 
 def _about_files(episodes: Episodes) -> Mapping[str, Any]:
     """What `dataset_info.json` says of the first dataset of TFDS that the episodes are from."""
-    found = [base for base in episodes.source.bases() if isinstance(base, FolderSource)]
+    found = [base for base in reading.bases(episodes.source) if isinstance(base, FolderSource)]
     return found[0].folder.info if found else {}
 
 
 def _stored_source(episodes: Episodes) -> FolderSource | None:
     """The first dataset whose examples are copied, if all episodes have the fields that it has."""
     source = episodes.source
-    if not isinstance(source, RandomAccessSource):
-        return None
     for index in range(len(episodes)):
-        place = source.stored_at(*episodes.place(index))
+        place = stored_at(source, *episodes.place(index))
         if place is not None and isinstance(place.source, FolderSource):
-            stored = place.source.with_image_files()
-            now = source.with_image_files()
-            same = stored.step_fields() == now.step_fields()
-            return stored if same and stored.episode_fields() == now.episode_fields() else None
+            stored = reading.with_image_files(place.source)
+            now = reading.with_image_files(source)
+            same = stored.fields.steps == now.fields.steps
+            return stored if same and stored.fields.episode == now.fields.episode else None
     return None
 
 
 def _features_of(episodes: Episodes) -> Features:
     """The features of a dataset whose examples hold all fields without loss."""
-    steps = as_fields(episodes.source.step_fields())
-    flags = dict.fromkeys(episodes.source.step_flags, Field(np.bool_))
-    as_png = episodes.source.images_as_png
+    steps = as_fields(episodes.source.fields.steps)
+    flags = dict.fromkeys(episodes.source.fields.flags, Field(np.bool_))
+    as_png = episodes.source.about.images_as_png
     feature = _feature({**steps, **flags}, rlds.STEPS, as_png)
-    others = as_fields({**EPISODE_FIELDS, **episodes.source.episode_fields()})
+    others = as_fields({**EPISODE_FIELDS, **episodes.source.fields.episode})
     others = map_named_leaves(lambda path, field: _as_file(field), others)
     children = {name: _feature(field, name, False) for name, field in sorted(others.items())}
     return Features(features={**children, rlds.STEPS: Dataset(feature=feature)})

@@ -29,13 +29,14 @@ from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, ORIGIN, RESERV
 from rlds.sources.sidecar import field_from_json
 from rlds.sources.source import (
     ALL_ROWS,
+    Can,
     DamagedEpisode,
+    Examples,
     Origin,
-    RandomAccessSource,
+    Source,
     SourceEpisode,
     SourceError,
     StoredEpisode,
-    StoredSource,
     require_files,
 )
 from rlds.sources.texts import as_text, as_texts
@@ -52,7 +53,7 @@ FIELDS = "rlds_fields"
 _FLAGS = (rlds.FINAL_OBSERVATION_KNOWN, TRUNCATED, COMPLETE)
 
 
-class FolderSource(StoredSource, RandomAccessSource):
+class FolderSource(Source):
     """Folder of an RLDS dataset of TFDS, in any of its file formats.
 
     The parts are its files; the key of an episode is the name of its file and its index in it.
@@ -106,9 +107,7 @@ class FolderSource(StoredSource, RandomAccessSource):
             self._check()
 
     @override
-    def with_image_files(self) -> FolderSource:
-        if not self._decode_images:
-            return self
+    def _with_image_files(self) -> FolderSource:
         source = copy.copy(self)
         for name, value in vars(FolderSource).items():
             if isinstance(value, functools.cached_property):
@@ -220,7 +219,7 @@ class FolderSource(StoredSource, RandomAccessSource):
     def inputs(self) -> Sequence[epath.Path]:
         return [file for name in self._splits for file in self._folder[name].paths]
 
-    def parts(self, split: str) -> Sequence[str]:
+    def _files(self, split: str) -> Sequence[str]:
         """Returns the names of the files."""
         return [file.name for file in self._folder[split].paths]
 
@@ -228,11 +227,18 @@ class FolderSource(StoredSource, RandomAccessSource):
     def num_episodes(self, split: str) -> int:
         return len(self._folder[split])
 
-    def shard_lengths(self, split: str) -> Sequence[int]:
-        """Returns how many episodes each file of a split has."""
-        return self._folder[split].shard_lengths
+    @property
+    @override
+    def can(self) -> Can:
+        return Can(
+            faults=self._faults,
+            origin=self._origin,
+            shards=lambda split: self._folder[split].shard_lengths,
+            image_files=self._with_image_files if self._decode_images else None,
+            examples=Examples(self.directory, self._files, self._examples),
+        )
 
-    def faults(self, split: str) -> Iterator[SourceError]:
+    def _faults(self, split: str) -> Iterator[SourceError]:
         """Yields which files hold more or fewer episodes than they should, or are not listed."""
         lengths = self._folder[split].shard_lengths, self._folder[split].stored_lengths()
         for file, said, found in zip(self._folder[split].paths, *lengths):
@@ -246,11 +252,11 @@ class FolderSource(StoredSource, RandomAccessSource):
             what = f"dataset_info.json lists {len(listed)} files of the split {split!r}, but not"
             yield SourceError(f"{what} {', '.join(others[:3])}", file=self.directory)
 
-    def episodes(  # type: ignore[override]
-        self, split: str, part: str, after: str | None = None
+    def _examples(
+        self, split: str, part: str, after: str | None
     ) -> Iterator[StoredEpisode | DamagedEpisode]:
         """Yields the episodes of a file as they are stored; see `Source`."""
-        length = self._folder[split].shard_lengths[self.parts(split).index(part)]
+        length = self._folder[split].shard_lengths[self._files(split).index(part)]
         first = 0 if after is None else int(after.rpartition(":")[2]) + 1
         number = 0
         try:
@@ -299,8 +305,7 @@ class FolderSource(StoredSource, RandomAccessSource):
             metadata=found,
         )
 
-    @override
-    def origin(self, split: str, index: int) -> Origin | None:
+    def _origin(self, split: str, index: int) -> Origin | None:
         if ORIGIN in self._folder.features:  # Each episode says it, and so does each copy.
             return None
         file, record = self._folder[split].place_of(index)

@@ -25,7 +25,7 @@ from rlds.sources.sidecar import Sidecar, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     Origin,
-    RandomAccessSource,
+    Source,
     SourceEpisode,
     SourceError,
     with_discount,
@@ -55,7 +55,7 @@ class _Raw(NamedTuple):
     num_members: int
 
 
-class WebdatasetSource(RandomAccessSource):
+class WebdatasetSource(Source):
     """Shards of WebDataset, tar files in which a sample is an episode or a step.
 
     With `group="sample"`, a sample is an episode. The arrays of its `steps.npz` are the fields of

@@ -31,7 +31,7 @@ from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
     Origin,
-    RandomAccessSource,
+    Source,
     SourceEpisode,
     SourceError,
 )
@@ -56,7 +56,7 @@ _TIMES = f"{DATA}timestamp"
 _OF_STEPS = (rlds.ACTION, rlds.REWARD, "stage", "timestamp")
 
 
-class ZarrSource(RandomAccessSource):
+class ZarrSource(Source):
     """The episodes of a replay buffer in Zarr v2, of Diffusion Policy or UMI.
 
     `action`, `reward`, `timestamp` and `stage` are fields of a step; all other arrays of `data` are
@@ -286,7 +286,7 @@ class ZarrSource(RandomAccessSource):
         others = step_flags([max(length, 1)], [False])
         others[rlds.DISCOUNT] = np.ones(length, np.float32)
         steps = {path: column[begin : min(end, length)] for path, column in others.items()}
-        for path in self.step_paths(fields):
+        for path in self.fields.step_paths(fields):
             if path in self._steps:
                 array = self._steps[path]
                 read = array.files_of_rows if self._is_kept(array) else array.read
@@ -298,7 +298,7 @@ class ZarrSource(RandomAccessSource):
             truncated=True,
             final_observation_known=False,
             complete=index < len(self._ends),
-            metadata=self._values(index, first, after, self.episode_paths(fields)),
+            metadata=self._values(index, first, after, self.fields.episode_paths(fields)),
             counts={"rows": length},
         )
 

@@ -16,7 +16,7 @@ from export_options import options_for
 import rlds
 from rlds import editing
 from rlds.editing import Add, Delete, Describe, Drop, Fix, Keep, Merge, Rename, Set, Split, Trim
-from rlds.sources import RandomAccessSource, SourceEpisode
+from rlds.sources import Source, SourceEpisode
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.exporting import differences, export
 from rlds.sources.lineage import file_of, traced
@@ -29,7 +29,7 @@ from rlds_ecosystem.nests import at
 LENGTHS = (4, 6, 3, 8, 5)
 
 
-class Robot(RandomAccessSource):
+class Robot(Source):
     """Episodes of a robot; some succeed, at two tasks."""
 
     license = "MIT"
@@ -152,7 +152,7 @@ def test_what_operations_do(robot, tmp_path):
     assert np.array_equal(after[1]["action"], before[1]["action"])
     source = rlds.sources.open(robot, "all").source
     assert source.license == "CC-BY-4.0"
-    assert source.metadata()["robot"] == {"arm": "left"}
+    assert source.about.metadata["robot"] == {"arm": "left"}
     assert (robot / "README.md").read_text() == "Mine."
     # The recipe does it again, to the same bytes.
     export(Robot(), "webdataset", tmp_path / "again")
@@ -387,7 +387,7 @@ def test_arguments_may_be_arrays_and_functions_of_any_kind(robot):
 def test_what_is_said_of_the_whole_is_in_it_or_nothing_is_made(robot, tmp_path):
     rlds.edit(robot, Describe("source", ("lab", 3)), Describe("homepage", 5), to=tmp_path / "said")
     source = rlds.sources.open(tmp_path / "said", "all").source
-    assert (source.metadata()["source"], source.homepage) == (["lab", 3], "5")
+    assert (source.about.metadata["source"], source.homepage) == (["lab", 3], "5")
     with pytest.raises(ValueError, match="webdataset cannot hold 'lineage'"):
         rlds.edit(robot, Describe("lineage", "mine"), to=tmp_path / "lost")
     assert not (tmp_path / "lost").exists()
@@ -499,7 +499,7 @@ def test_datasets_become_one(robot, tmp_path):
     filled = editing.prepare_edit(robot, [Merge(paths, merge.fields, {"success": True})])
     assert [filled.view.read("train", i).metadata["success"] for i in (1, 5)] == [False, True]
     dropped = editing.prepare_edit(robot, [Merge(paths, merge.fields, missing="drop")])
-    assert "success" not in dropped.view.episode_fields()
+    assert "success" not in dropped.view.fields.episode
     rlds.edit(tmp_path / "other", Add("success", lambda episode: "yes"))
     with pytest.raises(ValueError, match=r"'success' is bool .* these do not fit into one field"):
         editing.prepare_edit(robot, [merge])
@@ -648,11 +648,11 @@ def test_names_of_what_was_exported(tmp_path):
     rlds.edit(tmp_path / "other.hdf5", Rename("obs/state", "obs/joints"))
     merge = Merge([tmp_path / "other.hdf5"], fields={"obs/joints": "observation.state"})
     joined = editing.prepare_edit(tmp_path / "made", [merge])
-    assert joined.view.step_fields()["observation"].keys() == {"state", "note"}
+    assert joined.view.fields.steps["observation"].keys() == {"state", "note"}
     rlds.edit(tmp_path / "made", Set("task", "sort"), Delete(where="task = 'place'"))
     made = rlds.sources.open(tmp_path / "made", "all")
     assert [episode.metadata["instruction"] for episode in made] == ["sort"] * 3
-    tasks = [row["task"] for row in made.source.source.metadata()["lerobot"]["tasks"]]
+    tasks = [row["task"] for row in made.source.source.about.metadata["lerobot"]["tasks"]]
     assert tasks == ["sort"]
 
 
@@ -672,7 +672,7 @@ def test_names_of_hdf5(tmp_path):
     )
     assert sum(edit.num_episodes.values()) == len(chosen)
     known = {*before.spec["steps"]["observation"]} - {"robot0_eef_pos", "object"} | {"hand"}
-    assert known == {*edit.view.step_fields()["observation"]}
+    assert known == {*edit.view.fields.steps["observation"]}
     with pytest.raises(ValueError, match="no field 'obs/objet'; did you mean 'obs/object'"):
         editing.prepare_edit(path, [Drop("obs/objet")])
     with pytest.raises(ValueError, match="no field 'operator'; there are: "):

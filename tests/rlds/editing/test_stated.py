@@ -114,7 +114,7 @@ def test_metadata_that_differs_is_kept_with_the_episodes(tmp_path):
     demonstrations(tmp_path / "c.hdf5", environment(is_delta=True))
     for policy, kind in (("episodes", ""), ("first", "delta")):
         merge = Merge([b, tmp_path / "c.hdf5"], metadata=policy)
-        assert editing.prepare_edit(a, [merge]).view.step_fields()["action"].kind == kind
+        assert editing.prepare_edit(a, [merge]).view.fields.steps["action"].kind == kind
 
 
 def test_files_that_were_opened_together_do_not_get_one_environment(tmp_path):

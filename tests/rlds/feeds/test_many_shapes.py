@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rlds.feeds import Feed, SegmentShuffle
 from rlds.feeds.samples import Steps
-from rlds.feeds.storage import Outlines, Rows, Storage
+from rlds.feeds.storage import Lengths, Rows, Storage
 from rlds.feeds.table import Table
 from rlds_ecosystem.fields import Field
 
@@ -42,7 +42,7 @@ class Synthetic(Storage):
             "is_terminal": Field(np.bool_),
         }
         known = np.ones(len(lengths), bool)
-        self.outlines = Outlines(lengths, np.maximum(lengths - 1, 0), known)
+        self.outlines = Lengths(lengths, np.maximum(lengths - 1, 0), known)
         self._begins = np.cumsum(lengths) - lengths
 
     def rows(self, episodes, steps, paths):

@@ -94,7 +94,7 @@ def test_only_some_fields_and_episodes(tmp_path):
 def test_what_numbers_mean_stays(tmp_path):
     path = raw_lerobot.write_v3(tmp_path / "raw")
     made = sources.open(materialise(path, tmp_path / "made"))
-    before, after = sources.open(path).source.step_fields(), made.source.step_fields()
+    before, after = sources.open(path).source.fields.steps, made.source.fields.steps
     assert (after["task_index"].table, after["action"].names) == ("tasks", before["action"].names)
     assert made.metadata["lerobot"]["tasks"][1]["task"] == raw_lerobot.TASKS[1]
 

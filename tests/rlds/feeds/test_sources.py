@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from fast_share import one_in
 from hostile_sources import NAMES, OPENED, OPTIONS, write_all
+from rlds.sources.wrapped import WrappedSource
 
 import rlds.feeds
 import rlds.sources
 from rlds.feeds import Feed
-from rlds.sources.wrapped import WrappedSource
 from rlds_ecosystem.nests import named_leaves
 
 

@@ -14,7 +14,7 @@ from rlds.editing import Set
 from rlds.raw_files.jpeg_images import black_jpeg
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.exporting import differences, export
-from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode
+from rlds.sources.source import Origin, Source, SourceEpisode
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at, nest
 from tfds_files.columns import stack
@@ -44,7 +44,7 @@ def png(*size: int) -> bytes:
     return encode_png(np.full((*size, 3), sum(size), np.uint8))
 
 
-class Sample(RandomAccessSource):
+class Sample(Source):
     """Episodes with something of everything; two end in a terminal state, two were cut."""
 
     description, citation = "Éverything.", "@misc{x}"
@@ -155,7 +155,7 @@ def test_all_formats_are_tried():
 @pytest.mark.parametrize("format", OPTIONS)
 def test_all_comes_back(format, tmp_path):
     source = Sample(all_known=format == "minari")  # Which refuses others.
-    source.images_as_png = format != "tfds"  # Of which the arrays would be files.
+    source.about.images_as_png = format != "tfds"  # Of which the arrays would be files.
     made = export(
         source, format, tmp_path / NAMES.get(format, "made"), verify=False, **OPTIONS[format]
     )

@@ -205,10 +205,10 @@ def test_a_tag_at_either_end(tmp_path, placed):
 def test_what_the_tool_alone_needs_can_be_left_out(tmp_path):
     path = raw.write_directory(tmp_path, [raw.make_episode(0, tags=("good",), notes="gently")])
     source = RldsCreatorSource(path, strip_internal_metadata=True)
-    assert source.step_fields().keys() == {
+    assert source.fields.steps.keys() == {
         *("observation", "action", "reward", "discount", "tag:placed", "tag:start")
     }
-    assert not {"tags", "notes"} & source.episode_fields().keys()
+    assert not {"tags", "notes"} & source.fields.episode.keys()
     assert not {"tags", "notes"} & source.read("train", 0).metadata.keys()
 
 
@@ -388,7 +388,7 @@ def test_whatever_is_in_a_pickle_it_is_an_episode_or_a_source_error(tmp_path):
     for index, episode in enumerate(episodes[1:40:3]):  # As the first one, which says what it is.
         with contextlib.suppress(SourceError):
             first = raw.write_directory(tmp_path / str(index), [episode])
-            RldsCreatorSource(first).step_fields()
+            RldsCreatorSource(first).fields.steps
 
 
 @pytest.mark.parametrize(

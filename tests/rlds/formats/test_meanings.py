@@ -128,7 +128,7 @@ def test_what_is_in_the_files_alone_is_never_another_meaning(format, tmp_path):
     source = opened(made(format, tmp_path)).source
     while hasattr(source, "source"):  # What puts rows and sidecar together.
         source = source.source
-    fields = dict(leaves_at(source.step_fields(), None)).values()
+    fields = dict(leaves_at(source.fields.steps, None)).values()
     for fact in ("unit", "names", "codes", "table", "kind"):
         found = {stated for field in fields if (stated := getattr(field, fact, None))}
         assert (found >= {*expected[fact].values()}) == (fact in meanings.STATED[format]), fact

@@ -43,7 +43,7 @@ def test_examples_are_copied_to_their_splits(dataset, tmp_path):
     assert examples(tmp_path / "less") == expected
     source = rlds.sources.open(tmp_path / "less", "all").source
     assert (source.name, source.version, source.license) == ("toys", "2.0.1", "MIT")
-    assert source.metadata()["made_by"] == "nobody"
+    assert source.about.metadata["made_by"] == "nobody"
     builder = tfds.builder_from_directory(tmp_path / "less")
     [steps] = [list(episode["steps"]) for episode in builder.as_dataset(split="test[:1]")]
     ours = rlds.sources.open(tmp_path / "less", "test")[0]
@@ -77,7 +77,7 @@ def test_what_is_said_of_fields_and_of_the_dataset_is_kept(tmp_path):
             notes = [step["observation"]["note"].numpy().decode() for step in stored["steps"]]
             assert notes == expected["observation"]["note"].tolist()
         spec = episodes.spec["steps"]["observation"]
-        assert spec["state"] == RobotSource().step_fields()["observation"]["state"]
+        assert spec["state"] == RobotSource().fields.steps["observation"]["state"]
         assert (spec["note"].dtype, spec["blob"].dtype) == (np.dtype(str), np.dtype(bytes))
         assert "rlds_fields" not in episodes.metadata
 

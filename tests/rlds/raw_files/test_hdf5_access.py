@@ -39,8 +39,8 @@ def secret(tmp_path):
 
 def read_all(source):
     """Reads all that a source has to say."""
-    source.step_fields()
-    source.metadata()
+    source.fields.steps
+    source.about.metadata
     return [episode for part in source.parts("train") for episode in source.episodes("train", part)]
 
 

@@ -34,12 +34,12 @@ def test_a_copy_has_the_same_bytes(write, tmp_path):
 
 def test_fields_of_known_datasets_have_names(tmp_path):
     source = FolderSource(raw_oxe.bridge_dataset(tmp_path / "bridge"))
-    fields = source.step_fields()
+    fields = source.fields.steps
     names = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
     assert fields["action"].names == fields["observation"]["state"].names == names
     assert fields["action"].unit is None  # There are two, and the gripper has none.
     source = FolderSource(raw_oxe.fractal(tmp_path / "fractal"))
-    action = source.step_fields()["action"]
+    action = source.fields.steps["action"]
     assert (action["world_vector"].names, action["world_vector"].unit) == (("x", "y", "z"), "m")
     other = FolderSource(raw_oxe.bridge_dataset(tmp_path / "other", "other"))
-    assert other.step_fields()["action"].names is None
+    assert other.fields.steps["action"].names is None

@@ -8,6 +8,7 @@ import pkgutil
 import numpy as np
 import pytest
 from clip_source import TOP, ClipSource
+from rlds.sources.wrapped import WrappedSource
 
 import rlds
 import rlds.feeds
@@ -19,7 +20,7 @@ from rlds.labels.labelled import LabelledSource
 from rlds.labels.labels import Labels
 from rlds.raw_files.input_files import Files
 from rlds.robotics import DatasetMeaning
-from rlds.sources import Episodes, Origin, RandomAccessSource, Source, SourceError
+from rlds.sources import AnySource, Episodes, Origin, Source, SourceError
 from rlds.sources.channel_order import RgbSource
 from rlds.sources.encoded_clips import ClipsSource
 from rlds.sources.encoded_frames import EncodedFrames
@@ -27,16 +28,15 @@ from rlds.sources.reading import cut
 from rlds.sources.restored import DescribedSource, RestoredSource
 from rlds.sources.selected import SelectedSource
 from rlds.sources.sidecar import Sidecar, StoredSidecar
-from rlds.sources.source import Outlines
+from rlds.sources.source import Lengths
 from rlds.sources.standardized import StandardizedSource
 from rlds.sources.video_frames import FramesSource
-from rlds.sources.wrapped import WrappedSource
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.source_steps import SourceSteps
 from rlds_ecosystem.fields import BGR, Field
 from rlds_ecosystem.video_codec import Video
 
-CONTRACT = {name for name in dir(RandomAccessSource) if not name.startswith("_")}
+CONTRACT = {name for name in dir(Source) if not name.startswith("_")}
 
 
 _SIZE = (400, 400, 3)  # So that the viewer reads spans of eight.
@@ -87,7 +87,7 @@ class NotingSource(ClipSource):
         return [7, 14, 19]
 
     def outlines(self, split):
-        return Outlines(np.array([7, 14, 19]), np.array([6, 13, 18]), np.zeros(3, bool))
+        return Lengths(np.array([7, 14, 19]), np.array([6, 13, 18]), np.zeros(3, bool))
 
     def shard_lengths(self, split):
         return [1, 2]
@@ -238,7 +238,7 @@ def test_a_view_forwards_all_that_it_does_not_answer(noting, kind):
 
 def test_what_a_source_notes_differs_from_every_default(noting):
     for name in CONTRACT - OF_NO_VIEW.keys() - {"step_flags", "splits"}:
-        default = getattr(RandomAccessSource, name)
+        default = getattr(Source, name)
         if not callable(default):
             assert getattr(noting, name) != default, name
 
@@ -259,7 +259,7 @@ def test_all_views_are_known():
     _import_all()
     ours = [
         kind
-        for kind in _classes(Source)
+        for kind in _classes(AnySource)
         if kind.__module__.startswith("rlds") and not inspect.isabstract(kind)
     ]
     views = {
@@ -285,7 +285,7 @@ def test_the_viewer_reads_no_more_than_a_view_needs(noting, kind):
     steps = SourceSteps(Episodes(view, "train"), 1, Cache(1 << 26))
     assert steps.num_steps == 14
     assert steps.step(2, ["blue"])["blue"].shape == _SIZE
-    assert noting.rows == (slice(0, 8) if view.reads_rows else slice(None))
+    assert noting.rows == (slice(0, 8) if view.can.reads_rows else slice(None))
 
 
 STORAGE = {name for name in {*dir(Storage), *Storage.__annotations__} if name[0] != "_"}

@@ -15,11 +15,11 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, differences, export, sidecar_placements
 from rlds.sources.registry import Format
 from rlds.sources.sidecar import Sidecar, SidecarWriter, StoredSidecar
-from rlds.sources.source import RandomAccessSource, SourceError
+from rlds.sources.source import Source, SourceError
 from rlds_ecosystem.fields import Field
 
 
-class TableSource(RandomAccessSource):
+class TableSource(Source):
     """A format with two arrays for an episode, each in a file."""
 
     def __init__(self, path):

@@ -297,10 +297,10 @@ from pathlib import Path
 import numpy as np
 
 import rlds
-from rlds.sources import Field, Origin, RandomAccessSource, SourceEpisode
+from rlds.sources import Field, Origin, Source, SourceEpisode
 
 
-class LineSource(RandomAccessSource):
+class LineSource(Source):
     '''Text files, each line of which is an episode.'''
 
     def __init__(self, path, *, offset: int = 0):

@@ -42,7 +42,7 @@ def _check(episodes, cameras=(TOP, WRIST)):
 
 def test_steps_have_the_pixels():
     packets = Episodes(ClipSource())
-    assert cameras_of(packets.source.episode_fields()) == [TOP, WRIST]
+    assert cameras_of(packets.source.fields.episode) == [TOP, WRIST]
     episodes = with_frames(packets)
     _check(episodes)
     _check(pickle.loads(pickle.dumps(episodes)))

@@ -169,7 +169,7 @@ def test_a_dataset_does_not_depend_on_groups(tmp_path, monkeypatch):
 
     def made(name):
         source = Mixed(raw, 33, damaged=8)
-        source.finite_fields = ("reward",)
+        source.about.finite = ("reward",)
         with pytest.warns(UserWarning, match="damaged episodes were left out"):
             builder = convert(source, name="toy", data_dir=tmp_path / name, skip_damaged=True)
         return conversions.contents(builder.data_path)

@@ -363,7 +363,7 @@ def test_what_a_conversion_depends_on(raw, tmp_path):
         return describe(dataclasses.replace(builder._job(source, config()), **kwargs))
 
     lenient = ToySource(raw)
-    lenient.finite_fields = ()
+    lenient.about.finite = ()
     others = [
         described(ToySource(raw, 9)),
         described(lenient),

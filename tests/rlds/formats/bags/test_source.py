@@ -90,7 +90,7 @@ def test_every_container(tmp_path):
             assert episode.key == name.removesuffix(".mcap").removesuffix(".bag")
             assert episode.metadata["recording"]["begin"] == rows[0][1]
             assert episode.metadata["recording"]["end"] == rows[-1][1] + 1
-            field = episodes.source.step_fields()["observation"]["joints"]
+            field = episodes.source.fields.steps["observation"]["joints"]
             assert (field.dtype, field.shape, field.names) == ("f8", (3,), ("a", "b", "c"))
 
 
@@ -347,7 +347,7 @@ def test_raw_images_and_vectors_of_parts(tmp_path):
     np.testing.assert_array_equal(steps["colour"][0], colour[..., ::-1])
     np.testing.assert_array_equal(steps["depth"][0], depth)
     assert steps["position"].tolist() == [[1, 2, 3]]
-    assert episodes.source.step_fields()["position"].names == ("x", "y", "z")
+    assert episodes.source.fields.steps["position"].names == ("x", "y", "z")
     assert steps["parts"].tolist() == [[2, 0, 0, 0, 1]]
     assert steps["parts"].dtype == np.float32
     assert steps["raw"][0] == bytes(raw_bags.store().serialize_cdr(pose, pose.__msgtype__))
@@ -665,7 +665,7 @@ def test_without_a_config_a_usual_one_is_proposed(tmp_path):
     (tmp_path / "arm.toml").write_text(text)
     again = McapSource(path, bag_config=str(tmp_path / "arm.toml"))
     assert list(differences(episodes[0], again.read("train", 0))) == []
-    assert again.metadata()["mcap"]["config_is"] == "given"
+    assert again.about.metadata["mcap"]["config_is"] == "given"
 
 
 def test_wrong_configurations():

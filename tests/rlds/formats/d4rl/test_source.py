@@ -210,7 +210,7 @@ def test_rollouts_of_hopper(tmp_path):
         tmp_path / "hopper_random-v2.hdf5", "Hopper-v5", rows=400, max_length=20
     )
     source = D4rlSource(path)
-    assert "next_observation" not in source.step_fields()
+    assert "next_observation" not in source.fields.steps
     found = episodes(source)
     assert {episode.truncated for episode in found} == {True, False}
     for episode in found:
@@ -323,15 +323,15 @@ def test_wrong_options(tmp_path, options, message):
 
 def test_next_observations_that_say_nothing_new_are_not_stored(tmp_path):
     source = D4rlSource(raw_d4rl.write_family(tmp_path, "hopper_medium-v2"))
-    assert "next_observation" not in source.step_fields()
-    assert source.metadata()["d4rl"]["rows_with_other_next_observation"] == 0
+    assert "next_observation" not in source.fields.steps
+    assert source.about.metadata["d4rl"]["rows_with_other_next_observation"] == 0
 
 
 def test_next_observations_are_stored_if_a_single_one_differs(tmp_path):
     path = raw_d4rl.write_family(tmp_path, "hopper_medium_replay-v2")
     source, arrays = D4rlSource(path), read_arrays(path)
-    assert source.step_fields()["next_observation"].shape == (11,)
-    assert source.metadata()["d4rl"]["rows_with_other_next_observation"] == 1
+    assert source.fields.steps["next_observation"].shape == (11,)
+    assert source.about.metadata["d4rl"]["rows_with_other_next_observation"] == 1
     first, second, _ = episodes(source)
     for episode, rows in ((first, slice(0, 4)), (second, slice(4, 9))):
         kept = episode.steps["next_observation"]
@@ -351,7 +351,7 @@ def test_next_observations_are_compared_bit_by_bit(tmp_path):
     for row in (1, 2):
         arrays["observations"][row + 1, 0], arrays["next_observations"][row, 0] = 0.0, -0.0
     source = D4rlSource(small_file(tmp_path / "a.hdf5", **arrays))
-    assert source.metadata()["d4rl"]["rows_with_other_next_observation"] == 2
+    assert source.about.metadata["d4rl"]["rows_with_other_next_observation"] == 2
 
 
 # --- Features and metadata -----------------------------------------------------------------------
@@ -359,7 +359,7 @@ def test_next_observations_are_compared_bit_by_bit(tmp_path):
 
 def test_features_are_those_of_the_file(tmp_path):
     path = raw_d4rl.write_family(tmp_path, "halfcheetah_medium_replay-v1")
-    features = D4rlSource(path).step_fields()
+    features = D4rlSource(path).fields.steps
     assert features["observation"].dtype == np.float64
     assert features["reward"].shape == ()
     assert features["infos"]["qpos"].shape == (9,)
@@ -369,7 +369,7 @@ def test_features_are_those_of_the_file(tmp_path):
 
 def test_metadata_tells_what_the_dataset_is(tmp_path):
     path = raw_d4rl.write_family(tmp_path, "hopper_medium-v2")
-    assert D4rlSource(path).metadata()["d4rl"] == {
+    assert D4rlSource(path).about.metadata["d4rl"] == {
         "file": "hopper_medium-v2.hdf5",
         "family": "mujoco",
         "boundary": ["flags"],
@@ -386,9 +386,9 @@ def test_metadata_tells_what_the_dataset_is(tmp_path):
 
 def test_the_dataset_can_be_named(tmp_path):
     path = small_file(tmp_path / "x1f3.hdf5")
-    assert "dataset" not in D4rlSource(path).metadata()["d4rl"]
+    assert "dataset" not in D4rlSource(path).about.metadata["d4rl"]
     source = D4rlSource(path, dataset="ant-medium-v2")
-    assert source.metadata()["d4rl"]["reference_max_score"] == 3879.7
+    assert source.about.metadata["d4rl"]["reference_max_score"] == 3879.7
     assert source.key("train", 1) == "ant_medium-v2-0000001"
     assert source.read("train", 0).origin.file == "ant_medium-v2.hdf5"
 
@@ -500,7 +500,7 @@ def test_damage_to_what_is_compared_is_confined_to_its_episodes(tmp_path, name):
     arrays = read_arrays(path)
     damage_chunk(path, name, 1)
     source = D4rlSource(path)
-    assert source.metadata()["d4rl"]["rows_with_other_next_observation"] is None
+    assert source.about.metadata["d4rl"]["rows_with_other_next_observation"] is None
     first, second, third = source.episodes("train", "0-3")
     assert f"episode a-0000001, row 8, field '{name}': the rows 8 to 16" in str(second.error)
     for episode, end in ((first, 8), (third, 24)):

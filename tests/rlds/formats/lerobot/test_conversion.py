@@ -22,7 +22,7 @@ def test_conversion(tmp_path):
     made = conversions.check_conversion(
         lambda: LeRobotSource(path), tmp_path, builder=tfds_builders.RldsLerobot, path=path
     )
-    assert made.info.metadata["lerobot"] == LeRobotSource(path).metadata()["lerobot"]
+    assert made.info.metadata["lerobot"] == LeRobotSource(path).about.metadata["lerobot"]
 
 
 @pytest.mark.parametrize(

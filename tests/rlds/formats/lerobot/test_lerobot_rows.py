@@ -96,7 +96,7 @@ def test_version_3(tmp_path):
 def test_cameras_of_other_paths(tmp_path):
     path = write_all(tmp_path / "raw")
     source = rlds.sources.open(path, flat_cameras=True).source
-    assert "top" in source.episode_fields()["video"]["observation"]
+    assert "top" in source.fields.episode["video"]["observation"]
     export(source, "lerobot", tmp_path / "made")
     assert_same(path, tmp_path / "made")
 
@@ -250,7 +250,7 @@ def test_options_that_do_not_fit(tmp_path):
 def test_metadata_that_names_other_places(tmp_path, monkeypatch, name):
     path = raw.write_v3(tmp_path / "raw")
     source = rlds.sources.open(path).source
-    metadata = json.loads(json.dumps(source.metadata()))
+    metadata = json.loads(json.dumps(source.about.metadata))
     metadata["lerobot"]["files"][name] = {"text": "x"}
     monkeypatch.setattr(type(source), "metadata", lambda self: metadata)
     with pytest.raises(SourceError, match="is not the name of a file below"):
@@ -574,7 +574,7 @@ def test_columns_of_numbers_of_tasks(tmp_path, write):
     # What older releases converted does not say which columns these are.
     file = tmp_path / "tfds/a/metadata.json"
     file.write_text(re.sub(r'"table": *"tasks"', '"table": ""', file.read_text()))
-    assert not rlds.sources.open(file.parent).source.step_fields()["task_index"].table
+    assert not rlds.sources.open(file.parent).source.fields.steps["task_index"].table
     rlds.edit(
         file.parent,
         Delete(where="key = 'episode_000000'"),

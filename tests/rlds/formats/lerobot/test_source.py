@@ -91,8 +91,8 @@ def test_all_that_is_there(tmp_path, version):
                 np.array(stats["min"]).astype("f4").tolist()
                 == data[index]["action"].min(0).tolist()
             )
-    assert source.step_fields()["observation"]["state"].names == tuple(raw.JOINTS)
-    said = source.metadata()["lerobot"]
+    assert source.fields.steps["observation"]["state"].names == tuple(raw.JOINTS)
+    said = source.about.metadata["lerobot"]
     assert said["info"] == json.loads((tmp_path / "meta/info.json").read_text())
     assert [row["task"] for row in said["tasks"]] == list(raw.TASKS)
     stats = tmp_path / "meta/stats.json"
@@ -154,7 +154,7 @@ def test_packets(tmp_path, codec):
     """The clips of episodes in one file have the frames of the file."""
     raw.write_v3(tmp_path, codecs={raw.TOP: codec})
     source = LeRobotSource(tmp_path)
-    assert "top" not in source.step_fields()["observation"]["images"]
+    assert "top" not in source.fields.steps["observation"]["images"]
     frames = _decoded(tmp_path / f"videos/{raw.TOP}/chunk-000/file-000.mp4")
     frames = [
         frames[:7],
@@ -173,8 +173,8 @@ def test_packets(tmp_path, codec):
     assert found["clip"] == file.read_bytes()
 
     source = with_video(LeRobotSource(tmp_path, video="frames"))
-    assert "video" not in source.episode_fields()
-    assert source.step_fields()["observation"]["images"]["top"].shape == (32, 48, 3)
+    assert "video" not in source.fields.episode
+    assert source.fields.steps["observation"]["images"]["top"].shape == (32, 48, 3)
     steps = source.read("train", 1).steps
     assert steps["observation"]["images"]["top"].tolist() == frames[1].tolist()
     top = "observation/images/top"
@@ -190,11 +190,11 @@ def test_frames_as_files_of_images(tmp_path, kind):
     exact = rlds.sources.open(tmp_path, video="frames")[1].steps["observation"]["images"]["top"]
     options = {"video": kind, "flat_cameras": True}
     opened = rlds.sources.open(tmp_path, **options, **({"quality": 100} if kind == "jpeg" else {}))
-    field = opened.source.step_fields()["observation"]["top"]
+    field = opened.source.fields.steps["observation"]["top"]
     assert (field.encoding, field.shape, field.dtype) == (kind, (32, 48, 3), np.uint8)
-    assert opened.source.step_fields()["observation"]["depth"].dtype == np.uint16
-    assert opened.source.step_fields()["observation"]["wrist"].encoding == "png"
-    assert "video" not in opened.source.episode_fields()
+    assert opened.source.fields.steps["observation"]["depth"].dtype == np.uint16
+    assert opened.source.fields.steps["observation"]["wrist"].encoding == "png"
+    assert "video" not in opened.source.fields.episode
     files = opened[1].steps["observation"]["top"]
     assert files[0].startswith(b"\x89PNG" if kind == "png" else b"\xff\xd8")
     span = reading.read_steps(opened.source, "train", 1, ["observation/top"], slice(2, 4))
@@ -216,7 +216,7 @@ def test_videos_of_their_own_and_depths(tmp_path):
     assert clip == file.read_bytes()
     raw.write_v3(tmp_path / "3", codecs={raw.DEPTH: "depth"})
     source = with_video(LeRobotSource(tmp_path / "3", video="frames"))
-    field = source.step_fields()["observation"]["images"]["depth"]
+    field = source.fields.steps["observation"]["images"]["depth"]
     assert (field.dtype, field.shape) == (np.uint16, (32, 48, 1))
     depth = source.read("train", 1).steps["observation"]["images"]["depth"]
     assert (depth[..., 0] == raw.frames(raw.DEPTH, 1, 5)).all()  # The codec loses nothing.
@@ -429,7 +429,7 @@ def test_flavours(tmp_path):
     (tmp_path / "README.md").write_text("Cüps")
     (tmp_path / "meta/picture.bin").write_bytes(b"\xff\x00")
     source = LeRobotSource(tmp_path)
-    files = source.metadata()["lerobot"]["files"]
+    files = source.about.metadata["lerobot"]["files"]
     assert json.loads(files["meta/modality.json"]["text"]) == raw.MODALITY
     assert files["README.md"] == {"text": "Cüps"}
     assert files["meta/picture.bin"] == {"base64": "/wA="}
@@ -449,7 +449,7 @@ def test_files_that_never_end(tmp_path):
     raw.write_v2(tmp_path)
     os.mkfifo(tmp_path / "meta/pipe.json")
     with pytest.raises(SourceError, match=r"pipe\.json: not a regular file"):
-        LeRobotSource(tmp_path).metadata()
+        LeRobotSource(tmp_path).about.metadata
 
 
 def test_columns_of_all_kinds(tmp_path):

@@ -36,7 +36,7 @@ def test_kinds_of_metadata_are_kept_of_large_logs(tmp_path, monkeypatch):
         looked.clear()
         opened.append(rlds.sources.open(tmp_path / "log"))
         assert looked == expected
-    fields = [dict(episodes.source.episode_fields()) for episodes in opened]
+    fields = [dict(episodes.source.fields.episode) for episodes in opened]
     assert fields[0] == fields[1] == fields[2]
     assert {"a", "b", "b_known"} <= fields[0].keys()
     for episodes in opened:
@@ -45,5 +45,5 @@ def test_kinds_of_metadata_are_kept_of_large_logs(tmp_path, monkeypatch):
     record(tmp_path / "log", [{"a": 5, "c": np.float32(2)}])
     looked.clear()
     grown = rlds.sources.open(tmp_path / "log")
-    assert "c" in grown.source.episode_fields()
+    assert "c" in grown.source.fields.episode
     assert (looked, len(grown)) == ([0, 1, 2, 3, 4], 5)

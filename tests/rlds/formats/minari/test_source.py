@@ -115,7 +115,7 @@ def test_episodes_are_those_that_minari_reads(data_format):
 
 def test_features_are_those_of_the_files():
     source = MinariSource(raw_minari.write_buffers("all-v1"))
-    features = source.step_fields()
+    features = source.fields.steps
     assert features["observation"]["camera"] == Field(np.uint8, (33, 40, 3), encoding="jpeg")
     assert features["observation"]["grey"] == Field(np.uint8, (32, 34, 1), encoding="jpeg")
     assert features["observation"]["scalar"] == Field(np.float64)
@@ -128,7 +128,7 @@ def test_features_are_those_of_the_files():
     assert list(parts) == ["_index_0", "_index_1", "_index_2"]
     assert parts["_index_2"] == Field(str)
     assert repr(stored["parts"]["_index_2"]) == "Text(shape=(), dtype=string)"
-    metadata = source.metadata()
+    metadata = source.about.metadata
     assert metadata["minari"] == raw_minari.read_metadata(raw_minari.directory_of("all-v1"))
     assert source.totals("train") == {"total_episodes": 4, "total_steps": 10}
 
@@ -218,7 +218,7 @@ def test_infos_may_be_missing_in_some_episodes():
 
 def test_no_infos_at_all():
     source = MinariSource(write_boxes(one_box()))
-    assert "infos" not in source.step_fields()
+    assert "infos" not in source.fields.steps
     assert "infos" not in source.read("train", 0).steps
 
 
@@ -266,7 +266,7 @@ def test_spaces_that_are_not_recorded_are_those_of_the_arrays():
     metadata = raw_minari.read_metadata(directory)
     del metadata["observation_space"]
     raw_minari.write_metadata(directory, **metadata)
-    features = MinariSource(directory).step_fields()
+    features = MinariSource(directory).fields.steps
     assert features["observation"] == Field(np.float32, (4,))
 
 

@@ -142,7 +142,7 @@ def test_the_names_of_d4rl_and_an_unknown_final_observation(tmp_path):
             {"0.npz": {"observations": observations, "actions": actions[:rows]}},
         )
         source = NpzSource(path)
-        assert sorted(source.step_fields()) == ["action", "discount", "observation"]
+        assert sorted(source.fields.steps) == ["action", "discount", "observation"]
         episode = source.read("train", 0)
         np.testing.assert_array_equal(episode.steps["observation"], observations)
         np.testing.assert_array_equal(episode.steps["action"][:5], actions[:5])
@@ -408,7 +408,7 @@ def test_zip_files_that_are_no_episodes(tmp_path):
         with zipfile.ZipFile(file, "a") as archive:
             archive.writestr(name, archive.read("action.npy") if content is None else content)
         with pytest.raises(SourceError, match=message):
-            NpzSource(file).episode_fields()
+            NpzSource(file).fields.episode
     with zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr("action.npy", b"")
     with pytest.raises(SourceError, match=r"'action\.npy': compressed by method 14 of zip"):

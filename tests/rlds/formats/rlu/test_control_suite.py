@@ -160,7 +160,7 @@ def test_a_real_episode_comes_back_as_its_transitions(tmp_path):
 
 def test_the_shapes_are_those_of_the_raw_values(tmp_path):
     raw_rlu.write_files(tmp_path, "train", raw_rlu.control_suite_episodes())
-    features = RluControlSuiteSource(tmp_path).step_fields()
+    features = RluControlSuiteSource(tmp_path).fields.steps
     assert {name: (f.shape, f.dtype) for name, f in features["observation"].items()} == {
         "position": ((3,), np.float32),
         "height": ((1,), np.float32),  # A record does not tell one from a vector of one.

@@ -67,8 +67,8 @@ def test_images_are_unchanged_and_their_order_of_channels_is_told(tmp_path):
     source, (episode,) = read(tmp_path, raw)
     pixels = episode.steps["observation"]["pixels"]
     assert pixels.tolist() == raw[0]["observations_pixels"]
-    assert source.metadata()["channel_order"] == {"observation/pixels": "BGR"}
-    assert source.step_fields()["observation"]["pixels"].shape == (72, 96, 3)
+    assert source.about.metadata["channel_order"] == {"observation/pixels": "BGR"}
+    assert source.fields.steps["observation"]["pixels"].shape == (72, 96, 3)
     rgb = np.random.default_rng(0)  # The first image that the generator draws.
     rgb.integers(0, 15, 5), rgb.integers(0, 5, 5)
     expected = rgb.integers(0, 256, (5, 72, 96, 3), np.uint8)[0]
@@ -91,7 +91,7 @@ def test_a_later_episode_may_be_the_evidence(tmp_path):
 def test_the_order_can_be_given(tmp_path):
     raw = raw_rlu.dmlab_episodes(shape=(6, 4))
     source, (first, *_) = read(tmp_path, raw, alignment="rsa")
-    assert source.options() == {"alignment": "rsa"}
+    assert source.about.options == {"alignment": "rsa"}
     assert first.steps["reward"][0] == raw[0]["rewards"][1]
 
 

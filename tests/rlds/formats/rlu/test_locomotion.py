@@ -15,7 +15,7 @@ def read(directory, raw, **kwargs):
 def test_cameras_become_images_without_loss(tmp_path):
     raw = raw_rlu.locomotion_episodes()
     source, episodes = read(tmp_path, raw)
-    assert source.step_fields()["observation"]["walker"]["egocentric_camera"].shape == (64, 64, 3)
+    assert source.fields.steps["observation"]["walker"]["egocentric_camera"].shape == (64, 64, 3)
     for episode, expected in zip(episodes, raw, strict=True):
         walker = episode.steps["observation"]["walker"]
         camera = expected["observation/walker/egocentric_camera"]
@@ -33,7 +33,7 @@ def test_the_files_do_not_say_the_shape_of_cameras(tmp_path):
     source, (first, _) = read(tmp_path, raw, camera_shape=(6, 5, 3))
     image = first.steps["observation"]["walker"]["egocentric_camera"][0]
     assert tf.io.decode_png(image).shape == (6, 5, 3)
-    assert source.options() == {"alignment": "rsa", "camera_shape": [6, 5, 3]}
+    assert source.about.options == {"alignment": "rsa", "camera_shape": [6, 5, 3]}
 
 
 def test_images_of_another_size_are_damage(tmp_path):

@@ -213,7 +213,7 @@ def test_files_can_be_given_one_by_one(tmp_path):
         "train-00001-of-00002",
         "train-00000-of-00002",
     ]
-    assert RluControlSuiteSource([second]).metadata()["raw_files"] == {
+    assert RluControlSuiteSource([second]).about.metadata["raw_files"] == {
         "train": {"of": 2, "found": 1}
     }
 

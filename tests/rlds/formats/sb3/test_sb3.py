@@ -91,7 +91,7 @@ def test_actions_that_may_be_scaled(tmp_path):
         UserWarning, match=r"a\.pkl: all actions are in \[-1, 1\].*actions=\"scaled\""
     ):
         episodes = rlds.sources.open(path)
-    assert episodes.source.metadata()["sb3"]["action_high"] == [2, 10]
+    assert episodes.source.about.metadata["sb3"]["action_high"] == [2, 10]
     with warnings.catch_warnings(), pytest.raises(UserWarning):  # No damage.
         warnings.simplefilter("error")
         rlds.sources.open(path)

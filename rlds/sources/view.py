@@ -1,0 +1,446 @@
+"""Views: sources that are made of others, and give what these have unless they change it."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import functools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from typing_extensions import override
+
+import rlds
+from rlds.sources import reading
+from rlds.sources.episode_fields import COMPLETE, TRUNCATED
+from rlds.sources.source import (
+    ALL_ROWS,
+    About,
+    AnySource,
+    Can,
+    Columns,
+    Fields,
+    Lengths,
+    Origin,
+    Place,
+    Source,
+    SourceEpisode,
+    SourceError,
+)
+from rlds_ecosystem.nests import leaves_at, nest
+
+__all__ = [
+    "Chosen",
+    "Of",
+    "View",
+    "flat",
+    "stored_at",
+    "stored_names",
+    "traced",
+    "values_of",
+    "with_values",
+]
+
+_STEPS = f"{rlds.STEPS}/"
+
+
+class Chosen(NamedTuple):
+    """Some episodes of one of the bases of a view.
+
+    Attributes:
+      at: Which of the episodes that were asked for they are.
+      source: The base.
+      split: One of its splits.
+      episodes: Their numbers in that split, int64.
+    """
+
+    at: Any
+    source: Source
+    split: str
+    episodes: np.ndarray
+
+
+class Of(NamedTuple):
+    """The steps that columns have the rows of.
+
+    Attributes:
+      split: The split of the view.
+      episodes: The number of the episode of each row, int64 of shape `[rows]`.
+      steps: The step of each row in its episode, in the same form.
+    """
+
+    split: str
+    episodes: np.ndarray
+    steps: np.ndarray
+
+
+class View(Source):
+    """A source that is made of others.
+
+    Whatever a derived class does not override is that of the bases: it says which episodes there
+    are (`splits`, `num_episodes`, `where`), which steps they have (`at`, `lengths`), or which
+    fields (`fields`, `needs`, `make`, and `names`, which exports and edits ask).
+
+    Args:
+      *bases: The sources that it is made of.
+
+    Attributes:
+      takes_whole: Whether `make` needs all steps of an episode.
+      shares_table: Whether the table of its episodes is that of its base.
+    """
+
+    takes_whole: ClassVar[bool] = False
+    shares_table: ClassVar[bool] = False
+
+    bases: Sequence[Source]
+
+    def __init__(self, *bases: Source) -> None:
+        self.bases = bases
+
+    @property
+    @override
+    def may_grow(self) -> bool:  # type: ignore[override]
+        return any(base.may_grow for base in self.bases)
+
+    @property
+    @override
+    def about(self) -> About:
+        return self.bases[0].about
+
+    @property
+    @override
+    def splits(self) -> Sequence[str]:  # type: ignore[override]
+        return self.bases[0].splits
+
+    @property
+    @override
+    def fields(self) -> Fields:
+        return self.bases[0].fields
+
+    @override
+    def inputs(self) -> Sequence[Any]:
+        return [*dict.fromkeys(path for base in self.bases for path in base.inputs())]
+
+    # --- Which episodes.
+
+    @override
+    def num_episodes(self, split: str) -> int:
+        return self.bases[0].num_episodes(split)
+
+    def where(self, split: str, episodes: np.ndarray) -> Sequence[Chosen]:
+        """Returns which episodes of the bases those of a split are, by their numbers."""
+        return [Chosen(slice(None), self.bases[0], split, episodes)]
+
+    @property
+    def has_all(self) -> bool:
+        """Whether the episodes are those of the one base, in its order."""
+        return type(self).where is View.where and type(self).num_episodes is View.num_episodes
+
+    def place(self, split: str, index: int) -> Place:
+        """Returns which episode of a base an episode is."""
+        if type(self).where is View.where:
+            return Place(self.bases[0], split, index)
+        [(_, source, split, [number])] = self.where(split, np.array([index], np.int64))
+        return Place(source, split, int(number))
+
+    @override
+    def key(self, split: str, index: int) -> str:
+        source, split, index = self.place(split, index)
+        return source.key(split, index)
+
+    # --- Which steps.
+
+    def at(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Returns which steps of episodes of the bases some steps are."""
+        del split, episodes
+        return steps
+
+    def lengths(self, split: str, episodes: np.ndarray, lengths: Lengths) -> Lengths:
+        """Returns how long episodes are, of which the bases have these lengths."""
+        del split, episodes
+        return lengths
+
+    # --- Which fields.
+
+    def needs(self, fields: Collection[str]) -> Collection[str] | None:
+        """Returns which fields of the bases some fields are made of; None for all."""
+        return fields
+
+    def make(
+        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+    ) -> dict[str, Any]:
+        """Returns the values of fields by path, as `values_of` has them.
+
+        Args:
+          values: Those of the bases; of an episode, or of rows of any episodes: those have fields
+            of steps only.
+          of: Which steps the columns have.
+          fields: The fields that are wanted; all if None. There may be more.
+        """
+        del of, fields
+        return values
+
+    @property
+    def names(self) -> Mapping[str, str] | None:
+        """The paths in the bases of fields that have the values of these; None if none has.
+
+        `touches` names the episodes of which this does not hold.
+        """
+        return None if self._makes_others else {path: path for path in _paths(self.bases[0].fields)}
+
+    @property
+    def _makes_others(self) -> bool:
+        kind = type(self)
+        return kind.make is not View.make or kind.read is not View.read
+
+    def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
+        """Returns which episodes have other values than `names` says: a bool for each."""
+        del split
+        return np.zeros(len(episodes), np.bool_)
+
+    @functools.cached_property
+    def is_as_stored(self) -> bool:
+        """Whether its episodes are those of the bases: no field is another one."""
+        here, there = _paths(self.fields), _paths(self.bases[0].fields)
+        return here == there and self.names == {path: path for path in here}
+
+    # --- What follows.
+
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        episode, values = self.values(split, index, fields, rows)
+        return with_values(episode, values)
+
+    def values(
+        self, split: str, index: int, fields: Collection[str] | None, rows: slice = ALL_ROWS
+    ) -> tuple[SourceEpisode, dict[str, Any]]:
+        """Reads an episode as `read` does; returns that of the base, and the values by path."""
+        place = self.place(split, index)
+        needs = None if fields is None else self.needs(fields)
+        if type(self).make is not View.make and needs is not None:
+            needs = {*needs, *self._counted_by(place.source, needs)}
+        steps = None
+        there = ALL_ROWS if self.takes_whole and type(self).make is not View.make else rows
+        if type(self).at is not View.at:
+            length = int(reading.outline(self, split, index).num_steps)
+            steps = np.arange(*there.indices(length), dtype=np.int64)
+            steps = self.at(split, np.full(len(steps), index), steps)
+            first = int(steps.min(initial=0 if not len(steps) else steps[0]))
+            there = slice(first, int(steps.max(initial=first - 1)) + 1)
+        episode, values = _read(place, needs, there)
+        if steps is not None:
+            is_run = np.array_equal(steps, np.arange(there.start, there.stop))
+            values = values if is_run else _taken(values, steps - there.start)
+        if type(self).make is not View.make:
+            number = _length_of(values)
+            begin = 0 if there == ALL_ROWS or self.takes_whole else (rows.start or 0)
+            of = Of(split, np.full(number, index), np.arange(begin, begin + number))
+            values = self.make(values, of, fields)
+            if self.takes_whole and rows != ALL_ROWS:
+                values = _taken(values, rows)
+        return episode, values
+
+    def _counted_by(self, source: Source, needs: Collection[str]) -> list[str]:
+        """A field of steps that says how many there are, unless others do."""
+        if any(path.startswith(_STEPS) for path in needs):
+            return []
+        return [_STEPS + name for name in (*source.fields.flags, *source.fields.step_paths())[:1]]
+
+    @property
+    @override
+    def can(self) -> Can:
+        of = [base.can for base in self.bases]
+        first, has_rows = of[0], type(self).at is View.at
+        return Can(
+            lengths=self._lengths if all(can.lengths for can in of) else None,
+            reads_rows=all(can.reads_rows for can in of) and not self.takes_whole,
+            totals=first.totals if self.has_all else None,
+            faults=self._faults if any(can.faults for can in of) else None,
+            origin=self._origin if has_rows and all(can.origin for can in of) else None,
+            shards=first.shards if self.has_all else None,
+            column=self._column if all(can.column for can in of) else None,
+            image_files=self._image_files if any(can.image_files for can in of) else None,
+            hold_open=self._hold_open if any(can.hold_open for can in of) else None,
+        )
+
+    def _all(self, split: str) -> Sequence[Chosen]:
+        return self.where(split, np.arange(self.num_episodes(split)))
+
+    def _lengths(self, split: str) -> Lengths | None:
+        episodes = np.arange(self.num_episodes(split))
+        found = []
+        for at, source, name, numbers in self.where(split, episodes):
+            known = reading.lengths(source, name)
+            found.append((at, None if known is None else known.take(numbers)))
+        merged = _merged(found, len(episodes))
+        return None if merged is None else self.lengths(split, episodes, merged)
+
+    def _faults(self, split: str) -> Iterator[SourceError]:
+        for source, name in dict.fromkeys((c.source, c.split) for c in self._all(split)):
+            if (faults := source.can.faults) is not None:
+                yield from faults(name)
+
+    def _origin(self, split: str, index: int) -> Origin | None:
+        source, split, index = self.place(split, index)
+        origin = source.can.origin
+        return None if origin is None else origin(split, index)
+
+    def _column(self, split: str, path: str) -> np.ndarray | None:
+        there = (self.names or {}).get(path)
+        episodes = np.arange(self.num_episodes(split))
+        if there is None or self.touches(split, episodes).any():
+            return None
+        made: list[Any] = [None] * len(episodes)
+        for chosen in self.where(split, episodes):
+            column = chosen.source.can.column
+            values = None if column is None else column(chosen.split, there)
+            if values is None:
+                return None
+            for place, value in zip(episodes[chosen.at].tolist(), values[chosen.episodes]):
+                made[place] = value
+        return np.array(made)
+
+    def _image_files(self) -> AnySource:
+        """The same view of the files of images."""
+        again = copy.copy(self)
+        for name, value in vars(type(self)).items():
+            if isinstance(value, functools.cached_property):
+                vars(again).pop(name, None)
+        files = [base.can.image_files for base in self.bases]
+        made = [base if files is None else files() for base, files in zip(self.bases, files)]
+        again.bases = tuple(map(_source, made))
+        return again
+
+    @contextlib.contextmanager
+    def _hold_open(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for hold_open in (base.can.hold_open for base in self.bases):
+                if hold_open is not None:
+                    stack.enter_context(hold_open())
+            yield
+
+
+def traced(source: Source, split: str, index: int) -> tuple[Place, int]:
+    """Returns what an episode is made of: one that is read from files, and the first of its steps.
+
+    The source of it is one of `reading.bases`.
+    """
+    first = np.zeros(1, np.int64)
+    while isinstance(source, View):
+        first = source.at(split, np.array([index]), first)
+        source, split, index = source.place(split, index)
+    return Place(source, split, index), int(first[0])
+
+
+def stored_at(source: AnySource, split: str, index: int, *, in_part: bool = False) -> Place | None:
+    """Returns where an episode is stored as it is here; None if it is made of what is stored.
+
+    Exports copy what is stored in their own format.
+
+    Args:
+      source: The source.
+      split: The split.
+      index: The episode.
+      in_part: Whether fields may have other names, be left out or be added.
+    """
+    while isinstance(source, View):
+        if source.names is None or not (in_part or source.is_as_stored):
+            return None
+        if source.touches(split, np.array([index]))[0]:
+            return None
+        source, split, index = source.place(split, index)
+    return Place(source, split, index) if isinstance(source, Source) else None
+
+
+def stored_names(source: Source) -> Mapping[str, str]:
+    """Returns the paths that fields have where they are stored, by their paths here.
+
+    What is not stored is left out.
+    """
+    if not isinstance(source, View):
+        return {path: path for path in _paths(source.fields)}
+    names, below = source.names or {}, stored_names(source.bases[0])
+    return {path: below[there] for path, there in names.items() if there in below}
+
+
+def values_of(episode: SourceEpisode) -> dict[str, Any]:
+    """Returns the values of an episode by path: columns of steps at `steps/...`.
+
+    The facts `truncated` and `complete` are among them, so that views can change them, too.
+    """
+    facts = {TRUNCATED: episode.truncated, COMPLETE: episode.complete}
+    return {**flat(episode.steps, episode.metadata), **facts}
+
+
+def with_values(episode: SourceEpisode, values: Mapping[str, Any]) -> SourceEpisode:
+    """Returns an episode with these values in place of its own, see `values_of`."""
+    steps = {path.removeprefix(_STEPS): v for path, v in values.items() if path.startswith(_STEPS)}
+    rest = {path: v for path, v in values.items() if not path.startswith(_STEPS)}
+    return dataclasses.replace(
+        episode,
+        truncated=bool(rest.pop(TRUNCATED)),
+        complete=bool(rest.pop(COMPLETE)),
+        steps=nest(steps),
+        metadata=nest(rest),
+    )
+
+
+def flat(steps: Columns, episode: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what steps and episodes have, by path."""
+    found = {_STEPS + path: value for path, value in leaves_at(steps, None)}
+    return found | dict(leaves_at(episode, None))
+
+
+def _read(
+    place: Place, fields: Collection[str] | None, rows: slice
+) -> tuple[SourceEpisode, dict[str, Any]]:
+    source, split, index = place
+    if isinstance(source, View) and type(source).read is View.read:  # Nested once, at the end.
+        return source.values(split, index, fields, rows)
+    episode = reading.read(source, split, index, fields, rows)
+    return episode, values_of(episode)
+
+
+def _taken(values: Mapping[str, Any], rows: Any) -> dict[str, Any]:
+    """Values with some rows of the columns of steps."""
+    return {
+        path: value[rows] if path.startswith(_STEPS) else value for path, value in values.items()
+    }
+
+
+def _length_of(values: Mapping[str, Any]) -> int:
+    return next((len(column) for path, column in values.items() if path.startswith(_STEPS)), 0)
+
+
+def _paths(fields: Fields) -> list[str]:
+    """The paths of all fields, in an order of their own."""
+    return sorted([*map(_STEPS.__add__, fields.step_paths()), *fields.episode_paths()])
+
+
+def _merged(found: Sequence[tuple[Any, Lengths | None]], number: int) -> Lengths | None:
+    """The lengths of episodes, of which some are known of each base; None if some are not."""
+    if any(lengths is None for _, lengths in found):
+        return None
+    arrays: list[np.ndarray | None] = []
+    for pieces in zip(*(lengths for _, lengths in found if lengths is not None)):
+        if any(piece is None for piece in pieces):
+            arrays.append(None)
+            continue
+        made = np.empty(number, pieces[0].dtype)
+        for (at, _), piece in zip(found, pieces):
+            made[at] = piece
+        arrays.append(made)
+    return Lengths(*arrays) if arrays else Lengths.of([], final_observation_known=False)
+
+
+def _source(source: AnySource) -> Source:
+    assert isinstance(source, Source)
+    return source
