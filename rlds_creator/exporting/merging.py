@@ -65,7 +65,7 @@ class Selection:
         _check_specs(self.episodes)
         tagged = [episode.tagged_steps() for episode in self.episodes]
         self.labels = sorted({label for columns in tagged for label in columns})
-        self._has_packets = VIDEO in self.about.metadata
+        self._has_packets = VIDEO in self.metadata()
         # How many steps of each episode are written.
         self._lengths = [
             min(
@@ -104,7 +104,7 @@ class Selection:
         num_written = 0
         # One flush in the end is enough: others do not see the directory before.
         with RiegeliBackendWriter(
-            directory, metadata=self.about.metadata, flush_interval=None
+            directory, metadata=self.metadata(), flush_interval=None
         ) as writer:
             for index, episode in enumerate(self.episodes):
                 rewards = 0.0

@@ -644,7 +644,7 @@ class _Source(_Dataset):
             source = sources.Episodes(source, "all", format=self.format).where(self.where).source
         self._source = source
         self.splits = list(source.splits)
-        self.description, self.metadata = source.description, source.about.metadata
+        self.description, self.metadata = source.about.description, source.about.metadata
         self._episodes = {
             split: sources.Episodes(source, split, format=self.format) for split in self.splits
         }

@@ -57,7 +57,7 @@ def test_games_are_played_and_the_same_inputs_give_the_same_observations(game):
     _, again, _ = play(name, options, keys)
     for left, right in zip(timesteps, again):
         np.testing.assert_equal(left, right)
-    assert playable.about.metadata["versions"]["gymnasium"]
+    assert playable.metadata()["versions"]["gymnasium"]
     assert all(control.does for control in playable.controls)
     assert isinstance(playable.info(), dict)
 

@@ -80,7 +80,7 @@ def test_robots_are_played_and_drawn(name, id, cameras):
     assert (pictures[0] != pictures[-1]).any()
     assert np.abs(pictures[0].astype(int) - pictures[-1]).mean() < 25
     assert (playable.render(0) == pictures[0]).all()
-    assert playable.about.metadata["versions"]["mujoco"]
+    assert playable.metadata()["versions"]["mujoco"]
     playable.close()
 
 
