@@ -1,4 +1,4 @@
-"""What becomes of the fields of episodes: each change says it of their spec, and of their values.
+"""Views of episodes with other fields.
 
 Fields are named by paths, as in `Episodes.spec`: `steps/observation/state` is a field of the steps,
 `instruction` one of the episode. Values are columns of steps, and values of an episode, by path.
@@ -6,11 +6,9 @@ Fields are named by paths, as in `Episodes.spec`: `steps/observation/state` is a
 
 from __future__ import annotations
 
-import abc
 import dataclasses
-import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -18,12 +16,21 @@ from typing_extensions import override
 import rlds
 from rlds.sources.episode_fields import COMPLETE, IMAGE_FILE, TRUNCATED
 from rlds.sources.episode_rows import column_of
-from rlds.sources.source import OF_TRANSITIONS, SourceEpisode, is_derived
+from rlds.sources.source import (
+    OF_TRANSITIONS,
+    About,
+    AnySource,
+    Fields,
+    Source,
+    SourceEpisode,
+    is_derived,
+)
 from rlds.sources.texts import as_text, is_instruction
+from rlds.sources.view import Of, View, flat, with_values
 from rlds.video import CLIP, VIDEO
 from rlds.video.fields import camera_path
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import fields_there_are, is_in, leaves_at, nest, root_of
+from rlds_ecosystem.fields import Field, as_fields
+from rlds_ecosystem.nests import fields_there_are, is_in, nest, root_of
 
 __all__ = [
     "Added",
@@ -32,12 +39,10 @@ __all__ = [
     "Filled",
     "Renamed",
     "as_field",
-    "columns_of",
-    "flat_fields",
+    "fields_of",
     "for_steps",
     "named",
     "path_in",
-    "with_values",
 ]
 
 STEPS = f"{rlds.STEPS}/"
@@ -48,58 +53,56 @@ _FACTS: Mapping[str, Field] = {TRUNCATED: Field(np.bool_), COMPLETE: Field(np.bo
 _NONE: Mapping[str, str] = {}
 
 
-class Change(abc.ABC):
-    """A change of the fields of all episodes, or of their values in some.
+class Change(View):
+    """The episodes of a source with other fields, or with other values of them in some.
 
-    Attributes:
-      fields: The fields after it, by path.
-      changes_values: Whether fields that there were, and are, may have other values.
+    Args:
+      base: The source.
+      fields: The fields by path, see `fields_of`.
     """
 
-    fields: Mapping[str, Any]
-    changes_values: ClassVar[bool] = True
+    def __init__(self, base: Source, fields: Mapping[str, Any]) -> None:
+        super().__init__(base)
+        self._after = fields
 
-    def names(self, names: Mapping[str, str]) -> dict[str, str]:
-        """Returns how fields after it are called in what is stored, by how those before it are."""
-        return {path: stored for path, stored in names.items() if path in self.fields}
+    @property
+    @override
+    def fields(self) -> Fields:
+        steps = {p.removeprefix(STEPS): f for p, f in self._after.items() if p.startswith(STEPS)}
+        episode = {path: f for path, f in self._after.items() if not path.startswith(STEPS)}
+        return Fields(nest(steps), nest(episode), super().fields.flags)
 
-    def needs(self, wanted: set[str]) -> set[str] | None:
-        """Returns which fields before it those after it are made of; None for all."""
-        return wanted
+    @property
+    @override
+    def about(self) -> About:
+        about = super().about
+        return about.replace(finite=[path for path in about.finite if STEPS + path in self._after])
 
-    @abc.abstractmethod
-    def values(self, values: dict[str, Any], row: int, episode: SourceEpisode) -> dict[str, Any]:
-        """Returns the values after it.
-
-        Args:
-          values: The values before it, of all fields or of some.
-          row: The number of the episode among all that there were.
-          episode: The episode that was read.
-        """
-
-    def touches(self, rows: np.ndarray) -> np.ndarray:
-        """Returns of which episodes it makes other ones: a flag for each of their numbers."""
-        return np.ones(len(rows), np.bool_)
+    @property
+    @override
+    def names(self) -> Mapping[str, str]:
+        flags = (STEPS + name for name in super().fields.flags)
+        kept = fields_of(self.bases[0]).keys() & self._after.keys()
+        return {path: path for path in (*kept, *flags)}
 
 
 class Renamed(Change):
-    """A field, or all below a path, has another name; a camera with its video.
+    """Episodes in which a field, or all below a path, has another name; a camera with its video.
 
     Args:
-      fields: The fields before it.
+      base: The episodes before.
       old: The path.
       new: The new one, which needs no `steps/` if the old one is of steps.
-      aliases: Other names of fields, see `Source.aliases`.
+      aliases: Other names of fields, see `About`.
 
     Raises:
       ValueError: There is no such field, or one at the new path.
     """
 
-    changes_values = False
-
     def __init__(
-        self, fields: Mapping[str, Any], old: str, new: str, aliases: Mapping[str, str] = _NONE
+        self, base: Source, old: str, new: str, aliases: Mapping[str, str] = _NONE
     ) -> None:
+        fields = fields_of(base)
         self._old = _whole(fields, path_in(fields, old, aliases))
         self._new = named(new, aliases)
         for place in (STEPS, f"{VIDEO}/"):
@@ -111,43 +114,47 @@ class Renamed(Change):
             name = _moved(path, self._old, self._new)
             _check_is_free(renamed, name, "rename")
             renamed[name] = field
-        self.fields = renamed
+        super().__init__(base, renamed)
+
+    @property
+    @override
+    def names(self) -> Mapping[str, str]:
+        flags = (STEPS + name for name in super().fields.flags)
+        paths = (*fields_of(self.bases[0]), *flags)
+        return {_moved(path, self._old, self._new): path for path in paths}
 
     @override
-    def names(self, names: Mapping[str, str]) -> dict[str, str]:
-        return {_moved(path, self._old, self._new): stored for path, stored in names.items()}
+    def needs(self, fields: Collection[str]) -> Collection[str]:
+        return {_moved(path, self._new, self._old) for path in fields}
 
     @override
-    def needs(self, wanted: set[str]) -> set[str]:
-        return {_moved(path, self._new, self._old) for path in wanted}
-
-    @override
-    def values(self, values: dict[str, Any], row: int, episode: SourceEpisode) -> dict[str, Any]:
+    def make(
+        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+    ) -> dict[str, Any]:
         return {_moved(path, self._old, self._new): value for path, value in values.items()}
 
 
 class Dropped(Change):
-    """A field, or all below a path, is left out; a camera with its video.
+    """Episodes without a field, or all below a path; a camera goes with its video.
 
     Args:
-      fields: The fields before it.
+      base: The episodes before.
       path: The path.
-      aliases: Other names of fields, see `Source.aliases`.
+      aliases: Other names of fields, see `About`.
 
     Raises:
       ValueError: There is no such field.
     """
 
-    changes_values = False
-
-    def __init__(
-        self, fields: Mapping[str, Any], path: str, aliases: Mapping[str, str] = _NONE
-    ) -> None:
+    def __init__(self, base: Source, path: str, aliases: Mapping[str, str] = _NONE) -> None:
+        fields = fields_of(base)
         self._places = _places_of(_whole(fields, path_in(fields, path, aliases)))
-        self.fields = self._rest(fields)
+        super().__init__(base, self._rest(fields))
 
     @override
-    def values(self, values: dict[str, Any], row: int, episode: SourceEpisode) -> dict[str, Any]:
+    def make(
+        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+    ) -> dict[str, Any]:
         return self._rest(values)
 
     def _rest(self, of: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,16 +166,16 @@ class Dropped(Change):
 
 
 class Filled(Change):
-    """A field of some episodes has one value, in all of their steps if it is one of these.
+    """Episodes of which some have one value of a field, in all of their steps if it is of steps.
 
     Placeholders in the step of the final observation stay.
 
     Args:
-      fields: The fields before it.
+      base: The episodes before, in one split.
       path: The field; `instruction` is the field that is one, however it is called.
       value: The value.
       chosen: Which episodes: one flag each.
-      aliases: Other names of fields, see `Source.aliases`.
+      aliases: Other names of fields, see `About`.
 
     Raises:
       ValueError: There is no such field, or the value is none for it.
@@ -176,12 +183,13 @@ class Filled(Change):
 
     def __init__(
         self,
-        fields: Mapping[str, Any],
+        base: Source,
         path: str,
         value: Any,
         chosen: np.ndarray,
         aliases: Mapping[str, str] = _NONE,
     ) -> None:
+        fields = fields_of(base)
         known = {**_FACTS, **fields}
         if path == INSTRUCTION and path not in known:
             texts = (name for name, it in known.items() if isinstance(it, Field) and it.is_text)
@@ -192,10 +200,13 @@ class Filled(Change):
             raise ValueError(f"set: {self._path!r} is a group of fields; set one of {below}")
         self._value = as_field(value, known[self._path], self._path)
         self._chosen = chosen
-        self.fields = {**fields}
-        if is_derived(self._path.removeprefix(STEPS), fields.get(self._path)):
-            self.fields[self._path] = Field(np.float32)
         self._is_fact = self._path not in fields
+        if is_derived(self._path.removeprefix(STEPS), fields.get(self._path)):
+            fields[self._path] = Field(np.float32)
+        is_of_steps = self._path.startswith(STEPS)
+        root = root_of(self._path.removeprefix(STEPS))
+        self._is_of_transitions = is_of_steps and root in OF_TRANSITIONS
+        super().__init__(base, fields)
 
     @property
     def columns(self) -> set[str]:
@@ -209,26 +220,32 @@ class Filled(Change):
         return [value if chosen else old for old, chosen in zip(before, self._chosen)]
 
     @override
-    def values(self, values: dict[str, Any], row: int, episode: SourceEpisode) -> dict[str, Any]:
-        if not self._chosen[row] or self._path not in values:
+    def takes_whole(self, fields: Collection[str] | None) -> bool:
+        """Only the last step may have a placeholder."""
+        return self._is_of_transitions and (fields is None or self._path in fields)
+
+    @override
+    def make(
+        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+    ) -> dict[str, Any]:
+        if self._path not in values or not self._chosen[of.episodes[:1]].any():
             return values
         filled = for_steps(self._path, self._value, values)
-        is_of_transitions = root_of(self._path.removeprefix(STEPS)) in OF_TRANSITIONS
-        if self._path.startswith(STEPS) and is_of_transitions and episode.final_observation_known:
+        if self._is_of_transitions and values[rlds.FINAL_OBSERVATION_KNOWN]:
             filled[-1] = values[self._path][-1]
         return {**values, self._path: filled}
 
     @override
-    def touches(self, rows: np.ndarray) -> np.ndarray:
-        chosen: np.ndarray = self._chosen[rows]
+    def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
+        chosen: np.ndarray = self._chosen[episodes]
         return chosen
 
 
 class Added(Change):
-    """A field that a function makes of each episode.
+    """Episodes with a field that a function makes of each.
 
     Args:
-      fields: The fields before it.
+      base: The episodes before.
       path: The field; one of the steps if it begins with `steps/`.
       function: What takes an episode, and returns a column for its steps, or a value.
       like: One of the episodes, as it is before: what the function returns for others has the
@@ -238,21 +255,20 @@ class Added(Change):
       ValueError: There is a field at the path.
     """
 
-    changes_values = False
-
     def __init__(
         self,
-        fields: Mapping[str, Any],
+        base: Source,
         path: str,
         function: Callable[[SourceEpisode], Any],
         like: SourceEpisode,
     ) -> None:
+        fields = fields_of(base)
         _check_is_free(fields, path, "add")
         self._path, self._function = path, function
         value = np.asarray(self._made(like))
         shape = value.shape[1:] if path.startswith(STEPS) else value.shape
         self._field = Field(str if value.dtype.kind in "USO" else value.dtype, shape)
-        self.fields = {**fields, path: self._field}
+        super().__init__(base, {**fields, path: self._field})
 
     def _made(self, episode: SourceEpisode) -> Any:
         try:
@@ -262,24 +278,34 @@ class Added(Change):
             raise ValueError(f"{what}: {error!r}") from error
 
     @override
-    def needs(self, wanted: set[str]) -> set[str] | None:
-        return None if self._path in wanted else wanted
+    def needs(self, fields: Collection[str]) -> Collection[str] | None:
+        return None if self._path in fields else fields
 
     @override
-    def values(self, values: dict[str, Any], row: int, episode: SourceEpisode) -> dict[str, Any]:
-        made = self._made(with_values(episode, values))
+    def takes_whole(self, fields: Collection[str] | None) -> bool:
+        return fields is None or self._path in fields
+
+    @override
+    def make(
+        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+    ) -> dict[str, Any]:
+        if not self.takes_whole(fields):
+            return values
+        assert of.episode is not None
+        key = of.episode.key
+        made = self._made(with_values(of.episode, values))
         if not self._path.startswith(STEPS):
             return {**values, self._path: as_field(made, self._field, self._path)}
         column = np.asarray(made, object if self._field.is_text else None)
-        expected = (_num_steps(values), *self._field.shape)
+        expected = (len(of.steps), *self._field.shape)
         if column.shape != expected:
             raise ValueError(
-                f"add: episode {episode.key!r}: the function for {self._path!r} returned an array "
+                f"add: episode {key!r}: the function for {self._path!r} returned an array "
                 f"of shape {column.shape}, expected {expected}"
             )
         if not self._field.is_text:
             field = dataclasses.replace(self._field, shape=expected)
-            column = as_field(column, field, f"add: episode {episode.key!r}: {self._path}")
+            column = as_field(column, field, f"add: episode {key!r}: {self._path}")
         return {**values, self._path: column}
 
 
@@ -288,33 +314,10 @@ def _check_is_free(fields: Mapping[str, Any], path: str, what: str) -> None:
         raise ValueError(f"{what}: the dataset already has a field {path!r}")
 
 
-def flat_fields(steps: Mapping[str, Any], episode: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns fields of steps and of episodes by path."""
-    return dict(
-        itertools.chain(
-            ((STEPS + path, field) for path, field in leaves_at(steps, None)),
-            leaves_at(episode, None),
-        )
-    )
-
-
-def columns_of(episode: SourceEpisode) -> dict[str, Any]:
-    """Returns the values of an episode by path, with what can be set as if it were a field."""
-    facts = {TRUNCATED: episode.truncated, COMPLETE: episode.complete}
-    return {**flat_fields(episode.steps, episode.metadata), **facts}
-
-
-def with_values(episode: SourceEpisode, values: Mapping[str, Any]) -> SourceEpisode:
-    """Returns an episode with these values in place of its own, see `columns_of`."""
-    steps = {path.removeprefix(STEPS): v for path, v in values.items() if path.startswith(STEPS)}
-    rest = {path: v for path, v in values.items() if not path.startswith(STEPS)}
-    return dataclasses.replace(
-        episode,
-        truncated=bool(rest.pop(TRUNCATED)),
-        complete=bool(rest.pop(COMPLETE)),
-        steps=nest(steps),
-        metadata=nest(rest),
-    )
+def fields_of(source: AnySource) -> dict[str, Any]:
+    """Returns the fields of steps, without the flags, and of episodes, by path."""
+    fields = source.fields
+    return flat(as_fields(fields.steps), as_fields(fields.episode))
 
 
 def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NONE) -> str:
@@ -323,7 +326,7 @@ def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NONE
     Args:
       fields: The paths of all fields.
       name: The path, or an alias.
-      aliases: Other names of fields, see `Source.aliases`.
+      aliases: Other names of fields, see `About`.
 
     Raises:
       ValueError: There is none; says which there are.

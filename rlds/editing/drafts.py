@@ -6,28 +6,46 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds.editing.changes import Change, Filled, Renamed, named
-from rlds.editing.edited import EditedSource, Part, Rows, fields_of, source_of
+from rlds.editing.changes import Change, Filled, Renamed, fields_of, named
 from rlds.editing.renumbering import Renumbered, with_joined_tables
 from rlds.editing.stated import DATASET_METADATA, Policy, merged
+from rlds.editing.trimmed import Flagged, Trimmed
 from rlds.editing.unifying import Unified, unify
 from rlds.sources import reading
 from rlds.sources.condition_errors import unknown_column
 from rlds.sources.episodes import Episodes
+from rlds.sources.joined import ALL, JoinedSource
 from rlds.sources.lineage import digest_of_rows, free_name
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.queries import check_repeatable
 from rlds.sources.rates import rate_in
-from rlds.sources.source import FACTS, SourceEpisode
+from rlds.sources.selected import SelectedSource
+from rlds.sources.source import FACTS, About, Source, SourceEpisode, with_random_access
+from rlds.sources.view import View
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
 
 __all__ = ["Draft", "state_of"]
+
+
+class Part(NamedTuple):
+    """One of the datasets that an edit is of.
+
+    Attributes:
+      episodes: Its episodes.
+      changed: The same with the fields that all of them have.
+      prefix: What the keys of its episodes begin with, so that no other part has them.
+    """
+
+    episodes: Episodes
+    changed: Episodes
+    prefix: str = ""
 
 
 class Draft:
@@ -41,8 +59,7 @@ class Draft:
     Attributes:
       parts: The datasets, by their names.
       inputs: The `state_of` the first one, before anything else was read of it.
-      fields: The fields by path, as the changes so far leave them.
-      aliases: Other names of fields, see `Source.aliases`.
+      aliases: Other names of fields, see `About`.
       kept: Which episodes stay.
       begin: The first step that each keeps.
       end: The step after the last one; -1 for all.
@@ -61,12 +78,14 @@ class Draft:
 
     def __init__(self, episodes: Episodes, name: str, progress: bool | None = None) -> None:
         self._progress = progress
-        self.parts: dict[str, Part] = {name: Part(_with_files(episodes))}
+        with_files = _with_files(episodes)
+        self.parts: dict[str, Part] = {name: Part(with_files, with_files)}
         self.inputs = state_of(episodes)
-        self.fields: Mapping[str, Any] = fields_of(self.parts[name].episodes)
+        # The episodes of all parts with the changes so far, but with all of their steps.
+        self._whole: View = JoinedSource([with_files])
         self.aliases = episodes.source.about.aliases
         self._changes: list[Change] = []
-        self._renumbered: Sequence[Renumbered | None] = ()
+        self._renumbered: list[Renumbered] = []
         self.kept, self.fixed = np.zeros(0, np.bool_), np.zeros(0, np.bool_)
         self.begin, self.end = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self.split = np.zeros(0, object)
@@ -82,10 +101,15 @@ class Draft:
         self.duplicates = "error"
         self.target: tuple[str, Mapping[str, Any]] | None = None
 
-    def change(self, change: Change) -> None:
-        """Adds a change of fields."""
-        self._changes.append(change)
-        self.fields = change.fields
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The fields by path, as the changes so far leave them."""
+        return fields_of(self._whole)
+
+    def change(self, kind: Callable[..., Change], *arguments: Any) -> None:
+        """Adds a change of fields, made of the episodes before it and of other arguments."""
+        self._whole = kind(self._whole, *arguments)
+        self._changes.append(self._whole)
 
     def in_split(self, split: str) -> np.ndarray:
         """Returns which episodes are in a split, or in a part such as `train[:10%]`.
@@ -246,25 +270,19 @@ class Draft:
         stated = merged({**known, first: self.metadata}, metadata)
         self.metadata, self.notes = _without_counts(stated.metadata), [*self.notes, *stated.notes]
         self.facts = {**_joined_facts(datasets), **self.facts}
-        fields: dict[str, Mapping[str, Any]] = {}
-        renamed: dict[str, list[Change]] = {name: [] for name in datasets}
+        before: dict[str, Source] = {}
         for name, episodes in datasets.items():
-            fields[name] = fields_of(episodes)
+            source = with_random_access(episodes.source)
             for old, new in names.items() if name != first else ():
-                theirs, ours = source_of(episodes).about.aliases, named(new, self.aliases)
-                renamed[name].append(Renamed(fields[name], old, ours, theirs))
-                fields[name] = renamed[name][-1].fields
+                ours = named(new, self.aliases)
+                source = Renamed(source, old, ours, episodes.source.about.aliases)
+            before[name] = source
         fills = {named(name, self.aliases): value for name, value in fills.items()}
-        unified = unify(fields, fills, drops_missing=drops_missing, policy=metadata)
-        added: list[Change | None] = [None] * len(datasets)
-        if stated.own:
-            before = unified[0].fields
-            path = free_name(DATASET_METADATA, before, "{}_{}")
-            after = {**before, path: Field(str, doc="The metadata of its dataset, in JSON.")}
-            added = [Unified(before, after, {path: json.dumps(each)}) for each in stated.own]
+        unified = unify(before, fills, drops_missing=drops_missing, policy=metadata)
         said = [episodes.metadata for episodes in datasets.values()]
-        self.metadata, self._renumbered = with_joined_tables(
-            self.metadata, said, [*fields.values()], unified[0].fields
+        fields = [*map(fields_of, before.values())]
+        self.metadata, numbers = with_joined_tables(
+            self.metadata, said, fields, fields_of(unified[0])
         )
         prefixes = _prefixes(datasets)
         self.notes += [
@@ -272,12 +290,20 @@ class Draft:
             for name, p in prefixes.items()
             if p
         ]
-        of_each = zip(datasets.items(), unified, self._renumbered, added)
-        for (name, episodes), change, numbers, more in of_each:
-            changes = [*renamed[name], change, *filter(None, (numbers, more))]
-            self.parts[name] = Part(episodes, changes, prefixes[name])
-            self.notes += [f"{name}: {note}" for note in change.notes]
-        self.fields = changes[-1].fields
+        for number, (name, episodes) in enumerate(datasets.items()):
+            change: View = unified[number]
+            self.notes += [f"{name}: {note}" for note in unified[number].notes]
+            if new := numbers[number]:
+                change = Renumbered(change, new)
+                self._renumbered.append(change)
+            if stated.own:
+                after = fields_of(change)
+                path = free_name(DATASET_METADATA, after, "{}_{}")
+                after[path] = Field(str, doc="The metadata of its dataset, in JSON.")
+                change = Unified(change, after, {path: json.dumps(stated.own[number])})
+            changed = Episodes(change, episodes.split, format=episodes.format)
+            self.parts[name] = Part(episodes, changed, prefixes[name])
+        self._whole = self._joined()
         self._extend([episodes for name, episodes in datasets.items() if name != first])
 
     @property
@@ -293,7 +319,7 @@ class Draft:
         self.end = np.append(self.end, np.full(number, -1, np.int64))
         self.split = np.concatenate([self.split, *map(_splits_of, others)])
 
-    def view(self, *, copies_numbers: bool = False) -> EditedSource:
+    def view(self, *, copies_numbers: bool = False) -> SelectedSource:
         """Returns the episodes as they become.
 
         Args:
@@ -309,15 +335,34 @@ class Draft:
             )
         found = dict.fromkeys(self.split[self.kept].tolist())
         self.notes += [f"split: {n!r} has no episode" for n in self.names if n not in found]
-        for change in filter(None, self._renumbered):
+        for change in self._renumbered:
             change.is_copied = copies_numbers
         names = [name for name in self.names if name in found] or list(found)
         return self._view({str(n): np.flatnonzero(self.kept & (self.split == n)) for n in names})
 
-    def _view(self, splits: Mapping[str, np.ndarray]) -> EditedSource:
-        rows = Rows(splits, self.begin, self.end, self.fixed)
-        parts = list(self.parts.values())
-        return EditedSource(parts, self._changes, rows, self.metadata, self.facts)
+    def _joined(self, about: About | None = None) -> JoinedSource:
+        changed, prefixes = zip(*((part.changed, part.prefix) for part in self.parts.values()))
+        return JoinedSource(changed, prefixes, about)
+
+    def _view(self, splits: Mapping[str, np.ndarray]) -> SelectedSource:
+        first = next(iter(self.parts.values())).episodes.source.about
+        view: View = self._joined(
+            About(
+                **{name: self.facts.get(name, getattr(first, name)) for name in FACTS},
+                metadata=self.metadata,
+                # Functions make fields: no two views are known to be equal.
+                options={"view": uuid.uuid4().hex},
+                finite=first.finite,
+                images_as_png=first.images_as_png,
+            )
+        )
+        if (self.begin > 0).any() or (self.end >= 0).any():
+            view = Trimmed(view, self.begin, self.end)
+        for change in self._changes:
+            view = change.over(view)
+        if self.fixed.any():
+            view = Flagged(view, self.fixed)
+        return SelectedSource(view, splits, of=ALL)
 
 
 def state_of(episodes: Episodes) -> object:
@@ -341,7 +386,7 @@ def _without_counts(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def _with_files(episodes: Episodes) -> Episodes:
     """The same episodes with the files of images, which are copied."""
-    source = reading.with_image_files(source_of(episodes))
+    source = reading.with_image_files(with_random_access(episodes.source))
     return Episodes(source, episodes.split, format=episodes.format)
 
 
@@ -377,7 +422,7 @@ def _prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
     taken: set[str] = set()
     prefixes = {}
     for name, episodes in datasets.items():
-        source = source_of(episodes)
+        source = with_random_access(episodes.source)
         if source.can.examples is not None:  # Its own keys are places in files.
             keys = {*episodes.table().arrow(["key"])["key"].to_pylist()}
         else:

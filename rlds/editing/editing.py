@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from rlds.editing.drafts import Draft, state_of
-from rlds.editing.edited import source_of
 from rlds.editing.operations import Describe, Operation, as_recipe
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import lineage
@@ -22,7 +21,8 @@ from rlds.sources.exporting import Export, Exported, export_class, prepare, writ
 from rlds.sources.label_carrying import said_in
 from rlds.sources.label_rows import folders_of
 from rlds.sources.opening import open as open_episodes
-from rlds.sources.source import AnySource
+from rlds.sources.source import AnySource, with_random_access
+from rlds.sources.view import touched
 from rlds_ecosystem import stores
 from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.replacing import FOLDER, RUNNING, files_in, replaced
@@ -98,7 +98,7 @@ class Edit:
         self.format, self._options = format, target_options
         first = next(iter(draft.parts.values()))
         self.episodes, self.inputs = first.episodes, draft.inputs
-        self.source = source_of(self.episodes)
+        self.source = with_random_access(self.episodes.source)
         draft.settle_duplicates()
         self._recipe = _with_rows(as_recipe(operations), draft.asked)
         if draft.target is None and format != self.episodes.format:
@@ -119,12 +119,13 @@ class Edit:
         self.described = {name: said[name] for name in names}
         self.view = draft.view(copies_numbers=export_class(format).renumbers_copies)
         self.num_episodes = {name: self.view.num_episodes(name) for name in self.view.splits}
-        licenses = {
-            name: source_of(part.episodes).about.license for name, part in draft.parts.items()
-        }
-        rows = np.flatnonzero(draft.kept)
-        own = np.array([part.episodes.format == format for part in draft.parts.values()])
-        self.copied = int((own[self.view.parts_of(rows)] & ~self.view.touched(rows)).sum())
+        licenses = {name: part.episodes.source.about.license for name, part in draft.parts.items()}
+        own = [part.episodes.format == format for part in draft.parts.values()]
+        is_own = np.repeat(own, [len(part.episodes) for part in draft.parts.values()])
+        self.copied = sum(
+            int((is_own[rows] & ~touched(self.view, split, np.arange(len(rows)))).sum())
+            for split, rows in self.view.chosen.items()
+        )
         self.stale: list[str] = []
         if format == self.episodes.format and (self.copied < self.of or len(draft.parts) > 1):
             folder = Path(_place_of(self.source, next(iter(draft.parts))))

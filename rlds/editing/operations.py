@@ -20,7 +20,6 @@ from typing_extensions import override
 import rlds
 from rlds.editing.changes import Added, Dropped, Filled, Renamed, named
 from rlds.editing.drafts import Draft
-from rlds.editing.edited import source_of
 from rlds.editing.stated import Policy
 from rlds.sources import lineage
 from rlds.sources.source import FACTS, SourceEpisode, check_flags
@@ -157,7 +156,7 @@ class Set(Operation):
     @override
     def apply(self, draft: Draft) -> None:
         chosen = draft.some(self.where)
-        draft.change(Filled(draft.fields, self.field, self.value, chosen, draft.aliases))
+        draft.change(Filled, self.field, self.value, chosen, draft.aliases)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +195,7 @@ class Rename(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
-        draft.change(Renamed(draft.fields, self.old, self.new, draft.aliases))
+        draft.change(Renamed, self.old, self.new, draft.aliases)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,7 +211,7 @@ class Drop(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
-        draft.change(Dropped(draft.fields, self.field, draft.aliases))
+        draft.change(Dropped, self.field, draft.aliases)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,7 +232,7 @@ class Add(Operation):
     def apply(self, draft: Draft) -> None:
         function = _imported(self.function) if isinstance(self.function, str) else self.function
         path = named(self.field, draft.aliases)
-        draft.change(Added(draft.fields, path, function, draft.example()))
+        draft.change(Added, path, function, draft.example())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,7 +250,7 @@ class Fix(Operation):
     def apply(self, draft: Draft) -> None:
         added = f"{rlds.STEPS}/{rlds.IS_TERMINAL}" in draft.fields
         for part in draft.parts.values() if not added else ():
-            check_flags(source_of(part.episodes), [rlds.IS_TERMINAL], self.do)
+            check_flags(part.episodes.source, [rlds.IS_TERMINAL], self.do)
         draft.fixed |= draft.some(self.where)
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
-from rlds.editing.changes import Change, as_field, for_steps, path_in
+from rlds.editing.changes import Change, as_field, fields_of, for_steps, path_in
 from rlds.editing.stated import Policy
 from rlds.sources.episodes import as_values
-from rlds.sources.source import SourceEpisode
+from rlds.sources.source import Source
 from rlds.sources.texts import as_text, as_texts
+from rlds.sources.view import Of
 from rlds_ecosystem.fields import MEANING, Field
 
 __all__ = ["Unified", "unify"]
@@ -23,15 +24,14 @@ class Unified(Change):
     """The fields of one of several datasets, as all have them.
 
     Args:
-      before: The fields of this one.
+      base: This one.
       after: The fields of all.
       fills: The values of fields that it does not have.
     """
 
-    def __init__(
-        self, before: Mapping[str, Any], after: Mapping[str, Any], fills: Mapping[str, Any]
-    ) -> None:
-        self.fields = after
+    def __init__(self, base: Source, after: Mapping[str, Any], fills: Mapping[str, Any]) -> None:
+        super().__init__(base, after)
+        before = fields_of(base)
         self._fills = {
             path: as_field(fills[path], field, path)
             for path, field in after.items()
@@ -53,28 +53,30 @@ class Unified(Change):
     @property
     def notes(self) -> list[str]:
         """What becomes of the fields, in words."""
-        widened = [f"{p}: {f} becomes {self.fields[p]}" for p, f in self._before.items()]
+        widened = [f"{p}: {f} becomes {self._after[p]}" for p, f in self._before.items()]
         filled = [f"{path}: filled with {value}" for path, value in self._fills.items()]
         dropped = [f"{path}: left out" for path in sorted(self._dropped)]
         return [*widened, *filled, *dropped, *self._assumed]
 
     @override
-    def values(self, values: dict[str, Any], row: int, episode: SourceEpisode) -> dict[str, Any]:
+    def make(
+        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+    ) -> dict[str, Any]:
         unified = {path: value for path, value in values.items() if path not in self._dropped}
         for path, field in self._before.items():
             if path in values:
-                unified[path] = _widened(values[path], field, self.fields[path])
+                unified[path] = _widened(values[path], field, self._after[path])
         for path, value in self._fills.items():
             unified[path] = for_steps(path, value, values)
         return unified
 
     @override
-    def touches(self, rows: np.ndarray) -> np.ndarray:
-        return np.full(len(rows), bool(self._before or self._fills or self._dropped))
+    def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
+        return np.full(len(episodes), bool(self._before or self._fills or self._dropped))
 
 
 def unify(
-    datasets: Mapping[str, Mapping[str, Any]],
+    datasets: Mapping[str, Source],
     fills: Mapping[str, Any],
     *,
     drops_missing: bool,
@@ -85,7 +87,7 @@ def unify(
     Numbers become wider, texts become `str`, images of unlike files become pixels.
 
     Args:
-      datasets: The fields of each, by its name.
+      datasets: The datasets, by their names.
       fills: The values of fields that some do not have.
       drops_missing: Whether other fields that some do not have are left out.
       policy: The treatment of kinds of actions that differ, as of metadata, see `Merge`.
@@ -93,11 +95,12 @@ def unify(
     Raises:
       ValueError: A field is missing somewhere, or holds unlike things; says where and what to do.
     """
-    paths = dict.fromkeys(path for fields in datasets.values() for path in fields)
+    known = {name: fields_of(source) for name, source in datasets.items()}
+    paths = dict.fromkeys(path for fields in known.values() for path in fields)
     fills = {path_in(paths, name): value for name, value in fills.items()}
     after: dict[str, Any] = {}
     for path in paths:
-        without = [name for name, fields in datasets.items() if path not in fields]
+        without = [name for name, fields in known.items() if path not in fields]
         if without and path not in fills:
             if drops_missing:
                 continue
@@ -107,11 +110,11 @@ def unify(
                 f"{path}=VALUE), or leave out such fields (missing='drop', "
                 "--drop-missing)"
             )
-        found = {name: fields[path] for name, fields in datasets.items() if path in fields}
+        found = {name: fields[path] for name, fields in known.items() if path in fields}
         after[path] = _common(path, found, policy)
     if unknown := fills.keys() - paths.keys():
         raise ValueError(f"merge: no field {min(unknown)!r} to fill in any dataset")
-    return [Unified(fields, after, fills) for fields in datasets.values()]
+    return [Unified(source, after, fills) for source in datasets.values()]
 
 
 def _kind(field: Any) -> Any:

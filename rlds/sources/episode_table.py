@@ -25,7 +25,6 @@ import rlds
 from rlds.sources import label_rows, queries, reading
 from rlds.sources.beside import cached, facts_of, folder_of, root_of
 from rlds.sources.episode_rows import RowMaker
-from rlds.sources.selected import SelectedSource
 from rlds.sources.source import AnySource, Source, SourceError
 from rlds.sources.view import View
 from rlds_ecosystem import import_extra
@@ -177,7 +176,7 @@ def table_part(
     Raises:
       OSError: The table can be kept nowhere.
     """
-    source, rows = _with_table(source, split, rows)
+    source, split, rows = _with_table(source, split, rows)
     key = key_of(source)
     file = _table_file(source, split, key, progress, jobs)
     aliases = _columns_of_aliases(source)
@@ -196,7 +195,7 @@ def _labels_for(condition: str, part: TablePart) -> Any:
 
 def table_row(source: AnySource, split: str, number: int) -> dict[str, Any]:
     """Returns the row of an episode, made without those of the others."""
-    source, rows = _with_table(source, split, np.array([number]))
+    source, split, rows = _with_table(source, split, np.array([number]))
     number = int(rows[0])
     row: dict[str, Any] = RowMaker(source).rows(split, range(number, number + 1)).to_pylist()[0]
     return row
@@ -209,22 +208,21 @@ def row_maker(source: AnySource, split: str) -> RowMaker:
 
 def has_table(source: AnySource, split: str) -> bool:
     """Whether the table of a split is kept, and is of the files that are there."""
-    source, _ = _with_table(source, split, range(0))
+    source, split, _ = _with_table(source, split, range(0))
     key = key_of(source)
     return any(_stored_key(place) == key for place in _places(source, split))
 
 
 def _with_table(
     source: AnySource, split: str, rows: range | np.ndarray
-) -> tuple[AnySource, range | np.ndarray]:
-    """Returns the source that has the table of a source, and the numbers of episodes there."""
-    while isinstance(source, View):
-        if isinstance(source, SelectedSource):
-            rows = source.chosen[split][np.asarray(rows, np.int64)]
-        elif not source.shares_table:
-            break
-        source = source.bases[0]
-    return source, rows
+) -> tuple[AnySource, str, range | np.ndarray]:
+    """Returns the source that has the table of a source, its split, and the episodes there."""
+    while isinstance(source, View) and source.shares_table:
+        if source.has_all:
+            [source] = source.bases
+        else:
+            [(_, source, split, rows)] = source.where(split, np.asarray(rows, np.int64))
+    return source, split, rows
 
 
 def _columns_of_aliases(source: AnySource) -> dict[str, str]:

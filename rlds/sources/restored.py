@@ -139,6 +139,7 @@ class RestoredSource(Source):
             shards=there.shards,
             image_files=None if files is None else self._with_image_files,
             hold_open=there.hold_open,
+            keeps_keys=True,
         )
 
     def _with_image_files(self) -> RestoredSource:

@@ -21,20 +21,25 @@ class SelectedSource(View):
       source: The other source.
       chosen: For each split to have, the numbers of its episodes.
       condition: The condition that holds for them, if they were chosen by one.
+      of: The split of the other source that the numbers are of; the one of the same name if None.
 
     Attributes:
-      chosen: The numbers.
-      condition: The condition.
+      chosen: See above.
+      condition: See above.
+      of: See above.
     """
+
+    shares_table = True
 
     def __init__(
         self,
         source: Source,
         chosen: Mapping[str, Sequence[int] | np.ndarray],
         condition: str | None = None,
+        of: str | None = None,
     ) -> None:
         super().__init__(source)
-        self.condition = condition
+        self.condition, self.of = condition, of
         self.chosen = {split: np.asarray(rows, np.int64) for split, rows in chosen.items()}
 
     @property
@@ -56,4 +61,4 @@ class SelectedSource(View):
 
     @override
     def where(self, split: str, episodes: np.ndarray) -> Sequence[Chosen]:
-        return [Chosen(slice(None), self.bases[0], split, self.chosen[split][episodes])]
+        return [Chosen(slice(None), self.bases[0], self.of or split, self.chosen[split][episodes])]

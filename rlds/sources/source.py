@@ -405,6 +405,7 @@ class Can:
       run: Takes a split, the number of an episode and that after another one. Returns the episodes
         from the first on that are read at once, which is faster; perhaps none.
       hold_open: Returns a context in which files stay open, for many reads after one another.
+      keeps_keys: Whether what is stored of an episode has its key.
       examples: What copies the episodes as they are stored, as examples of a TFDS dataset.
       sidecar: Returns what an export has kept beside the data. `rlds.sources.open` puts it together
         with the episodes, see `rlds.sources.restored`.
@@ -420,6 +421,7 @@ class Can:
     image_files: Callable[[], AnySource] | None = None
     run: Callable[[str, int, int], Sequence[SourceEpisode]] | None = None
     hold_open: Callable[[], contextlib.AbstractContextManager[Any]] | None = None
+    keeps_keys: bool = False
     examples: Examples | None = None
     sidecar: Callable[[], StoredSidecar | None] | None = None
 
@@ -488,7 +490,8 @@ class AnySource(abc.ABC):
             sidecar="stored_sidecar",
             origin="origin",
             image_files="with_image_files",
-            run="read_run", hold_open="hold_open",
+            run="read_run",
+            hold_open="hold_open",
         )
         found = {new: getattr(self, old) for new, old in names.items() if hasattr(self, old)}
         if hasattr(self, "outlines"):

@@ -69,8 +69,6 @@ class StandardizedSource(View):
       ValueError: The fields are not those that are known.
     """
 
-    takes_whole = True  # Rules look back and ahead.
-
     def __init__(self, source: Source, meaning: DatasetMeaning) -> None:
         super().__init__(source)
         self.meaning = meaning
@@ -125,10 +123,15 @@ class StandardizedSource(View):
         return stored | {f"{rlds.STEPS}/{path}" for path in self._made_of}
 
     @override
+    def takes_whole(self, fields: Collection[str] | None) -> bool:
+        """Rules look back and ahead."""
+        return fields is None or any(is_in(path, _STANDARD) for path in fields)
+
+    @override
     def make(
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        if fields is not None and not any(is_in(path, _STANDARD) for path in fields):
+        if not self.takes_whole(fields):
             return values
         steps = {path.removeprefix(_STEPS): v for path, v in values.items() if is_in(path, "steps")}
         made = standard_columns(nest(steps), self.meaning)

@@ -7,7 +7,7 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from typing_extensions import override
@@ -36,14 +36,18 @@ __all__ = [
     "Of",
     "View",
     "flat",
+    "read_values",
     "stored_at",
     "stored_names",
+    "taken",
+    "touched",
     "traced",
     "values_of",
     "with_values",
 ]
 
 _STEPS = f"{rlds.STEPS}/"
+_FACTS = (TRUNCATED, COMPLETE, rlds.FINAL_OBSERVATION_KNOWN)
 
 
 class Chosen(NamedTuple):
@@ -69,11 +73,13 @@ class Of(NamedTuple):
       split: The split of the view.
       episodes: The number of the episode of each row, int64 of shape `[rows]`.
       steps: The step of each row in its episode, in the same form.
+      episode: The episode as the base has it, if the values are of one.
     """
 
     split: str
     episodes: np.ndarray
     steps: np.ndarray
+    episode: SourceEpisode | None = None
 
 
 class View(Source):
@@ -87,11 +93,9 @@ class View(Source):
       *bases: The sources that it is made of.
 
     Attributes:
-      takes_whole: Whether `make` needs all steps of an episode.
       shares_table: Whether the table of its episodes is that of its base.
     """
 
-    takes_whole: ClassVar[bool] = False
     shares_table: ClassVar[bool] = False
 
     bases: Sequence[Source]
@@ -182,13 +186,23 @@ class View(Source):
         del of, fields
         return values
 
+    def takes_whole(self, fields: Collection[str] | None) -> bool:
+        """Whether `make` needs all steps of an episode for some of the fields."""
+        del fields
+        return False
+
     @property
     def names(self) -> Mapping[str, str] | None:
         """The paths in the bases of fields that have the values of these; None if none has.
 
         `touches` names the episodes of which this does not hold.
         """
-        return None if self._makes_others else {path: path for path in _paths(self.bases[0].fields)}
+        return None if self._makes_others else {path: path for path in self.paths}
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """The paths of the fields of the bases."""
+        return _paths(self.bases[0].fields)
 
     @property
     def _makes_others(self) -> bool:
@@ -205,6 +219,15 @@ class View(Source):
         """Whether its episodes are those of the bases: no field is another one."""
         here, there = _paths(self.fields), _paths(self.bases[0].fields)
         return here == there and self.names == {path: path for path in here}
+
+    def over(self, *bases: Source) -> Self:
+        """Returns the same view of other sources with the same fields."""
+        again = copy.copy(self)
+        for name, value in vars(type(self)).items():
+            if isinstance(value, functools.cached_property):
+                vars(again).pop(name, None)
+        again.bases = bases
+        return again
 
     # --- What follows.
 
@@ -228,25 +251,24 @@ class View(Source):
         if type(self).make is not View.make and needs is not None:
             needs = {*needs, *self._counted_by(place.source, needs)}
         steps = None
-        there = ALL_ROWS if self.takes_whole and type(self).make is not View.make else rows
+        is_whole = self.takes_whole(fields)
+        there = ALL_ROWS if is_whole else rows
         if type(self).at is not View.at:
             length = int(reading.outline(self, split, index).num_steps)
             steps = np.arange(*there.indices(length), dtype=np.int64)
             steps = self.at(split, np.full(len(steps), index), steps)
             first = int(steps.min(initial=0 if not len(steps) else steps[0]))
             there = slice(first, int(steps.max(initial=first - 1)) + 1)
-        episode, values = _read(place, needs, there)
+        episode, values = read_values(place, needs, there)
         if steps is not None:
             is_run = np.array_equal(steps, np.arange(there.start, there.stop))
-            values = values if is_run else _taken(values, steps - there.start)
+            values = values if is_run else taken(values, steps - there.start)
         if type(self).make is not View.make:
             number = _length_of(values)
-            begin = 0 if there == ALL_ROWS or self.takes_whole else (rows.start or 0)
-            of = Of(split, np.full(number, index), np.arange(begin, begin + number))
+            begin = 0 if is_whole else (rows.start or 0)
+            of = Of(split, np.full(number, index), np.arange(begin, begin + number), episode)
             values = self.make(values, of, fields)
-            if self.takes_whole and rows != ALL_ROWS:
-                values = _taken(values, rows)
-        return episode, values
+        return episode, taken(values, rows) if is_whole and rows != ALL_ROWS else values
 
     def _counted_by(self, source: Source, needs: Collection[str]) -> list[str]:
         """A field of steps that says how many there are, unless others do."""
@@ -261,7 +283,7 @@ class View(Source):
         first, has_rows = of[0], type(self).at is View.at
         return Can(
             lengths=self._lengths if all(can.lengths for can in of) else None,
-            reads_rows=all(can.reads_rows for can in of) and not self.takes_whole,
+            reads_rows=all(can.reads_rows for can in of),
             totals=first.totals if self.has_all else None,
             faults=self._faults if any(can.faults for can in of) else None,
             origin=self._origin if has_rows and all(can.origin for can in of) else None,
@@ -310,14 +332,7 @@ class View(Source):
 
     def _image_files(self) -> AnySource:
         """The same view of the files of images."""
-        again = copy.copy(self)
-        for name, value in vars(type(self)).items():
-            if isinstance(value, functools.cached_property):
-                vars(again).pop(name, None)
-        files = [base.can.image_files for base in self.bases]
-        made = [base if files is None else files() for base, files in zip(self.bases, files)]
-        again.bases = tuple(map(_source, made))
-        return again
+        return self.over(*map(reading.with_image_files, self.bases))
 
     @contextlib.contextmanager
     def _hold_open(self) -> Iterator[None]:
@@ -360,6 +375,27 @@ def stored_at(source: AnySource, split: str, index: int, *, in_part: bool = Fals
     return Place(source, split, index) if isinstance(source, Source) else None
 
 
+def touched(
+    source: AnySource, split: str, episodes: np.ndarray, *, in_part: bool = False
+) -> np.ndarray:
+    """Returns which episodes are others than those that are stored: a bool for each.
+
+    Args:
+      source: The source.
+      split: The split.
+      episodes: Their numbers, int64.
+      in_part: See `stored_at`.
+    """
+    if not isinstance(source, View):
+        return np.zeros(len(episodes), np.bool_)
+    if source.names is None or not (in_part or source.is_as_stored):
+        return np.ones(len(episodes), np.bool_)
+    found = source.touches(split, episodes)
+    for at, base, name, numbers in source.where(split, episodes):
+        found[at] |= touched(base, name, numbers, in_part=in_part)
+    return found
+
+
 def stored_names(source: Source) -> Mapping[str, str]:
     """Returns the paths that fields have where they are stored, by their paths here.
 
@@ -374,9 +410,10 @@ def stored_names(source: Source) -> Mapping[str, str]:
 def values_of(episode: SourceEpisode) -> dict[str, Any]:
     """Returns the values of an episode by path: columns of steps at `steps/...`.
 
-    The facts `truncated` and `complete` are among them, so that views can change them, too.
+    The facts `truncated`, `complete` and `final_observation_known` are among them, so that views
+    can ask and change them, too.
     """
-    facts = {TRUNCATED: episode.truncated, COMPLETE: episode.complete}
+    facts = {name: getattr(episode, name) for name in _FACTS}
     return {**flat(episode.steps, episode.metadata), **facts}
 
 
@@ -386,8 +423,7 @@ def with_values(episode: SourceEpisode, values: Mapping[str, Any]) -> SourceEpis
     rest = {path: v for path, v in values.items() if not path.startswith(_STEPS)}
     return dataclasses.replace(
         episode,
-        truncated=bool(rest.pop(TRUNCATED)),
-        complete=bool(rest.pop(COMPLETE)),
+        **{name: bool(rest.pop(name)) for name in _FACTS},
         steps=nest(steps),
         metadata=nest(rest),
     )
@@ -399,9 +435,10 @@ def flat(steps: Columns, episode: Mapping[str, Any]) -> dict[str, Any]:
     return found | dict(leaves_at(episode, None))
 
 
-def _read(
-    place: Place, fields: Collection[str] | None, rows: slice
+def read_values(
+    place: Place, fields: Collection[str] | None, rows: slice = ALL_ROWS
 ) -> tuple[SourceEpisode, dict[str, Any]]:
+    """Reads an episode through the door; returns it, and its values as `values_of` has them."""
     source, split, index = place
     if isinstance(source, View) and type(source).read is View.read:  # Nested once, at the end.
         return source.values(split, index, fields, rows)
@@ -409,8 +446,8 @@ def _read(
     return episode, values_of(episode)
 
 
-def _taken(values: Mapping[str, Any], rows: Any) -> dict[str, Any]:
-    """Values with some rows of the columns of steps."""
+def taken(values: Mapping[str, Any], rows: Any) -> dict[str, Any]:
+    """Returns values with some rows of the columns of steps."""
     return {
         path: value[rows] if path.startswith(_STEPS) else value for path, value in values.items()
     }
@@ -439,8 +476,3 @@ def _merged(found: Sequence[tuple[Any, Lengths | None]], number: int) -> Lengths
             made[at] = piece
         arrays.append(made)
     return Lengths(*arrays) if arrays else Lengths.of([], final_observation_known=False)
-
-
-def _source(source: AnySource) -> Source:
-    assert isinstance(source, Source)
-    return source

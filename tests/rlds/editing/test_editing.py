@@ -151,7 +151,7 @@ def test_what_operations_do(robot, tmp_path):
     assert after[1]["speed"].tolist() == [0, 1, 2, 3, 4, 5]
     assert np.array_equal(after[1]["action"], before[1]["action"])
     source = rlds.sources.open(robot, "all").source
-    assert source.license == "CC-BY-4.0"
+    assert source.about.license == "CC-BY-4.0"
     assert source.about.metadata["robot"] == {"arm": "left"}
     assert (robot / "README.md").read_text() == "Mine."
     # The recipe does it again, to the same bytes.
@@ -387,7 +387,7 @@ def test_arguments_may_be_arrays_and_functions_of_any_kind(robot):
 def test_what_is_said_of_the_whole_is_in_it_or_nothing_is_made(robot, tmp_path):
     rlds.edit(robot, Describe("source", ("lab", 3)), Describe("homepage", 5), to=tmp_path / "said")
     source = rlds.sources.open(tmp_path / "said", "all").source
-    assert (source.about.metadata["source"], source.homepage) == (["lab", 3], "5")
+    assert (source.about.metadata["source"], source.about.homepage) == (["lab", 3], "5")
     with pytest.raises(ValueError, match="webdataset cannot hold 'lineage'"):
         rlds.edit(robot, Describe("lineage", "mine"), to=tmp_path / "lost")
     assert not (tmp_path / "lost").exists()
@@ -471,7 +471,7 @@ def test_datasets_become_one(robot, tmp_path):
     other.license = "Apache-2.0"
     export(other, "maniskill", tmp_path / "other")
     there = rlds.sources.open(tmp_path / "other", "all")
-    assert there.source.license == "Apache-2.0"
+    assert there.source.about.license == "Apache-2.0"
     rlds.edit(tmp_path / "other", Rename("observation/state", "observation/joints"))
     paths = [tmp_path / "other"]
     with pytest.raises(ValueError, match=r"no field 'steps/observation/state': map .*--map "):
@@ -752,7 +752,7 @@ def test_every_format_that_is_written(name, tmp_path, monkeypatch):
     for place in tmp_path.rglob(".rlds"):
         shutil.rmtree(place)
     after = rlds.sources.open(path, "all")
-    assert after.source.license == "CC0-1.0"
+    assert after.source.about.license == "CC0-1.0"
     assert after.metadata["robot"] == {"arm": ["left"]}
     assert editing.lineage_of(path)["operations"][0] == {"do": "delete", "episodes": [0]}
     lineage = rlds.sources.open(export(path, "webdataset", tmp_path / "w").path).metadata["lineage"]

@@ -1,0 +1,193 @@
+"""Views of episodes with some of their steps, and with flags made anew."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+import rlds
+from rlds.sources.digests import as_array
+from rlds.sources.source import (
+    ALL_ROWS,
+    OF_TRANSITIONS,
+    Fields,
+    Lengths,
+    Origin,
+    Source,
+    SourceEpisode,
+)
+from rlds.sources.view import Of, View, read_values, taken, values_of, with_values
+from rlds.video import FIRST, FRAMES, VIDEO
+from rlds_ecosystem.columns import zeros_like
+from rlds_ecosystem.nests import leaves_at, nest, root_of
+from tfds_files.columns import stack
+
+__all__ = ["Flagged", "Trimmed"]
+
+_STEPS = f"{rlds.STEPS}/"
+_FLAGS = tuple(_STEPS + name for name in rlds.STEP_FLAGS)
+
+
+class Trimmed(View):
+    """The episodes of a source, in one split, some of them with some of their steps only.
+
+    Clips stay, and frames are counted from elsewhere.
+
+    Args:
+      base: The source.
+      begin: The first step that each keeps, int64 of shape `[episodes]`.
+      end: The step after the last one that each keeps; less than 0 for all.
+    """
+
+    def __init__(self, base: Source, begin: np.ndarray, end: np.ndarray) -> None:
+        super().__init__(base)
+        self._begin, self._end = begin, end
+
+    @override
+    def at(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        begins: np.ndarray = self._begin[episodes]
+        return steps + begins
+
+    @override
+    def lengths(self, split: str, episodes: np.ndarray, lengths: Lengths) -> Lengths:
+        begin, end = self._begin[episodes], self._end[episodes]
+        before = lengths.num_steps
+        is_cut = (end >= 0) & (end < before)
+        num_steps = np.where(is_cut, end, before) - begin
+        if not lengths.are_complete:
+            return Lengths(num_steps)
+        without_action = np.where(is_cut, 1, before - lengths.num_transitions)  # type: ignore[operator]
+        return Lengths(num_steps, num_steps - without_action, lengths.final_observation_known)
+
+    @override
+    def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
+        touched: np.ndarray = (self._begin[episodes] > 0) | (self._end[episodes] >= 0)
+        return touched
+
+    @property
+    @override
+    def names(self) -> Mapping[str, str]:
+        return {path: path for path in self.paths}
+
+    @override
+    def values(
+        self, split: str, index: int, fields: Collection[str] | None, rows: slice = ALL_ROWS
+    ) -> tuple[SourceEpisode, dict[str, Any]]:
+        begin, end = int(self._begin[index]), int(self._end[index])
+        place = self.place(split, index)
+        if begin <= 0 and end < 0:
+            return read_values(place, fields, rows)
+        episode, values = read_values(place, None if fields is None else {*fields, *_FLAGS})
+        trimmed = _trimmed(with_values(episode, values), begin, end, self.fields.flags)
+        return trimmed, taken(values_of(trimmed), rows)
+
+
+class Flagged(View):
+    """The episodes of a source, in one split, some of them with flags by where their steps are.
+
+    Args:
+      base: The source.
+      chosen: Which episodes: one flag each.
+    """
+
+    def __init__(self, base: Source, chosen: np.ndarray) -> None:
+        super().__init__(base)
+        self._chosen = chosen
+
+    @property
+    @override
+    def fields(self) -> Fields:
+        return super().fields.replace(flags=rlds.STEP_FLAGS)
+
+    @property
+    @override
+    def names(self) -> Mapping[str, str]:
+        return {path: path for path in self.paths}
+
+    @override
+    def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
+        chosen: np.ndarray = self._chosen[episodes]
+        return chosen
+
+    @override
+    def needs(self, fields: Collection[str]) -> Collection[str]:
+        known = {*self.bases[0].fields.flags, *self.bases[0].fields.steps}
+        flags = [path for name, path in zip(rlds.STEP_FLAGS, _FLAGS) if name in known]
+        return {*fields, *flags}
+
+    @override
+    def takes_whole(self, fields: Collection[str] | None) -> bool:
+        return fields is None or not {*fields}.isdisjoint(_FLAGS)
+
+    @override
+    def make(
+        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+    ) -> dict[str, Any]:
+        if not self.takes_whole(fields) or not self._chosen[of.episodes[:1]].any():
+            return values
+        return values | _flags(values.get(_FLAGS[2]), len(of.steps), rlds.STEP_FLAGS)
+
+
+def _trimmed(episode: SourceEpisode, begin: int, end: int, flags: Collection[str]) -> SourceEpisode:
+    """An episode with some of its steps; its clips stay, and frames are counted from elsewhere."""
+    number = episode.num_steps
+    end = number if end < 0 else min(end, number)
+    if begin >= end:
+        raise ValueError(
+            f"trim: no step of episode {episode.key!r} is left: it has {number}, got {begin}:{end}"
+        )
+    steps = {path: _stacked(column[begin:end]) for path, column in leaves_at(episode.steps, None)}
+    is_cut = end < number
+    if is_cut and episode.final_observation_known:
+        for path in steps:
+            if root_of(path) in OF_TRANSITIONS:
+                steps[path] = as_array(steps[path]).copy()
+                steps[path][-1:] = zeros_like(steps[path][-1:])
+    values = dict(leaves_at(episode.metadata, None))
+    for path in [path for path in values if root_of(path) == VIDEO and path.endswith(f"/{FIRST}")]:
+        frames = path.removesuffix(FIRST) + FRAMES
+        if frames in values:
+            values[frames] = values[frames][begin:end]
+            shown = values[frames][values[frames] >= 0]
+            values[path] = np.int64(shown[0] if len(shown) else values[path])
+        else:
+            values[path] = np.int64(values[path] + begin)
+    origin, first = episode.origin, episode.origin.begin
+    rows = origin.end - first  # The final observation has a row, or none.
+    if rows in (number, number - episode.final_observation_known):
+        origin = Origin(origin.file, first + begin, first + min(end, rows))
+    changed = dataclasses.replace(
+        episode,
+        steps=nest(steps),
+        metadata=nest(values),
+        origin=origin,
+        truncated=episode.truncated or is_cut,
+    )
+    made = _flags(steps.get(rlds.IS_TERMINAL), min(end, number) - begin, flags)
+    return dataclasses.replace(
+        changed, steps=changed.steps | {path.removeprefix(_STEPS): c for path, c in made.items()}
+    )
+
+
+def _stacked(column: Any) -> Any:
+    """A column of arrays as one array, if what is left of it has one shape."""
+    is_of_arrays = isinstance(column, np.ndarray) and column.dtype == object
+    is_of_arrays = is_of_arrays and isinstance(column.flat[0], np.ndarray)
+    return stack(list(column)) if is_of_arrays else column
+
+
+def _flags(is_terminal: Any, number: int, names: Collection[str]) -> dict[str, np.ndarray]:
+    """Flags by path, of which the first step is the first, and the last step alone is the last."""
+    rows = np.arange(number)
+    stored = np.zeros(number, np.bool_) if is_terminal is None else is_terminal
+    is_last = rows == number - 1
+    flags = {
+        rlds.IS_FIRST: rows == 0,
+        rlds.IS_LAST: is_last,
+        rlds.IS_TERMINAL: np.asarray(stored, np.bool_) & is_last,
+    }
+    return {_STEPS + name: column for name, column in flags.items() if name in names}

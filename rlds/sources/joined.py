@@ -1,0 +1,107 @@
+"""The episodes of several datasets as those of one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+import rlds
+from rlds.sources import reading
+from rlds.sources.episode_fields import ORIGIN, as_converted
+from rlds.sources.episodes import Episodes
+from rlds.sources.source import (
+    ALL_ROWS,
+    About,
+    Fields,
+    SourceEpisode,
+    with_random_access,
+)
+from rlds.sources.view import Chosen, View
+
+__all__ = ["ALL", "JoinedSource"]
+
+ALL = "all"
+"""The one split of joined sources."""
+
+
+class JoinedSource(View):
+    """The episodes of several datasets with the same fields, one after the other, in one split.
+
+    Args:
+      parts: The episodes of each dataset.
+      prefixes: What the keys of each begin with, so that no other has them.
+      about: What is known of the whole; of the first one if None.
+    """
+
+    splits = (ALL,)  # type: ignore[assignment]
+
+    def __init__(
+        self, parts: Sequence[Episodes], prefixes: Sequence[str] = (), about: About | None = None
+    ) -> None:
+        super().__init__(*(with_random_access(part.source) for part in parts))
+        self._prefixes, self._about = prefixes or [""] * len(parts), about
+        # Of each run of episodes: the base, its split, the first one there.
+        self._runs = [
+            (number, split, begin, end)
+            for number, part in enumerate(parts)
+            for split, begin, end in part.ranges
+        ]
+        self._ends = np.cumsum([end - begin for _, _, begin, end in self._runs])
+
+    @property
+    @override
+    def about(self) -> About:
+        return self.bases[0].about if self._about is None else self._about
+
+    @property
+    @override
+    def fields(self) -> Fields:
+        known = [base.fields.flags for base in self.bases]
+        flags = [name for name in rlds.STEP_FLAGS if all(name in of for of in known)]
+        return super().fields.replace(flags=flags)
+
+    @override
+    def num_episodes(self, split: str) -> int:
+        return int(self._ends[-1])
+
+    @override
+    def where(self, split: str, episodes: np.ndarray) -> Sequence[Chosen]:
+        runs = np.searchsorted(self._ends, episodes, side="right")
+        found = []
+        for run in np.unique(runs).tolist():
+            number, name, begin, end = self._runs[run]
+            at = np.flatnonzero(runs == run)
+            first = int(self._ends[run]) - (end - begin)
+            found.append(Chosen(at, self.bases[number], name, episodes[at] - first + begin))
+        return found
+
+    def _prefix(self, index: int) -> str:
+        return self._prefixes[self._runs[int(np.searchsorted(self._ends, index, side="right"))][0]]
+
+    @override
+    def key(self, split: str, index: int) -> str:
+        return self._prefix(index) + super().key(split, index)
+
+    @override
+    def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
+        """Those whose key has a prefix here, and none where it is stored."""
+        keeps = [any(it.can.keeps_keys for it in reading.bases(base)) for base in self.bases]
+        others = [bool(p) and keeps_keys for p, keeps_keys in zip(self._prefixes, keeps)]
+        runs = np.searchsorted(self._ends, episodes, side="right")
+        found: np.ndarray = np.array([others[number] for number, *_ in self._runs], bool)[runs]
+        return found
+
+    @override
+    def values(
+        self, split: str, index: int, fields: Collection[str] | None, rows: slice = ALL_ROWS
+    ) -> tuple[SourceEpisode, dict[str, Any]]:
+        episode, values = super().values(split, index, fields, rows)
+        named = as_converted(episode)
+        if named is not episode:
+            own = {rlds.metadata.EPISODE_ID, ORIGIN}
+            values = {p: value for p, value in values.items() if p.partition("/")[0] not in own}
+        return dataclasses.replace(named, key=self._prefix(index) + named.key), values
