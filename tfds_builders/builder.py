@@ -211,7 +211,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         name: str | None = None,
         **options: Any,
     ) -> None:
-        if unknown := options.keys() - self.about.options:
+        if unknown := options.keys() - self.options():
             raise TypeError(f"{type(self).__name__}: unknown argument {min(unknown)!r}")
         if name is not None:
             check_name(name)
@@ -266,7 +266,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
           SourceError: It is not what the builder reads.
         """
         config = vars(self.builder_config) if self.builder_config else {}
-        chosen = {name: config[name] for name in self.about.options if name in config}
+        chosen = {name: config[name] for name in self.options() if name in config}
         return with_video(
             with_sidecar(reading.made(self.source_class, path, **{**chosen, **self._options}))
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import functools
 import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
+    Can,
+    Fields,
     Origin,
     Source,
     SourceEpisode,
@@ -147,7 +150,6 @@ class Hdf5EpisodesSource(Source):
     """
 
     table: Hdf5Table
-    reads_rows = True
     colour: str = ""
     has_instruction = False
     keeps_attributes = False
@@ -168,7 +170,7 @@ class Hdf5EpisodesSource(Source):
             yield self._group(hdf5, file, split, index)
 
     @abc.abstractmethod
-    def _origin(self, split: str, index: int) -> str:
+    def _place(self, split: str, index: int) -> str:
         """Returns where an episode is: the `file` of its `Origin`."""
 
     def _num_transitions(self, group: EpisodeGroup) -> int:
@@ -284,21 +286,22 @@ class Hdf5EpisodesSource(Source):
             field = dataclasses.replace(field, names=_COLOURS[self.colour])
         return Column(self.table.field_path(path), field, has_final)
 
+    @functools.cached_property
     @override
-    def step_fields(self) -> Mapping[str, Any]:
+    def fields(self) -> Fields:
         columns = {column.path: column.field for column in self._columns.values()}
         instruction = {INSTRUCTION: Field(str)} if self.has_instruction else {}
-        return nest({**columns, rlds.DISCOUNT: DERIVED_DISCOUNT, **instruction})
-
-    @override
-    def aliases(self) -> Mapping[str, str]:
-        return self.table.aliases
-
-    @override
-    def episode_fields(self) -> Mapping[str, Any]:
         attributes = {OTHER_ATTRIBUTES: Field(str)} if self.keeps_attributes else {}
         others = {**self._other_fields(), **video_fields(self._cameras)}
-        return nest({**self._attributes, **self._values, **others, **attributes})
+        return Fields(
+            nest({**columns, rlds.DISCOUNT: DERIVED_DISCOUNT, **instruction}),
+            nest({**self._attributes, **self._values, **others, **attributes}),
+        )
+
+    @property
+    @override
+    def can(self) -> Can:
+        return Can(reads_rows=True)
 
     # --- One episode.
 
@@ -331,7 +334,7 @@ class Hdf5EpisodesSource(Source):
             return SourceEpisode(
                 key=self.key(split, index),
                 steps=nest(steps),
-                origin=Origin(self._origin(split, index), 0, num_steps),
+                origin=Origin(self._place(split, index), 0, num_steps),
                 truncated=not is_terminal,
                 final_observation_known=num_steps > number,
                 complete=self._is_complete(split, index, number),

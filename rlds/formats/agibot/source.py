@@ -31,7 +31,7 @@ from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import ComputedArray, EpisodeGroup
 from rlds.raw_files.input_files import natural_order, present
 from rlds.raw_files.untrusted import check_is_file, check_link, folders_in, is_there, source_errors
-from rlds.sources.source import SourceError
+from rlds.sources.source import About, Can, SourceError
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import root_of
@@ -93,9 +93,6 @@ class AgiBotSource(Hdf5EpisodesSource):
       SourceError: None can be read.
     """
 
-    description = "Episodes of AgiBot World: a robot with two arms, at many tasks."
-    homepage = "https://agibot-world.com"
-    license = "CC BY-NC-SA 4.0"
     table = _TABLE
     has_instruction = True
 
@@ -109,7 +106,7 @@ class AgiBotSource(Hdf5EpisodesSource):
     ) -> None:
         if fill not in _FILLS:
             raise ValueError(f"fill: got {fill!r}, expected one of {_FILLS}")
-        self.video, self._fill, self._tasks = video, fill, [str(task) for task in tasks]
+        self._video, self._fill, self._tasks = video, fill, [str(task) for task in tasks]
         self._root = stores.as_path(path)
         found = {
             (task, episode)
@@ -150,7 +147,7 @@ class AgiBotSource(Hdf5EpisodesSource):
                 cameras[camera] = place / name
         return cameras
 
-    def _origin(self, split: str, index: int) -> str:
+    def _place(self, split: str, index: int) -> str:
         return f"{_PROPRIO}/{self.key(split, index)}/{_FILE}"
 
     def _num_transitions(self, group: EpisodeGroup) -> int:
@@ -210,8 +207,12 @@ class AgiBotSource(Hdf5EpisodesSource):
 
     # --- See `Source`.
 
+    @property
     @override
-    def faults(self, split: str) -> Iterator[SourceError]:
+    def can(self) -> Can:
+        return dataclasses.replace(super().can, faults=self._faults)
+
+    def _faults(self, split: str) -> Iterator[SourceError]:
         """Yields which episodes have no instruction and no annotations."""
         for index, (task, _) in enumerate(self._episodes):
             with contextlib.suppress(SourceError):  # The episode says so when it is read.
@@ -220,13 +221,18 @@ class AgiBotSource(Hdf5EpisodesSource):
                     file = self._info_file(task)
                     yield SourceError(what, file=file, episode=self.key(split, index))
 
+    @functools.cached_property
     @override
-    def metadata(self) -> Mapping[str, Any]:
-        return {METADATA_KEY: {"control_frequency_hz": _RATE, "cameras": self._cameras}}
-
-    @override
-    def options(self) -> Mapping[str, Any]:
-        return {"tasks": self._tasks, "fill": self._fill, "video": self.video}
+    def about(self) -> About:
+        return About(
+            description="Episodes of AgiBot World: a robot with two arms, at many tasks.",
+            homepage="https://agibot-world.com",
+            license="CC BY-NC-SA 4.0",
+            metadata={METADATA_KEY: {"control_frequency_hz": _RATE, "cameras": self._cameras}},
+            options={"tasks": self._tasks, "fill": self._fill, "video": self._video},
+            aliases=self.table.aliases,
+            video=self._video,
+        )
 
     @override
     def inputs(self) -> Sequence[epath.Path]:

@@ -15,10 +15,11 @@ action of the row before, is not done here.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from etils import epath
 from typing_extensions import override
@@ -34,7 +35,7 @@ from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.input_files import natural_order, present
 from rlds.sources.sidecar import StoredSidecar
-from rlds.sources.source import require_files
+from rlds.sources.source import About, Can, require_files
 from rlds_ecosystem import stores
 
 __all__ = ["INSTRUCTION", "METADATA_KEY", "SIDECAR", "TABLE", "AlohaSource"]
@@ -99,8 +100,6 @@ class AlohaSource(Hdf5EpisodesSource):
       SourceError: No file can be read.
     """
 
-    description = "Episodes of a robot with two arms, recorded by ACT or ALOHA."
-    homepage = "https://github.com/tonyzhaozh/act"
     table = TABLE
     keeps_attributes = True
 
@@ -139,7 +138,7 @@ class AlohaSource(Hdf5EpisodesSource):
     def _file(self, split: str, index: int) -> Hdf5File:
         return Hdf5File(self._files[index])
 
-    def _origin(self, split: str, index: int) -> str:
+    def _place(self, split: str, index: int) -> str:
         del split
         return str(self._files[index].name)
 
@@ -151,27 +150,31 @@ class AlohaSource(Hdf5EpisodesSource):
     def key(self, split: str, index: int) -> str:
         return str(self._files[index].stem)
 
+    @property
     @override
-    def stored_sidecar(self) -> StoredSidecar | None:
-        return self._sidecar
+    def can(self) -> Can:
+        return dataclasses.replace(super().can, sidecar=lambda: self._sidecar)
 
+    @functools.cached_property
     @override
-    def metadata(self) -> Mapping[str, Any]:
-        return {
-            METADATA_KEY: {
-                "control_frequency_hz": _RATE,
-                "options": self.about.options,
-                ATTRIBUTE_NAMES: list(self._attributes),
-            }
-        }
-
-    @override
-    def options(self) -> Mapping[str, Any]:
-        return {
+    def about(self) -> About:
+        options = {
             "colour": self.colour,
             "instruction": self._text,
             "joint_names": self._joint_names,
         }
+        said = {
+            "control_frequency_hz": _RATE,
+            "options": options,
+            ATTRIBUTE_NAMES: list(self._attributes),
+        }
+        return About(
+            description="Episodes of a robot with two arms, recorded by ACT or ALOHA.",
+            homepage="https://github.com/tonyzhaozh/act",
+            metadata={METADATA_KEY: said},
+            options=options,
+            aliases=self.table.aliases,
+        )
 
     @override
     def inputs(self) -> Sequence[epath.Path]:

@@ -10,6 +10,7 @@ metadata says them: `wrist`, `ext1`, `ext2`.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.input_files import natural_order, present
 from rlds.raw_files.untrusted import check_is_file, check_link, folders_in, is_there, source_errors
-from rlds.sources.source import SourceError
+from rlds.sources.source import About, SourceError
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
 
@@ -83,9 +84,6 @@ class DroidSource(Hdf5EpisodesSource):
       SourceError: None can be read.
     """
 
-    description = "Raw episodes of DROID."
-    homepage = "https://droid-dataset.github.io"
-    license = "CC BY 4.0"
     table = _TABLE
     has_instruction = True
 
@@ -95,7 +93,7 @@ class DroidSource(Hdf5EpisodesSource):
         *,
         video: Literal["packets", "frames"] = "packets",
     ) -> None:
-        self.video = video
+        self._video = video
         self._root = stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)
         found = _walk(self._root, _LEVELS)
         self._folders = sorted(found, key=lambda place: natural_order(os.fspath(place)))
@@ -134,7 +132,7 @@ class DroidSource(Hdf5EpisodesSource):
         }
         return {camera: file for camera, file in found.items() if is_there(file)}
 
-    def _origin(self, split: str, index: int) -> str:
+    def _place(self, split: str, index: int) -> str:
         return f"{self._relative(self._folders[index])}/{_TRAJECTORY}"
 
     def _instruction(self, split: str, index: int, group: EpisodeGroup) -> str:
@@ -183,14 +181,19 @@ class DroidSource(Hdf5EpisodesSource):
 
     # --- See `Source`.
 
+    @functools.cached_property
     @override
-    def metadata(self) -> Mapping[str, Any]:
+    def about(self) -> About:
         cameras = [camera.rpartition("/")[2] for camera in self._cameras]
-        return {METADATA_KEY: {"control_frequency_hz": _RATE, "cameras": cameras}}
-
-    @override
-    def options(self) -> Mapping[str, Any]:
-        return {"video": self.video}
+        return About(
+            description="Raw episodes of DROID.",
+            homepage="https://droid-dataset.github.io",
+            license="CC BY 4.0",
+            metadata={METADATA_KEY: {"control_frequency_hz": _RATE, "cameras": cameras}},
+            options={"video": self._video},
+            aliases=self.table.aliases,
+            video=self._video,
+        )
 
     @override
     def inputs(self) -> Sequence[epath.Path]:

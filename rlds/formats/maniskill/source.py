@@ -14,6 +14,8 @@ and the JSON file an entry with the same `episode_id`: seed, control mode, `rese
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import os
 import re
@@ -30,7 +32,7 @@ from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.hdf5_values import read_attributes
 from rlds.raw_files.untrusted import check_is_file, is_there, source_errors
 from rlds.sources.sidecar import StoredSidecar
-from rlds.sources.source import SourceError, require_files
+from rlds.sources.source import About, Can, SourceError, require_files
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
 
@@ -96,8 +98,6 @@ class ManiSkillSource(Hdf5EpisodesSource):
       SourceError: No trajectory can be read, or the JSON file is damaged.
     """
 
-    description = "Trajectories of ManiSkill."
-    homepage = "https://maniskill.ai"
     table = TABLE
     keeps_attributes = True
 
@@ -167,7 +167,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
             raise hdf5.error("an array, expected a group", name)
         return EpisodeGroup(hdf5, group)
 
-    def _origin(self, split: str, index: int) -> str:
+    def _place(self, split: str, index: int) -> str:
         return f"{self._path.name}/{self.key(split, index)}"
 
     def _is_complete(self, split: str, index: int, num_transitions: int) -> bool:
@@ -203,25 +203,33 @@ class ManiSkillSource(Hdf5EpisodesSource):
     def key(self, split: str, index: int) -> str:
         return self._names[self._numbers[index]]
 
+    @property
     @override
-    def stored_sidecar(self) -> StoredSidecar | None:
-        return self._sidecar
+    def can(self) -> Can:
+        return dataclasses.replace(
+            super().can,
+            faults=self._faults,
+            hold_open=lambda: self._hdf5,  # It stays open.
+            sidecar=lambda: self._sidecar,
+        )
 
+    @functools.cached_property
     @override
-    def metadata(self) -> Mapping[str, Any]:
-        """Returns what the JSON file says of all episodes, and the attributes of the file."""
-        content = {name: value for name, value in self._json.items() if name != EPISODES}
-        return {
-            METADATA_KEY: {
-                "file": str(self._path.stem),
-                "json": content,
-                "attributes": self._file_attributes,
-                ATTRIBUTE_NAMES: list(self._attributes),
-            }
+    def about(self) -> About:
+        said = {
+            "file": str(self._path.stem),
+            "json": {name: value for name, value in self._json.items() if name != EPISODES},
+            "attributes": self._file_attributes,
+            ATTRIBUTE_NAMES: list(self._attributes),
         }
+        return About(
+            description="Trajectories of ManiSkill.",
+            homepage="https://maniskill.ai",
+            metadata={METADATA_KEY: said},
+            aliases=self.table.aliases,
+        )
 
-    @override
-    def faults(self, split: str) -> Iterator[SourceError]:
+    def _faults(self, split: str) -> Iterator[SourceError]:
         """Yields which episodes are in one of the two files only."""
         for row, entry in enumerate(self._json.get(EPISODES, [])):
             number = _number_of(entry)
@@ -251,9 +259,6 @@ class ManiSkillSource(Hdf5EpisodesSource):
     @override
     def num_episodes(self, split: str) -> int:
         return len(self._numbers)
-
-    def hold_open(self) -> Any:
-        return self._hdf5  # It stays open.
 
 
 def _number_of(entry: Any) -> int | None:

@@ -10,6 +10,7 @@ There are no times (about 10 rows in a second), no rewards and no observation af
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.image_files import is_image_file
 from rlds.raw_files.input_files import natural_order, present
 from rlds.raw_files.untrusted import folders_in, is_there
+from rlds.sources.source import About
 from rlds.sources.texts import as_text
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
@@ -68,8 +70,6 @@ class RoboMindSource(Hdf5EpisodesSource):
       SourceError: No file can be read.
     """
 
-    description = "Episodes of RoboMIND."
-    homepage = "https://x-humanoid-robomind.github.io"
     table = _TABLE
 
     def __init__(
@@ -107,7 +107,7 @@ class RoboMindSource(Hdf5EpisodesSource):
     def _group(self, hdf5: Hdf5File, file: Any, split: str, index: int) -> EpisodeGroup:
         return _Trajectory(hdf5, file)
 
-    def _origin(self, split: str, index: int) -> str:
+    def _place(self, split: str, index: int) -> str:
         file = os.fspath(self._files[split][index])
         root = os.fspath(_absolute(self._root))
         return file.removeprefix(root).lstrip("/") or "/".join(_FILE)
@@ -136,7 +136,7 @@ class RoboMindSource(Hdf5EpisodesSource):
     @override
     def key(self, split: str, index: int) -> str:
         """Returns the folders that lead to the episode, without those that are always there."""
-        names = self._origin(split, index).split("/")[: -len(_FILE)]
+        names = self._place(split, index).split("/")[: -len(_FILE)]
         named = [name for name in names if name not in (_SUCCESS, split)]
         return "/".join(named) or str(self._files[split][index].parts[-3])
 
@@ -145,13 +145,17 @@ class RoboMindSource(Hdf5EpisodesSource):
     def splits(self) -> Sequence[str]:
         return list(self._files)
 
+    @functools.cached_property
     @override
-    def metadata(self) -> Mapping[str, Any]:
-        return {METADATA_KEY: {"options": self.about.options}}
-
-    @override
-    def options(self) -> Mapping[str, Any]:
-        return {"colour": self.colour, "instructions": self._instructions}
+    def about(self) -> About:
+        options = {"colour": self.colour, "instructions": self._instructions}
+        return About(
+            description="Episodes of RoboMIND.",
+            homepage="https://x-humanoid-robomind.github.io",
+            metadata={METADATA_KEY: {"options": options}},
+            options=options,
+            aliases=self.table.aliases,
+        )
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
