@@ -76,7 +76,7 @@ class Change(View):
     @override
     def about(self) -> About:
         about = super().about
-        return about.replace(finite=[path for path in about.finite if STEPS + path in self._after])
+        return about.replace(finite=(*(p for p in about.finite if STEPS + p in self._after),))
 
     @property
     @override

@@ -163,7 +163,7 @@ def test_all_comes_back(format, tmp_path):
     found = rlds.sources.open(made.path, **options)
     assert found.format == format
     assert_same(rlds.sources.Episodes(source, "all"), found)
-    assert found.source.description == source.description
+    assert found.source.about.description == source.about.description
 
 
 class Agents(Sample):

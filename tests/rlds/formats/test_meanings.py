@@ -56,7 +56,7 @@ def test_what_raw_data_states_is_in_its_row(name, tmp_path):
         fact for _, it in leaves_at(episodes.spec, None) for fact in getattr(it, "meaning", ())
     }
     facts |= {"rate"} if rate_in(episodes.metadata) else set()
-    facts |= {"license"} if episodes.source.license else set()
+    facts |= {"license"} if episodes.source.about.license else set()
     assert facts <= set(meanings.RAW[episodes.format])
 
 

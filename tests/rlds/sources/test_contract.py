@@ -8,11 +8,13 @@ import pkgutil
 import numpy as np
 import pytest
 from clip_source import TOP, ClipSource
-from rlds.sources.wrapped import WrappedSource
 
 import rlds
 import rlds.feeds
-from rlds.editing.edited import EditedSource, Part, Rows
+from rlds.editing.changes import Added, Change, Dropped, Filled, Renamed, fields_of
+from rlds.editing.renumbering import Renumbered
+from rlds.editing.trimmed import Flagged, Trimmed
+from rlds.editing.unifying import Unified
 from rlds.feeds.combined import JoinedStorage
 from rlds.feeds.storage import CachedStorage, Storage
 from rlds.feeds.video import VideoStorage
@@ -20,15 +22,25 @@ from rlds.labels.labelled import LabelledSource
 from rlds.labels.labels import Labels
 from rlds.raw_files.input_files import Files
 from rlds.robotics import DatasetMeaning
-from rlds.sources import AnySource, Episodes, Origin, Source, SourceError
+from rlds.sources import (
+    About,
+    AnySource,
+    Can,
+    Episodes,
+    Lengths,
+    Origin,
+    Source,
+    SourceError,
+    View,
+)
 from rlds.sources.channel_order import RgbSource
 from rlds.sources.encoded_clips import ClipsSource
 from rlds.sources.encoded_frames import EncodedFrames
+from rlds.sources.joined import JoinedSource
 from rlds.sources.reading import cut
 from rlds.sources.restored import DescribedSource, RestoredSource
 from rlds.sources.selected import SelectedSource
 from rlds.sources.sidecar import Sidecar, StoredSidecar
-from rlds.sources.source import Lengths
 from rlds.sources.standardized import StandardizedSource
 from rlds.sources.video_frames import FramesSource
 from rlds_creator.viewing.cache import Cache
@@ -36,8 +48,9 @@ from rlds_creator.viewing.source_steps import SourceSteps
 from rlds_ecosystem.fields import BGR, Field
 from rlds_ecosystem.video_codec import Video
 
-CONTRACT = {name for name in dir(Source) if not name.startswith("_")}
-
+MEMBERS = {name for name in {*dir(Source), *AnySource.__annotations__} if name[0] != "_"}
+ABILITIES = {field.name for field in dataclasses.fields(Can)}
+FACTS = {field.name for field in dataclasses.fields(About)}
 
 _SIZE = (400, 400, 3)  # So that the viewer reads spans of eight.
 
@@ -45,61 +58,75 @@ _SIZE = (400, 400, 3)  # So that the viewer reads spans of eight.
 class NotingSource(ClipSource):
     """A source that notes what it is asked for, and says of everything what no default says."""
 
-    description, homepage, citation, license = "Blocks.", "a.org", "@misc{a}", "CC0"
-    finite_fields = ("action",)
-    inputs_may_grow = True
-    images_as_png = False
-    video, quality = "frames", 71
-    reads_rows = True
-    episodes_per_part = 2
-    splits = ("train", "test")
-    step_flags = (rlds.IS_TERMINAL, rlds.IS_FIRST, rlds.IS_LAST)
+    about = About(
+        description="Blocks.",
+        homepage="a.org",
+        citation="@misc{a}",
+        license="CC0",
+        metadata={"robot": "arm"},
+        options={"color": "blue"},
+        aliases={"grip": "steps/action"},
+        finite=("action",),
+        images_as_png=False,
+        video="frames",
+        quality=71,
+    )
+    may_grow = True
+    splits = ("train",)
 
     def __init__(self, file):
         super().__init__(file)
-        self.file = file
+        self.file, self.asked = file, set()
         self.opened = Files(file)
-        self.asked = set()
 
-    def __getattribute__(self, name):
-        if name in CONTRACT:
-            self.__dict__.setdefault("asked", set()).add(name)
-        return super().__getattribute__(name)
+    def _note(self, ability, answer):
+        def call(*arguments):
+            self.asked.add(ability)
+            return answer(*arguments)
+
+        return call
 
     def inputs(self):
         return [self.file]
 
-    def with_image_files(self):
-        again = NotingSource(self.file)
-        again.asked = self.asked
-        return again
-
-    def step_fields(self):
-        return {**super().step_fields(), "blue": Field(np.uint8, _SIZE, names=BGR)}
+    @property
+    def fields(self):
+        fields = super().fields
+        steps = {**fields.steps, "blue": Field(np.uint8, _SIZE, names=BGR)}
+        return fields.replace(steps=steps, flags=(rlds.IS_TERMINAL, rlds.IS_FIRST, rlds.IS_LAST))
 
     def read(self, split, index, fields=None, rows=slice(None)):
+        self.asked.add("read")
         self.rows = rows
         episode = super().read(split, index)
         steps = {**episode.steps, "blue": np.zeros((episode.num_steps, *_SIZE), np.uint8)}
         return cut(dataclasses.replace(episode, steps=steps), rows)
 
-    def num_steps(self, split):
-        return [7, 14, 19]
+    def _again(self):
+        again = NotingSource(self.file)
+        again.asked = self.asked
+        return again
 
-    def outlines(self, split):
-        return Lengths(np.array([7, 14, 19]), np.array([6, 13, 18]), np.zeros(3, bool))
+    @property
+    def can(self):
+        answers = {
+            "lengths": lambda split: Lengths.of([7, 14, 19], final_observation_known=False),
+            "totals": lambda split: {"steps": 40},
+            "faults": lambda split: iter([SourceError("a scratch", file=self.file)]),
+            "origin": lambda split, index: Origin("robot", index, index + 1),
+            "shards": lambda split: [1, 2],
+            "column": lambda split, path: np.arange(3),
+            "image_files": self._again,
+            "run": lambda split, begin, end: [],
+            "hold_open": lambda: self.opened_files,
+            "sidecar": lambda: None,
+        }
+        calls = {name: self._note(name, answer) for name, answer in answers.items()}
+        return Can(reads_rows=True, keeps_keys=True, **calls)
 
-    def shard_lengths(self, split):
-        return [1, 2]
-
-    def totals(self, split):
-        return {"steps": 40}
-
-    def faults(self, split):
-        yield SourceError("a scratch", file=self.file)
-
-    def origin(self, split, index):
-        return Origin("robot", index, index + 1)
+    @property
+    def opened_files(self):
+        return open(self.file, "rb")
 
 
 @pytest.fixture
@@ -128,15 +155,11 @@ def _labelled(source):
     return LabelledSource(source, labels, [*labels])
 
 
-def _edited(source):
-    none = np.zeros(3, np.int64)
-    rows = Rows({"train": np.arange(3)}, none, none - 1, none.astype(bool))
-    return EditedSource([Part(Episodes(source, "train"))], [], rows, {}, {})
-
-
+_NONE, _ALL = np.zeros(3, np.int64), np.ones(3, bool)
 VIEWS = {
-    WrappedSource: WrappedSource,
+    View: View,
     SelectedSource: lambda source: SelectedSource(source, {"train": [2, 1, 0]}),
+    JoinedSource: lambda source: JoinedSource([Episodes(source, "train")]),
     DescribedSource: _described,
     RestoredSource: _restored,
     LabelledSource: _labelled,
@@ -147,100 +170,97 @@ VIEWS = {
     FramesSource: lambda source: FramesSource(source, [TOP]),
     EncodedFrames: lambda source: EncodedFrames(FramesSource(source, [TOP]), "png", 90),
     ClipsSource: lambda source: ClipsSource(source, Video("h264", 30, fps=10), [TOP]),
-    EditedSource: _edited,
+    Change: lambda source: Change(source, fields_of(source)),
+    Renamed: lambda source: Renamed(source, "steps/action", "steps/grip"),
+    Dropped: lambda source: Dropped(source, "steps/action"),
+    Filled: lambda source: Filled(source, "steps/action", 1, _ALL),
+    Added: lambda source: Added(source, "length", len, source.read("train", 0)),
+    Unified: lambda source: Unified(source, fields_of(source), {}),
+    Renumbered: lambda source: Renumbered(source, {}),
+    Trimmed: lambda source: Trimmed(source, _NONE, _NONE - 1),
+    Flagged: lambda source: Flagged(source, _ALL),
 }
 
-# What no view is asked for, and what follows from all that a view forwards.
-OF_NO_VIEW = {
-    "recognizes": "a format is recognized before it is opened",
-    "is_fallback": "a format is recognized before it is opened",
-    "stored_sidecar": "it is read before any view is made",
-    "opened": "the files of the bases are checked",
-    "episodes_per_part": "a view reads its episodes one by one",
-    "parts": "ranges of `num_episodes`",
-    "episodes": "`read` of each",
-    "step_paths": "those of `step_fields` and `step_flags`",
-    "episode_paths": "those of `episode_fields`",
+_NO_VIEW = {
+    "sidecar": "it is read before any view is made",
+    "examples": "a view is no copy of what is stored",
+    "keeps_keys": "it is asked of the bases",
+    "run": "a view reads its episodes one by one",
 }
-_OTHER_VALUES = "its episodes have other values"
-_WHOLE = "it takes all steps of an episode"
-_PUT_TOGETHER = "its episodes are no longer those of the base, but a base themselves"
-_SEVERAL = "it may be of several datasets, some episodes of each"
-_CHANGED = "changes rename, drop and add fields"
-# Where a view answers itself.
+_FILES = "exports make it of a source that has the files"
+_OTHERS = "the sidecar has it"
+# The abilities that a view has not, or of itself; and the facts that it states itself.
 ANSWERS = {
     SelectedSource: {
-        "splits": "it is asked for some",
-        "num_episodes": "it has some",
         "totals": "they are those of all episodes",
-        "shard_lengths": "it has episodes of several shards",
+        "shards": "it has episodes of several shards",
+        "options": "which episodes it has",
+    },
+    JoinedSource: {
+        "totals": "they are those of one dataset",
+        "shards": "they are those of one dataset",
     },
     RestoredSource: {
-        **dict.fromkeys(("bases", "base_at", "stored_at", "stored_names"), _PUT_TOGETHER),
-        **dict.fromkeys(("key", "outline", "outlines", "origin"), "the sidecar has it"),
-        **dict.fromkeys(("step_fields", "episode_fields", "metadata"), "the sidecar has it"),
+        **dict.fromkeys(("lengths", "origin", "column"), _OTHERS),
         "totals": "episodes have no counts of the files that they were exported to",
-        "finite_fields": "the fields have other paths",
-        "images_as_png": "it is of the format, not of what was exported to it",
         "reads_rows": "the sidecar has whole columns",
+        "finite": "the fields have other paths",
+        "images_as_png": "it is of the format, not of what was exported to it",
     },
-    LabelledSource: {"reads_rows": _WHOLE, "stored_at": "labels are no part of what is stored"},
-    StandardizedSource: {"stored_at": _OTHER_VALUES},
-    RgbSource: {
-        "stored_at": _OTHER_VALUES,
-        "with_image_files": "exports make it of a source that has the files",
+    LabelledSource: {"options": "which labels there are"},
+    StandardizedSource: {
+        "column": "its episodes have other values",
+        **dict.fromkeys(("metadata", "options"), "how the standard is made"),
     },
-    FramesSource: {"stored_at": _OTHER_VALUES},
-    EncodedFrames: {"stored_at": _OTHER_VALUES},
+    RgbSource: {"image_files": _FILES, "column": "its episodes have other values"},
+    FramesSource: {"options": "which cameras are decoded", "column": "it reads clips"},
+    EncodedFrames: {"options": "which", "image_files": _FILES, "column": "it reads clips"},
     ClipsSource: {
-        "stored_at": _OTHER_VALUES,
-        "reads_rows": _WHOLE,
-        "with_image_files": "exports make it of a source that has the files",
+        "image_files": _FILES,
+        "reads_rows": "a clip is encoded of all frames",
+        "column": "it reads images",
     },
-    WrappedSource: {"stored_at": _OTHER_VALUES},
-    EditedSource: {
-        **dict.fromkeys(("splits", "options", "num_episodes"), "the edit says it"),
-        **dict.fromkeys(("step_fields", "episode_fields", "aliases"), _CHANGED),
-        **dict.fromkeys(("totals", "shard_lengths", "metadata", "inputs_may_grow"), _SEVERAL),
-        "num_steps": "those of `outlines`",
-        "origin": "a trimmed episode has other rows, which reading it tells",
-        "with_image_files": "an edit is made of sources that have the files",
-        **dict.fromkeys(("video", "quality"), "an edit is of packets"),
-    },
+    Renamed: {},
+    Dropped: {"finite": "a field that is gone is not checked"},
+    Filled: {"column": "values were set in all"},
+    Renumbered: {"column": "numbers may be others"},
+    Flagged: {"column": "flags were set in all"},
+    Trimmed: {"origin": "a trimmed episode has other rows, which reading it tells"},
 }
+ANSWERS[Renamed] = {"finite": "the field has another name"}
 
 
-def _called(view, name):
-    """What a member of a source returns, with arguments by their names."""
-    member = getattr(view, name)
-    if not callable(member):
-        return member
-    known = {"split": "train", "index": 1, "part": "0-2"}
-    needed = inspect.signature(member).parameters.values()
-    found = member(**{p.name: known[p.name] for p in needed if p.default is p.empty})
-    return list(found) if inspect.isgenerator(found) else found
+def _asked_of(view, name, split):
+    """Uses an ability of a view."""
+    arguments = {"origin": (split, 1), "column": (split, "seed"), "image_files": ()}
+    found = getattr(view.can, name)(*arguments.get(name, () if name == "hold_open" else (split,)))
+    if name == "hold_open":
+        with found:
+            pass
+    return [*found] if inspect.isgenerator(found) else found
 
 
 @pytest.mark.parametrize("kind", VIEWS, ids=lambda kind: kind.__name__)
 def test_a_view_forwards_all_that_it_does_not_answer(noting, kind):
     view = VIEWS[kind](noting)
-    answers = {**OF_NO_VIEW, **ANSWERS.get(kind, {})}
-    assert answers.keys() <= CONTRACT
-    forwarded = set()
-    for name in sorted(CONTRACT - OF_NO_VIEW.keys()):
+    answers = {**_NO_VIEW, **ANSWERS.get(kind, {})}
+    split, forwarded = view.splits[0], set()
+    for name in ABILITIES - _NO_VIEW.keys():
         noting.asked.clear()
-        answer = _called(view, name)
-        is_value = not callable(getattr(view, name))
-        if name in noting.asked or (is_value and answer == getattr(noting, name)):
+        if name == "reads_rows":
+            reaches = view.can.reads_rows
+        else:
+            reaches = getattr(view.can, name) is not None
+            if reaches:
+                _asked_of(view, name, split)
+                reaches = name in noting.asked
+        if reaches:
             forwarded.add(name)
-    assert forwarded == CONTRACT - answers.keys()
-
-
-def test_what_a_source_notes_differs_from_every_default(noting):
-    for name in CONTRACT - OF_NO_VIEW.keys() - {"step_flags", "splits"}:
-        default = getattr(Source, name)
-        if not callable(default):
-            assert getattr(noting, name) != default, name
+    facts = {n for n in FACTS if getattr(view.about, n) == getattr(noting.about, n)}
+    assert forwarded | facts == (ABILITIES | FACTS) - answers.keys()
+    assert view.inputs()[0] == noting.inputs()[0]
+    assert view.may_grow == noting.may_grow
+    assert view.fields.flags == noting.fields.flags or kind in (JoinedSource, Flagged)
 
 
 def _classes(kind):
@@ -265,7 +285,7 @@ def test_all_views_are_known():
     views = {
         kind
         for kind in ours
-        if issubclass(kind, WrappedSource) or not kind.__module__.startswith("rlds.formats.")
+        if issubclass(kind, View) or not kind.__module__.startswith("rlds.formats.")
     }
     assert views == VIEWS.keys()
 
@@ -274,7 +294,7 @@ def test_all_views_are_known():
 def test_a_view_is_opened_for_training_without_reading_an_episode(noting, kind):
     view = VIEWS[kind](noting)
     noting.asked.clear()
-    table = rlds.feeds.open(Episodes(view, "train"))
+    table = rlds.feeds.open(Episodes(view, view.splits[0]))
     assert table.outlines.num_steps.tolist() == [7, 14, 19][:: -1 if kind is SelectedSource else 1]
     assert "read" not in noting.asked
 
@@ -282,10 +302,17 @@ def test_a_view_is_opened_for_training_without_reading_an_episode(noting, kind):
 @pytest.mark.parametrize("kind", VIEWS, ids=lambda kind: kind.__name__)
 def test_the_viewer_reads_no_more_than_a_view_needs(noting, kind):
     view = VIEWS[kind](noting)
-    steps = SourceSteps(Episodes(view, "train"), 1, Cache(1 << 26))
+    steps = SourceSteps(Episodes(view, view.splits[0]), 1, Cache(1 << 26))
     assert steps.num_steps == 14
     assert steps.step(2, ["blue"])["blue"].shape == _SIZE
     assert noting.rows == (slice(0, 8) if view.can.reads_rows else slice(None))
+
+
+def test_the_contract_is_small():
+    assert MEMBERS == {
+        *("about", "fields", "can", "splits", "inputs", "num_episodes", "key", "read"),
+        *("bases", "may_grow", "opened"),
+    }
 
 
 STORAGE = {name for name in {*dir(Storage), *Storage.__annotations__} if name[0] != "_"}
