@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from fast_share import one_in
 from hostile_sources import NAMES, OPENED, OPTIONS, write_all
-from rlds.sources.wrapped import WrappedSource
 
 import rlds.feeds
 import rlds.sources
@@ -145,7 +144,7 @@ def test_a_condition_chooses_what_is_shuffled(raw_data, name):
     assert sum(len(batch["is_first"]) for batch in feed) == table.num_steps
 
 
-class Halves(WrappedSource):
+class Halves(rlds.sources.View):
     """The episodes of a source twice, as two splits."""
 
     splits = ("train", "test")
@@ -153,14 +152,8 @@ class Halves(WrappedSource):
     def num_episodes(self, split):
         return super().num_episodes("train")
 
-    def key(self, split, index):
-        return super().key("train", index)
-
-    def read(self, split, index, fields=None, rows=slice(None)):
-        return super().read("train", index, fields, rows)
-
-    def outline(self, split, index):
-        return super().outline("train", index)
+    def where(self, split, episodes):
+        return super().where("train", episodes)
 
 
 @pytest.mark.parametrize("split", ["test+train", "train[1:]+test[:1]+train[:1]"])

@@ -18,7 +18,7 @@ from rlds.editing.unifying import Unified
 from rlds.feeds.combined import JoinedStorage
 from rlds.feeds.storage import CachedStorage, Storage
 from rlds.feeds.video import VideoStorage
-from rlds.labels.labelled import LabelledSource
+from rlds.labels.as_fields import LabelledSource
 from rlds.labels.labels import Labels
 from rlds.raw_files.input_files import Files
 from rlds.robotics import DatasetMeaning

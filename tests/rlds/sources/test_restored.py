@@ -61,9 +61,8 @@ def test_an_assumed_rate_is_not_stated(raw, tmp_path):
 def test_lengths_and_faults_are_known_beside_a_sidecar(raw, tmp_path):
     rlds.sources.export(raw, "lerobot", tmp_path / "lerobot", fps=10)
     episodes = rlds.sources.open(tmp_path / "lerobot")
-    assert episodes.source.num_steps("train") == [len(episode) for episode in episodes] == [5, 6, 7]
-    for index, episode in enumerate(episodes):
-        assert episodes.source.outline("train", index) == episode.outline
+    assert episodes.lengths().num_steps.tolist() == [5, 6, 7]
+    assert [*episodes.outlines()] == [episode.outline for episode in episodes]
     (split,) = inspection.inspect(tmp_path / "lerobot").splits
     assert split.steps == 18
 
@@ -82,4 +81,4 @@ def test_splits_that_are_added_to_an_export_have_their_own_episodes(raw, tmp_pat
     info.write_text(json.dumps(json.loads(info.read_text()) | {"splits": splits}))
     split = rlds.sources.open(tmp_path / "lerobot", "val")
     assert [episode.key for episode in split] == [whole.episode(i).key for i in (1, 2)]
-    assert split.source.num_steps("val") == [len(episode) for episode in split] == [6, 7]
+    assert split.lengths().num_steps.tolist() == [6, 7]
