@@ -228,9 +228,12 @@ class Filled(Change):
     def make(
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        if self._path not in values or not self._chosen[of.episodes[:1]].any():
+        if self._path not in values or not self._chosen[of.episodes if of.index is None else of.index].any():
             return values
         filled = for_steps(self._path, self._value, values)
+        if of.index is None:
+            others = ~self._chosen[of.episodes]
+            filled[others] = values[self._path][others]
         if self._is_of_transitions and values[rlds.FINAL_OBSERVATION_KNOWN]:
             filled[-1] = values[self._path][-1]
         return {**values, self._path: filled}

@@ -127,7 +127,7 @@ class Flagged(View):
     def make(
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        if not self.takes_whole(fields) or not self._chosen[of.episodes[:1]].any():
+        if not self.takes_whole(fields) or not self._chosen[of.index]:
             return values
         return values | _flags(values.get(_FLAGS[2]), len(of.steps), rlds.STEP_FLAGS)
 

@@ -79,6 +79,11 @@ class JoinedSource(View):
             found.append(Chosen(at, self.bases[number], name, episodes[at] - first + begin))
         return found
 
+    @property
+    @override
+    def is_by_rows(self) -> bool:
+        return True
+
     def _prefix(self, index: int) -> str:
         return self._prefixes[self._runs[int(np.searchsorted(self._ends, index, side="right"))][0]]
 

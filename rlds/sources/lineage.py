@@ -311,12 +311,12 @@ def lineage_of(
     """
     file, beside = file_of(path), is_beside(path)
     if not file.exists():  # A folder may have one file, which is the dataset.
-        episodes = episodes or open_episodes(path, "all")
+        episodes = open_episodes(path, "all") if episodes is None else episodes
         if root := root_of(episodes.source):
             file, beside = file_of(root), is_beside(root)
     found = json.loads(file.read_text()) if file.exists() else None
     if found is None or beside:
-        episodes = episodes or open_episodes(path, "all")
+        episodes = open_episodes(path, "all") if episodes is None else episodes
         said = episodes.metadata.get(KEY)
         said = json.loads(said) if isinstance(said, str) else said
         # What is beside is of another dataset, if a process was killed before it wrote it anew.

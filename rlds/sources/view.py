@@ -73,12 +73,14 @@ class Of(NamedTuple):
       split: The split of the view.
       episodes: The number of the episode of each row, int64 of shape `[rows]`.
       steps: The step of each row in its episode, in the same form.
-      episode: The episode as the base has it, if the values are of one.
+      index: The number of the one episode that all values are of; None for rows of any.
+      episode: That episode as the base has it.
     """
 
     split: str
     episodes: np.ndarray
     steps: np.ndarray
+    index: int | None = None
     episode: SourceEpisode | None = None
 
 
@@ -189,7 +191,12 @@ class View(Source):
     def takes_whole(self, fields: Collection[str] | None) -> bool:
         """Whether `make` needs all steps of an episode for some of the fields."""
         del fields
-        return False
+        return not self.is_by_rows
+
+    @property
+    def is_by_rows(self) -> bool:
+        """Whether `make` does all that is done, so that it can be asked for any rows."""
+        return type(self).read is View.read and type(self).values is View.values
 
     @property
     def names(self) -> Mapping[str, str] | None:
@@ -266,7 +273,7 @@ class View(Source):
         if type(self).make is not View.make:
             number = _length_of(values)
             begin = 0 if is_whole else (rows.start or 0)
-            of = Of(split, np.full(number, index), np.arange(begin, begin + number), episode)
+            of = Of(split, np.full(number, index), np.arange(begin, begin + number), index, episode)
             values = self.make(values, of, fields)
         return episode, taken(values, rows) if is_whole and rows != ALL_ROWS else values
 

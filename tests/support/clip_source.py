@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from videos import decoded, encoded
 
 from rlds.alignment import from_sars
-from rlds.sources.source import Origin, Source, SourceEpisode
+from rlds.sources.source import Fields, Origin, Source, SourceEpisode
 from rlds.video import VIDEO
 from rlds.video.container import Clip, VideoFile
 from rlds.video.fields import clip_fields, clip_values
@@ -30,6 +29,21 @@ class ClipSource(Source):
       missing: The step of which the other camera has no frame; None if it has all.
     """
 
+    fields = Fields(
+        {
+            "observation": {"joints": Field(np.float32, (2,))},
+            "action": np.int64,
+            "discount": np.float32,
+        },
+        {
+            "seed": np.int64,
+            VIDEO: {
+                "observation": {"images": {"top": clip_fields()}},
+                WRIST: clip_fields(has_frames=True),
+            },
+        },
+    )
+
     def __init__(
         self,
         path: Any = "robot",
@@ -49,22 +63,6 @@ class ClipSource(Source):
 
     def key(self, split: str, index: int) -> str:
         return f"episode_{index}"
-
-    def step_fields(self) -> Mapping[str, Any]:
-        return {
-            "observation": {"joints": Field(np.float32, (2,))},
-            "action": np.int64,
-            "discount": np.float32,
-        }
-
-    def episode_fields(self) -> Mapping[str, Any]:
-        return {
-            "seed": np.int64,
-            VIDEO: {
-                "observation": {"images": {"top": clip_fields()}},
-                WRIST: clip_fields(has_frames=True),
-            },
-        }
 
     def read(
         self, split: str, index: int, fields: Any = None, rows: slice = slice(None)

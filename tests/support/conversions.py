@@ -10,7 +10,9 @@ import pytest
 import tensorflow_datasets as tfds
 
 import rlds
-from rlds.sources.source import AnySource, DamagedEpisode, SourceEpisode
+from rlds.formats.tfds.source import FolderSource
+from rlds.sources import reading
+from rlds.sources.source import AnySource, DamagedEpisode, Source, SourceEpisode
 from rlds.tfds import load
 from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.conversion.verification import leaves_but_images
@@ -60,10 +62,10 @@ def check_goes_on(make_source: Callable[[], AnySource]) -> None:
     """Checks that a source, made anew, goes on after any of its episodes."""
     source = make_source()
     for split in source.splits:
-        for part in source.parts(split):
-            keys = [episode.key for episode in source.episodes(split, part)]
+        for part in reading.parts(source, split):
+            keys = [episode.key for episode in reading.episodes(source, split, part)]
             for number in sorted({1, len(keys) // 2, len(keys)} - {0}):
-                rest = make_source().episodes(split, part, keys[number - 1])
+                rest = reading.episodes(make_source(), split, part, keys[number - 1])
                 assert [episode.key for episode in rest] == keys[number:]
 
 
@@ -72,8 +74,8 @@ def check_against_source(builder: tfds.core.DatasetBuilder, source: AnySource) -
     for split in source.splits:
         expected = {
             episode.key: episode
-            for part in source.parts(split)
-            for episode in source.episodes(split, part)
+            for part in reading.parts(source, split)
+            for episode in reading.episodes(source, split, part)
             if not isinstance(episode, DamagedEpisode)
         }
         dataset = load(builder, split, decode=_stored_in_full(builder))
@@ -92,8 +94,8 @@ def check_resumes(
     total = sum(
         1
         for split in source.splits
-        for part in source.parts(split)
-        for _ in source.episodes(split, part)
+        for part in reading.parts(source, split)
+        for _ in reading.episodes(source, split, part)
     )
     read: list[str] = []
     for stop in sorted({1, total // 2}):
@@ -112,23 +114,32 @@ def check_resumes(
     assert left == [Path(resumed.data_path).name]
 
 
-def interrupted(source: AnySource, after: int | None, read: list[str]) -> AnySource:
-    """Returns a source that ends the process after some episodes, and notes what was asked for."""
-    episodes = source.episodes
+def interrupted(source: Source, after: int | None, read: list[str]) -> Source:
+    """Returns a source that ends the process after some episodes, and notes which were read."""
     num_left = [after]
 
-    def yield_until(
-        split: str, part: str, after: str | None = None
-    ) -> Iterator[SourceEpisode | DamagedEpisode]:
-        for episode in episodes(split, part, after):
-            if num_left[0] == 0:
-                raise Interrupted
-            yield episode
-            read.append(f"{split}/{episode.key}")
-            if num_left[0] is not None:
-                num_left[0] -= 1
+    def note(split: str, key: str) -> None:
+        if num_left[0] == 0:
+            raise Interrupted
+        read.append(f"{split}/{key}")
+        if num_left[0] is not None:
+            num_left[0] -= 1
 
-    source.episodes = yield_until  # type: ignore[method-assign]
+    read_one, examples = source.read, source.can.examples
+
+    def read_noted(split: str, index: int, *args: Any) -> SourceEpisode:
+        note(split, source.key(split, index))
+        return read_one(split, index, *args)
+
+    def copy_noted(split: str, *args: Any) -> Iterator[Any]:
+        assert examples is not None
+        for episode in examples.read(split, *args):
+            note(split, episode.key)
+            yield episode
+
+    source.read = read_noted  # type: ignore[method-assign]
+    if isinstance(source, FolderSource):
+        source._examples = copy_noted  # type: ignore[method-assign]
     return source
 
 

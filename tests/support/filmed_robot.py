@@ -2,7 +2,7 @@
 
 import numpy as np
 import raw_lerobot as raw
-from robot_source import RobotSource
+from robot_source import RobotSource, with_fields
 
 from rlds.video.container import VideoFile
 from rlds_ecosystem.fields import Field
@@ -11,16 +11,18 @@ from rlds_ecosystem.fields import Field
 class FilmedSource(RobotSource):
     """Robots of which there are clips, cut out of one video without keyframes in between."""
 
+    fields = with_fields(
+        RobotSource.fields,
+        {},
+        {"video/observation/front/clip": Field(bytes), "video/observation/front/first": np.int64},
+    )
+
     def __init__(self, path, codec="unaligned"):
         super().__init__((5, 4, 6), fps=raw.FPS)
         self.film = path / "film.mp4"
         # The first and the third have a final observation.
         self.parts = [raw.frames(raw.TOP, index, n) for index, n in enumerate((6, 4, 7))]
         raw.write_video(self.film, self.parts, codec)
-
-    def episode_fields(self):
-        clip = {"clip": Field(bytes), "first": np.int64}
-        return {**super().episode_fields(), "video": {"observation": {"front": clip}}}
 
     def read(self, split, index, fields=None, rows=slice(None)):
         episode = super().read(split, index)

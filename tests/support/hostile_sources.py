@@ -788,10 +788,11 @@ def read_all(source: AnySource) -> Counter[str]:
         encoder = EpisodeEncoder(features_of(source), tuple(source.about.finite))
         json.dumps([dict(source.about.metadata), dict(source.about.options)])
         source.inputs()
-        parts = [(split, part) for split in source.splits for part in source.parts(split)]
+        parts = [(split, part) for split in source.splits for part in reading.parts(source, split)]
         for split in source.splits:
-            source.num_episodes(split)
-            source.totals(split)
+            reading.count(source, split)
+            if (totals := source.can.totals) is not None:
+                totals(split)
     for split, part in parts:
         for episode in reading.episodes(source, split, part):
             if isinstance(episode, DamagedEpisode):

@@ -7,12 +7,13 @@ new here fills in its rows.
 """
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
 
 from rlds.alignment import from_sars
-from rlds.sources.source import Origin, Source, SourceEpisode
+from rlds.sources.source import About, Fields, Origin, Source, SourceEpisode
 from rlds_ecosystem.fields import DepthCodes, Field
 from rlds_ecosystem.nests import leaves_at
 
@@ -99,8 +100,6 @@ OTHERS: dict[str, Any] = {
 class Telling(Source):
     """Two episodes of a robot that state all facts; some are others than by default."""
 
-    inputs_may_grow = False
-
     def __init__(self, lengths: tuple[int, ...] = (4, 3), **facts: Any) -> None:
         self.lengths = lengths
         self._facts = {
@@ -108,11 +107,17 @@ class Telling(Source):
             **{"table": ["invalid", "valid"], "rate": 10, "task": "pick", "license": "MIT"},
             **{"environment": {"name": "Lift", "control_delta": True}, **facts},
         }
-        self.license = self._facts["license"]
 
-    def step_fields(self) -> dict[str, Any]:
+    @functools.cached_property
+    def about(self) -> About:
         facts = self._facts
-        return {
+        said = {"fps": facts["rate"], "environment": facts["environment"]}
+        return About(license=facts["license"], metadata={**said, "modes": facts["table"]})
+
+    @functools.cached_property
+    def fields(self) -> Fields:
+        facts = self._facts
+        steps = {
             "observation": {
                 "state": Field(np.float32, (3,), names=facts["names"], unit=facts["unit"]),
                 "depth": Field(np.uint16, (4, 4, 1), codes=facts["codes"], unit="m"),
@@ -123,11 +128,7 @@ class Telling(Source):
             "discount": Field(np.float32),
             "language_instruction": Field(str),
         }
-
-    def metadata(self) -> dict[str, Any]:
-        facts = self._facts
-        said = {"fps": facts["rate"], "environment": facts["environment"]}
-        return {**said, "modes": facts["table"]}
+        return Fields(steps)
 
     def inputs(self) -> list[str]:
         return []
@@ -171,7 +172,7 @@ def facts_of(episodes: Any) -> dict[str, Any]:
     return {
         **{name: of_fields(name) for name in ("unit", "names", "codes", "table", "kind")},
         **{"rate": said.get("fps"), "environment": said.get("environment")},
-        **{"license": episodes.source.license, "modes": said.get("modes")},
+        **{"license": episodes.source.about.license, "modes": said.get("modes")},
         "task": [list(episode.steps["language_instruction"]) for episode in episodes]
         if texts
         else [],

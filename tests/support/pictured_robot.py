@@ -3,7 +3,7 @@
 import dataclasses
 
 import numpy as np
-from robot_source import RobotSource
+from robot_source import RobotSource, with_fields
 
 from rlds_ecosystem.fields import Field
 from tfds_files.png import encode_png
@@ -15,12 +15,13 @@ SHAPES = {"camera": (48, 64, 3), "wrist": (33, 47, 3)}
 class PicturedRobot(RobotSource):
     """`observation/camera` has arrays, `observation/wrist` files, of another odd size."""
 
-    def step_fields(self):
-        fields = super().step_fields()
-        observation = dict(fields["observation"])
-        observation["state"] = Field(np.float32, (3,), names=NAMES)
-        observation["camera"] = Field(np.uint8, SHAPES["camera"])
-        return {**fields, "observation": observation}
+    fields = with_fields(
+        RobotSource.fields,
+        {
+            "observation/state": Field(np.float32, (3,), names=NAMES),
+            "observation/camera": Field(np.uint8, SHAPES["camera"]),
+        },
+    )
 
     def frames(self, camera, index):
         height, width, _ = SHAPES[camera]

@@ -1,23 +1,23 @@
 """A source of robot data with a field of each kind, to try exports with."""
 
+import functools
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from rlds.alignment import from_sars
-from rlds.sources.source import Origin, Source, SourceEpisode
+from rlds.sources.source import About, Fields, Origin, Source, SourceEpisode
 from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import leaves_at, nest
 from tfds_files.png import encode_png
 
 
 class RobotSource(Source):
     """Made-up episodes: images as arrays and as files, texts, numbers of many dtypes and shapes."""
 
-    def __init__(self, lengths: tuple[int, ...] = (5, 1, 7), *, fps: float | None = 10) -> None:
-        self.lengths, self.fps = lengths, fps
-
-    def step_fields(self) -> dict[str, Any]:
-        return {
+    fields = Fields(
+        {
             "observation": {
                 "state": Field(np.float32, (3,), names=("x", "y", "z"), unit="m"),
                 "camera": Field(np.uint8, (6, 8, 3)),
@@ -37,13 +37,16 @@ class RobotSource(Source):
             "counter": np.uint64,
             "small": Field(np.int8, (1,)),
             "half": np.float16,
-        }
+        },
+        {"seed": np.int64, "operator": Field(str)},
+    )
 
-    def episode_fields(self) -> dict[str, Any]:
-        return {"seed": np.int64, "operator": Field(str)}
+    def __init__(self, lengths: tuple[int, ...] = (5, 1, 7), *, fps: float | None = 10) -> None:
+        self.lengths, self.fps = lengths, fps
 
-    def metadata(self) -> dict[str, Any]:
-        return {"robot": {"control_freq": self.fps}} if self.fps else {}
+    @functools.cached_property
+    def about(self) -> About:
+        return About(metadata={"robot": {"control_freq": self.fps}} if self.fps else {})
 
     def inputs(self) -> list[str]:
         return ["made up"]
@@ -97,3 +100,12 @@ class RobotSource(Source):
             final_observation_known=index != 1,
             metadata={"seed": np.int64(index), "operator": f"operator {index}"},
         )
+
+
+def with_fields(fields: Fields, steps: Any, episode: Any = MappingProxyType({})) -> Fields:
+    """Returns fields with others, by path; without those that are None."""
+    both = [
+        nest({p: f for p, f in {**dict(leaves_at(known, None)), **new}.items() if f is not None})
+        for known, new in ((fields.steps, steps), (fields.episode, episode))
+    ]
+    return Fields(*both)

@@ -1,5 +1,6 @@
 """A small source, to try conversions with."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,45 +8,44 @@ import numpy as np
 from etils import epath
 
 from rlds.alignment import from_sars
-from rlds.sources.source import Origin, Source, SourceEpisode, SourceError
+from rlds.sources.source import About, Can, Fields, Origin, Source, SourceEpisode, SourceError
 
 
 class ToySource(Source):
     """Episodes of varying length that are made up; every second one ends by itself."""
 
-    episodes_per_part = 4
+    fields = Fields(
+        {
+            "observation": np.float64,
+            "action": np.int64,
+            "reward": np.float32,
+            "discount": np.float32,
+        },
+        {"seed": np.int64},
+    )
 
     def __init__(
         self, path: Any, num_episodes: int = 10, damaged: int | None = None, nan: int | None = None
     ) -> None:
         self.path = epath.Path(path)
         self.number, self.damaged, self.nan = num_episodes, damaged, nan
-        self.about.finite = ("observation",)
 
-    def step_fields(self) -> Mapping[str, Any]:
-        return {
-            "observation": np.float64,
-            "action": np.int64,
-            "reward": np.float32,
-            "discount": np.float32,
-        }
+    @functools.cached_property
+    def about(self) -> About:
+        metadata, options = {"made_by": "nobody"}, {"num_episodes": self.number}
+        return About(metadata=metadata, options=options, finite=("observation",))
 
-    def episode_fields(self) -> Mapping[str, Any]:
-        return {"seed": np.int64}
-
-    def metadata(self) -> Mapping[str, Any]:
-        return {"made_by": "nobody"}
+    @property
+    def can(self) -> Can:
+        return Can(totals=self._totals)
 
     def inputs(self) -> list[epath.Path]:
         return [self.path]
 
-    def options(self) -> Mapping[str, Any]:
-        return {"num_episodes": self.number}
-
     def num_episodes(self, split: str) -> int:
         return self.number
 
-    def totals(self, split: str) -> Mapping[str, int]:
+    def _totals(self, split: str) -> Mapping[str, int]:
         return {"rows": sum(1 + index % 3 for index in range(self.number))}
 
     def key(self, split: str, index: int) -> str:

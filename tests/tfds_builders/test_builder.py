@@ -9,7 +9,8 @@ import tensorflow_datasets as tfds
 from toy_source import ToySource
 
 from envlogger.errors import StorageError
-from rlds.sources.source import SourceError
+from rlds.sources import reading
+from rlds.sources.source import Can, SourceError
 from rlds.tfds.examples import ExampleEncoder
 from rlds.validation import InvalidDatasetError
 from tfds_builders.builder import SourceBuilder, convert
@@ -30,7 +31,8 @@ class RldsToy(SourceBuilder):
 
 
 @pytest.fixture
-def raw(tmp_path):
+def raw(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "_IN_PART", 4)  # So that there are several parts.
     path = tmp_path / "raw" / "toy.raw"
     path.parent.mkdir()
     path.write_text("toy")
@@ -228,7 +230,7 @@ def test_nan_is_damage(raw, tmp_path):
 
 
 def test_totals_have_to_agree(raw, tmp_path, monkeypatch):
-    monkeypatch.setattr(ToySource, "totals", lambda self, split: {"rows": 20})
+    monkeypatch.setattr(ToySource, "can", Can(totals=lambda split: {"rows": 20}))
     with pytest.raises(SourceError, match=r"\.raw.* 'train' has 20 rows, but its episodes have 19"):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
     assert not (tmp_path / "toy" / "1.0.0").exists()
@@ -241,7 +243,8 @@ def test_keys_have_to_be_unique(raw, tmp_path, monkeypatch):
 
 
 def test_names_of_fields_that_are_taken(raw, tmp_path, monkeypatch):
-    monkeypatch.setattr(ToySource, "episode_fields", lambda self: {"truncated": np.bool_})
+    taken = ToySource.fields.replace(episode={"truncated": np.bool_})
+    monkeypatch.setattr(ToySource, "fields", taken)
     with pytest.raises(ValueError, match="ToySource: the name 'truncated' is reserved"):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
 

@@ -14,6 +14,7 @@ import tensorflow_datasets as tfds
 from hostile_sources import FORMATS, NAMES
 
 import tfds_builders
+from rlds.sources import reading
 
 pytestmark = pytest.mark.slow
 
@@ -56,10 +57,10 @@ def test_killed_and_resumed(killed, name):
 def test_goes_on_after_any_episode(sources, name):
     source = sources[name]
     for split in source.splits:
-        for part in source.parts(split):
-            whole = [pickle.dumps(episode) for episode in source.episodes(split, part)]
+        for part in reading.parts(source, split):
+            whole = [pickle.dumps(it) for it in reading.episodes(source, split, part)]
             for index, episode in enumerate(map(pickle.loads, whole)):
-                rest = source.episodes(split, part, episode.key)
+                rest = reading.episodes(source, split, part, episode.key)
                 assert [digest(e) for e in rest] == [
                     digest(pickle.loads(e)) for e in whole[index + 1 :]
                 ]

@@ -14,7 +14,7 @@ from rlds.editing import Set
 from rlds.raw_files.jpeg_images import black_jpeg
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.exporting import differences, export
-from rlds.sources.source import Origin, Source, SourceEpisode
+from rlds.sources.source import About, Fields, Origin, Source, SourceEpisode
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at, nest
 from tfds_files.columns import stack
@@ -47,13 +47,13 @@ def png(*size: int) -> bytes:
 class Sample(Source):
     """Episodes with something of everything; two end in a terminal state, two were cut."""
 
-    description, citation = "Éverything.", "@misc{x}"
-
-    def __init__(self, *, all_known: bool) -> None:
-        self._all_known = all_known
-
-    def step_fields(self) -> dict[str, Any]:
-        return {
+    about = About(
+        description="Éverything.",
+        citation="@misc{x}",
+        metadata={"robot": {"joints": ["a", "b"], "control_freq": 10, "limits": [0.1, None]}},
+    )
+    fields = Fields(
+        {
             "observation": {
                 "camera": Field(np.uint8, (4, 6, 3)),
                 "state": Field(np.float64, (3,), names=("x", "y", "z"), unit="m"),
@@ -69,19 +69,18 @@ class Sample(Source):
             "discount": np.float32,
             "language_instruction": Field(str),
             "count": np.int64,
-        }
-
-    def episode_fields(self) -> dict[str, Any]:
-        return {
+        },
+        {
             "seed": np.int32,
             "operator": {"name": Field(str)},
             "gains": Field("f4", (None,)),
             "labels": Field(str, (None,)),
             "recording": Field(bytes),
-        }
+        },
+    )
 
-    def metadata(self) -> dict[str, Any]:
-        return {"robot": {"joints": ["a", "b"], "control_freq": 10, "limits": [0.1, None]}}
+    def __init__(self, *, all_known: bool) -> None:
+        self._all_known = all_known
 
     def inputs(self) -> list[str]:
         return ["made up"]
@@ -155,7 +154,8 @@ def test_all_formats_are_tried():
 @pytest.mark.parametrize("format", OPTIONS)
 def test_all_comes_back(format, tmp_path):
     source = Sample(all_known=format == "minari")  # Which refuses others.
-    source.about.images_as_png = format != "tfds"  # Of which the arrays would be files.
+    if format == "tfds":  # Of which the arrays would be files.
+        source.about = source.about.replace(images_as_png=False)
     made = export(
         source, format, tmp_path / NAMES.get(format, "made"), verify=False, **OPTIONS[format]
     )
@@ -169,9 +169,13 @@ def test_all_comes_back(format, tmp_path):
 class Agents(Sample):
     """Several agents, each with its reward and discount."""
 
-    def step_fields(self) -> dict[str, Any]:
-        each = {"a": np.float32, "b": np.float32}
-        return {**super().step_fields(), "reward": each, "discount": each}
+    fields = Sample.fields.replace(
+        steps={
+            **Sample.fields.steps,
+            "reward": {"a": np.float32, "b": np.float32},
+            "discount": {"a": np.float32, "b": np.float32},
+        }
+    )
 
     def read(self, *arguments: Any) -> SourceEpisode:
         episode = super().read(*arguments)
@@ -197,10 +201,15 @@ def test_rewards_and_discounts_of_several_agents_come_back(format, tmp_path):
 class Plain(Sample):
     """Without what HDF5 files of Minari cannot hold, and with rows that Blosc cuts in parts."""
 
-    def step_fields(self) -> dict[str, Any]:
-        fields = super().step_fields()
-        fields["observation"]["words"] = Field(np.float64, (250_000,))
-        return fields
+    fields = Sample.fields.replace(
+        steps={
+            **Sample.fields.steps,
+            "observation": {
+                **Sample.fields.steps["observation"],
+                "words": Field(np.float64, (250_000,)),
+            },
+        }
+    )
 
     def read(self, *arguments: Any) -> SourceEpisode:
         episode = super().read(*arguments)

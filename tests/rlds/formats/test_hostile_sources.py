@@ -63,7 +63,7 @@ def test_a_link_to_nothing_is_no_episode_and_no_field_less(name, tmp_path):
         (tmp_path / link).symlink_to("nowhere")
         with pytest.raises(SourceError, match=r"which does not exist|the episode needs it"):
             source = raw.source(tmp_path)
-            for episode in reading.episodes(source, "train", *source.parts("train")):
+            for episode in reading.episodes(source, "train", *reading.parts(source, "train")):
                 if isinstance(episode, DamagedEpisode):
                     raise episode.error
         (tmp_path / link).unlink()

@@ -17,7 +17,7 @@ import rlds.feeds
 from envlogger.errors import StorageError
 from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.example_files import read_examples
-from rlds.sources import Field
+from rlds.sources import Field, reading
 from rlds.sources import open as open_episodes
 from rlds.sources.source import SourceError
 from rlds_tools.describing import stats
@@ -211,7 +211,7 @@ def test_the_key_of_damage_is_that_of_no_episode(original, tmp_path):
     directory, file = copied(original, tmp_path)
     file.write_bytes(file.read_bytes()[:-20])
     source = FolderSource(directory)
-    *episodes, damaged = source.episodes("train", file.name)
+    *episodes, damaged = reading.episodes(source, "train", file.name)
     assert damaged.ends_part
     assert damaged.key == f"{file.name}:{len(episodes)}"
 

@@ -15,6 +15,7 @@ from rlds.formats.d4rl.source import D4rlSource
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
+from rlds.sources import reading
 from tfds_builders.builder import convert
 from tfds_builders.published import D4rlConfig, RldsD4rl
 
@@ -39,9 +40,12 @@ def secret(tmp_path):
 
 def read_all(source):
     """Reads all that a source has to say."""
-    source.fields.steps
-    source.about.metadata
-    return [episode for part in source.parts("train") for episode in source.episodes("train", part)]
+    _ = source.fields, source.about
+    return [
+        episode
+        for part in reading.parts(source, "train")
+        for episode in reading.episodes(source, "train", part)
+    ]
 
 
 # --- Other files ---------------------------------------------------------------------------------
@@ -283,7 +287,7 @@ def test_it_stays_open_for_a_part(path):
     """A file that takes its place meanwhile is not read: here, none could be."""
     source = D4rlSource(path)
     watch = Watch(path)
-    episodes = source.episodes("train", "0-3")
+    episodes = reading.episodes(source, "train", "0-3")
     next(episodes)
     assert watch.was_opened()
     descriptors = len(os.listdir("/proc/self/fd"))
@@ -309,7 +313,7 @@ def test_another_file_in_its_place(tmp_path, path, replace):
     else:
         raw_d4rl.write(path, other)
     with pytest.raises(SourceChangedError, match=r"a\.hdf5: the file was changed or replaced"):
-        list(source.episodes("train", "0-3"))
+        list(reading.episodes(source, "train", "0-3"))
     with pytest.raises(SourceChangedError):
         convert(source, name="a", data_dir=tmp_path, skip_damaged=True)
     assert len(read_all(D4rlSource(path))) == 3

@@ -5,6 +5,7 @@ import raw_oxe
 
 import tfds_files
 from rlds.formats.tfds.source import FolderSource
+from rlds.sources import reading
 from tfds_builders.builder import convert
 
 WRITERS = (
@@ -15,8 +16,10 @@ WRITERS = (
 
 def stored(directory):
     source = FolderSource(directory)
-    parts = source.parts("train")
-    return [bytes(found.example) for part in parts for found in source.episodes("train", part)]
+    parts = reading.parts(source, "train")
+    return [
+        bytes(found.example) for part in parts for found in reading.episodes(source, "train", part)
+    ]
 
 
 @pytest.mark.slow

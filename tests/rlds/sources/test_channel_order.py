@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import raw_aloha
 from pictured_robot import PicturedRobot, psnr
+from robot_source import with_fields
 
 import rlds.sources
 from rlds.sources.episodes import Episodes
@@ -51,12 +52,14 @@ def test_pictures(images, tmp_path):
 
 def test_video(tmp_path):
     class Robot(PicturedRobot):
-        def step_fields(self):
-            fields = super().step_fields()
-            for name in ("camera", "wrist"):
-                field = fields["observation"][name]
-                fields["observation"][name] = dataclasses.replace(field, names=BGR)
-            return fields
+        images = PicturedRobot.fields.steps["observation"]
+        fields = with_fields(
+            PicturedRobot.fields,
+            {
+                "observation/camera": dataclasses.replace(images["camera"], names=BGR),
+                "observation/wrist": dataclasses.replace(images["wrist"], names=BGR),
+            },
+        )
 
     episodes = Episodes(Robot((5,)))
     for format in ("lerobot", "mcap"):

@@ -15,7 +15,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, differences, export, sidecar_placements
 from rlds.sources.registry import Format
 from rlds.sources.sidecar import Sidecar, SidecarWriter, StoredSidecar
-from rlds.sources.source import Source, SourceError
+from rlds.sources.source import Fields, Source, SourceError
 from rlds_ecosystem.fields import Field
 
 
@@ -27,11 +27,9 @@ class TableSource(Source):
         self._folder = StoredSidecar.in_folder(self._path)
         self._sidecar = self._folder.sidecar
 
-    def step_fields(self):
-        return dict(self._sidecar.steps)
-
-    def episode_fields(self):
-        return dict(self._sidecar.episode)
+    @property
+    def fields(self):
+        return Fields(dict(self._sidecar.steps), dict(self._sidecar.episode))
 
     def inputs(self):
         return sorted(self._path.iterdir())

@@ -297,11 +297,13 @@ from pathlib import Path
 import numpy as np
 
 import rlds
-from rlds.sources import Field, Origin, Source, SourceEpisode
+from rlds.sources import Fields, Origin, Source, SourceEpisode
 
 
 class LineSource(Source):
     '''Text files, each line of which is an episode.'''
+
+    fields = Fields({"observation": np.int64, "action": np.int64, "discount": np.float32})
 
     def __init__(self, path, *, offset: int = 0):
         self._path, self._offset = Path(path), offset
@@ -309,9 +311,6 @@ class LineSource(Source):
     @classmethod
     def recognizes(cls, path):
         return str(path).endswith(".lines")
-
-    def step_fields(self):
-        return dict.fromkeys(("observation", "action"), Field(np.int64)) | {"discount": np.float32}
 
     def inputs(self):
         return [self._path]

@@ -98,7 +98,7 @@ def test_options_go_before_those_of_the_config(tmp_path):
     config = tfds_builders.published.D4rlConfig(name="windows", dataset="walker2d-medium-v2")
     options = {"boundary": "length", "length": 3}
     made = tfds_builders.RldsD4rl(path=path, config=config, data_dir=tmp_path, **options)
-    assert made.make_source(path).options() == {
+    assert made.make_source(path).about.options == {
         "boundary": ["length"],
         "length": 3,
         "jump": None,
@@ -110,7 +110,7 @@ def test_options_go_before_those_of_the_config(tmp_path):
     other = tfds_builders.RldsD4rl(
         path=path, config=config, data_dir=tmp_path, dataset="hopper-medium-v2"
     )
-    assert other.make_source(path).options()["dataset"] == "hopper-medium-v2"
+    assert other.make_source(path).about.options["dataset"] == "hopper-medium-v2"
 
 
 @pytest.mark.parametrize("alignment", ["sar", "rsa"])
@@ -141,5 +141,5 @@ def test_options_are_those_of_the_source(tmp_path):
     )
     copy = pickle.loads(pickle.dumps(builder))
     path = raw_d4rl.write_family(tmp_path, "hopper_medium-v2")
-    assert copy.make_source(path).options()["length"] == 3
+    assert copy.make_source(path).about.options["length"] == 3
     assert copy.name == "another"

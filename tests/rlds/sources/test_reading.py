@@ -10,7 +10,7 @@ from toy_source import ToySource
 
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import Episodes, reading
-from rlds.sources.source import DamagedEpisode, SourceError
+from rlds.sources.source import DamagedEpisode, SourceError, Stream
 from rlds_ecosystem.errors import StorageError
 from tfds_builders.builder import convert
 
@@ -26,14 +26,20 @@ class Failing(ToySource):
         return super().read(split, index)
 
 
-class FailingStream(ToySource):
-    """Its parts are read in order: after an error nothing can be read."""
+class FailingStream(Stream):
+    """After an error nothing can be read."""
+
+    fields = ToySource.fields
+
+    def inputs(self):
+        return []
+
+    def parts(self, split):
+        return ["part"]
 
     def episodes(self, split, part, after=None):
-        for episode in super().episodes(split, part, after):
-            if episode.key.endswith(":2"):
-                raise struct.error("no such bytes")
-            yield episode
+        yield ToySource("toy.raw").read(split, 1)
+        raise struct.error("no such bytes")
 
 
 @pytest.fixture
@@ -61,7 +67,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_an_error_of_a_library_is_damage_of_an_episode(raw, error):
-    episodes = list(failing(raw, error).episodes("train", "0-4"))
+    episodes = list(reading.episodes(failing(raw, error), "train", "0-4"))
     assert [type(episode) is DamagedEpisode for episode in episodes] == [False, False, True, False]
     damage = episodes[2].error
     assert damage.__cause__ is error
@@ -103,8 +109,8 @@ def test_what_is_not_about_the_data_leaves_nothing_out(raw, tmp_path, error):
     assert caught.value is error
 
 
-def test_a_generator_that_raises_ends_its_part(raw):
-    *_, damaged = reading.episodes(FailingStream(raw), "train", "0-4")
+def test_a_generator_that_raises_ends_its_part():
+    *_, damaged = reading.episodes(FailingStream(), "train", "part")
     assert damaged.ends_part
     assert "episode after 'toy.raw:1': cannot be read: error: no such" in str(damaged.error)
 
@@ -120,11 +126,13 @@ def test_an_episode_that_cannot_be_encoded(raw, tmp_path):
 
 def test_what_the_data_does_is_a_source_error(raw):
     class Broken(ToySource):
-        def step_fields(self):
+        @property
+        def fields(self):
             raise IndexError("9")
 
     class Undescribed(ToySource):
-        def metadata(self):
+        @property
+        def about(self):
             raise IndexError("9")
 
     with pytest.raises(SourceError, match=rf"{raw}: cannot be read: IndexError: 9"):

@@ -11,6 +11,7 @@ import tensorflow_datasets as tfds
 import toy_source
 from toy_source import ToySource
 
+from rlds.sources import reading
 from rlds.sources.source import SourceError
 from tfds_builders.builder import convert
 from tfds_builders.conversion import beam
@@ -32,7 +33,8 @@ def _workers_find_the_source(monkeypatch):
 
 
 @pytest.fixture
-def raw(tmp_path):
+def raw(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "_IN_PART", 4)  # So that there are several parts.
     path = tmp_path / "toy.raw"
     path.write_text("toy")
     return path

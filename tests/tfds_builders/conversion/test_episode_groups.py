@@ -12,7 +12,15 @@ from hypothesis.extra import numpy as npst
 from toy_source import ToySource
 
 from rlds.alignment import from_sars
-from rlds.sources.source import DamagedEpisode, Origin, SourceEpisode, SourceError, StoredEpisode
+from rlds.sources import reading
+from rlds.sources.source import (
+    Can,
+    DamagedEpisode,
+    Origin,
+    SourceEpisode,
+    SourceError,
+    StoredEpisode,
+)
 from tfds_builders.builder import convert
 from tfds_builders.conversion import episode_groups
 from tfds_builders.conversion.encoder import EpisodeEncoder
@@ -148,7 +156,7 @@ def test_what_was_read_before_an_interruption_is_kept():
 class Mixed(ToySource):
     """Some episodes break a rule, others have metadata of another type."""
 
-    episodes_per_part = 20
+    can = Can()
 
     def read(self, split, index, fields=None, rows=slice(None)):
         episode = super().read(split, index)
@@ -158,18 +166,16 @@ class Mixed(ToySource):
             return dataclasses.replace(episode, metadata={"seed": np.int32(index)})
         return episode
 
-    def totals(self, split):
-        return {}
-
 
 @pytest.mark.slow
 def test_a_dataset_does_not_depend_on_groups(tmp_path, monkeypatch):
     raw = tmp_path / "toy.raw"
     raw.write_text("toy")
+    monkeypatch.setattr(reading, "_IN_PART", 20)
 
     def made(name):
         source = Mixed(raw, 33, damaged=8)
-        source.about.finite = ("reward",)
+        source.about = source.about.replace(finite=("reward",))
         with pytest.warns(UserWarning, match="damaged episodes were left out"):
             builder = convert(source, name="toy", data_dir=tmp_path / name, skip_damaged=True)
         return conversions.contents(builder.data_path)

@@ -21,7 +21,8 @@ from toy_source import ToySource
 from envlogger.errors import StorageError
 from rlds.raw_files.input_files import check_unchanged, state_of
 from rlds.raw_files.untrusted import SourceChangedError
-from rlds.sources.source import DamagedEpisode, SourceError
+from rlds.sources import reading
+from rlds.sources.source import Can, DamagedEpisode, SourceError, Stream
 from rlds_ecosystem import stores
 from rlds_ecosystem.stores import _clients
 from tfds_builders.builder import SourceBuilder, convert
@@ -51,8 +52,7 @@ class RldsToyTwo(SourceBuilder):
 class Large(ToySource):
     """160 kB for each episode."""
 
-    def step_fields(self):
-        return {**super().step_fields(), "large": LARGE}
+    fields = ToySource.fields.replace(steps={**ToySource.fields.steps, "large": LARGE})
 
     def read(self, split, index, fields=None, rows=slice(None)):
         episode = super().read(split, index)
@@ -74,16 +74,15 @@ class TwoSplits(ToySource):
 
     splits = ("train", "test")
     number_in_test = 3
+    can = Can()
 
     def num_episodes(self, split):
         return self.number if split == "train" else self.number_in_test
 
-    def totals(self, split):
-        return {}
-
 
 @pytest.fixture
-def raw(tmp_path):
+def raw(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "_IN_PART", 4)  # So that there are several parts.
     path = tmp_path / "toy.raw"
     path.write_text("toy")
     return path
@@ -206,16 +205,24 @@ def test_the_same_key_in_two_parts(raw, tmp_path, monkeypatch):
 def test_after_damage_that_ends_a_part_nothing_is_asked_for(raw, tmp_path):
     """A process that dies now has noted the damage, and that nothing comes after it."""
 
-    class Torn(ToySource):
+    class Torn(Stream):
+        fields = ToySource.fields
+
+        def inputs(self):
+            return [raw]
+
+        def parts(self, split):
+            return ["a", "b", "c"]
+
         def episodes(self, split, part, after=None):
-            yield from list(super().episodes(split, part))[:2]
-            yield DamagedEpisode(
-                f"{part}:torn", SourceError("torn", file=self.path), ends_part=True
-            )
+            toy = ToySource(raw)
+            for index in range(2):
+                yield dataclasses.replace(toy.read(split, index), key=f"{part}:{index}")
+            yield DamagedEpisode(f"{part}:torn", SourceError("torn", file=raw), ends_part=True)
             raise conversions.Interrupted
 
     with pytest.warns(UserWarning, match="3 damaged episodes"):
-        made = convert(Torn(raw), name="toy", data_dir=tmp_path, skip_damaged=True)
+        made = convert(Torn(), name="toy", data_dir=tmp_path, skip_damaged=True)
     assert made.info.splits["train"].num_examples == 6
 
 
@@ -363,7 +370,7 @@ def test_what_a_conversion_depends_on(raw, tmp_path):
         return describe(dataclasses.replace(builder._job(source, config()), **kwargs))
 
     lenient = ToySource(raw)
-    lenient.about.finite = ()
+    lenient.about = lenient.about.replace(finite=())
     others = [
         described(ToySource(raw, 9)),
         described(lenient),
@@ -489,7 +496,7 @@ def test_raw_data_that_changes_while_it_is_read(raw, tmp_path, what):
 
 def test_raw_data_that_may_grow(raw, tmp_path):
     class Growing(Changing):
-        inputs_may_grow = True
+        may_grow = True
 
     source = Growing(raw)
     source.change = lambda path: Path(path).write_text("toy, and more")

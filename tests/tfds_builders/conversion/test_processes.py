@@ -10,7 +10,6 @@ import tensorflow_datasets as tfds
 
 import tfds_builders
 from rlds.formats.d4rl.source import D4rlSource
-from rlds.sources.source import Source
 from tfds_builders.conversion import job as conversion
 from tfds_builders.conversion import sharding
 
@@ -20,7 +19,7 @@ pytestmark = [
 ]
 
 # More than a part has, of the sources that are divided by number.
-NUM_EPISODES = Source.episodes_per_part + 30
+NUM_EPISODES = 130
 PROCESSES = ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
 
 

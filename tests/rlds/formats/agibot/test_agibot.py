@@ -87,7 +87,7 @@ def test_all_else_is_there(folder):
             assert clip["clip"] == encoded("h264", raw.frames, seed=seed + 3 * number)
             missing = len(raw.depth) - raw.frames
             assert clip["frames"].tolist() == [*range(raw.frames), *[-1] * missing]
-    (fault,) = (fault for fault in episodes.source.faults("train"))
+    (fault,) = episodes.source.can.faults("train")
     assert "task_1000.json, episode 1000/2: the file has no entry" in str(fault)
     joints = episodes.spec["steps"]["action"]["joint"]["position"]
     assert joints.names[:2] == ("left_joint_1", "left_joint_2")

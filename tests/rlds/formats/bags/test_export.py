@@ -8,7 +8,7 @@ from clip_source import TOP, WRIST, ClipSource, pixels
 from mcap.reader import make_reader
 from mcap_ros2.decoder import DecoderFactory
 from pictured_robot import PicturedRobot, psnr
-from robot_source import RobotSource
+from robot_source import RobotSource, with_fields
 
 import rlds.sources
 from rlds.sources.episodes import Episodes
@@ -56,11 +56,13 @@ def test_images_that_are_arrays(tmp_path):
     """Their messages have the encodings of ROS: of depth, and of blue before red."""
 
     class Robot(RobotSource):
-        def step_fields(self):
-            fields = super().step_fields()
-            fields["observation"]["camera"] = Field(np.uint8, (6, 8, 3), names=BGR)
-            fields["gray"] = Field(np.uint16, (6, 8, 1))
-            return fields
+        fields = with_fields(
+            RobotSource.fields,
+            {
+                "observation/camera": Field(np.uint8, (6, 8, 3), names=BGR),
+                "gray": Field(np.uint16, (6, 8, 1)),
+            },
+        )
 
         def read(self, *args):
             episode = super().read(*args)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from lerobot_layout import check_layout
 from PIL import Image
-from robot_source import RobotSource
+from robot_source import RobotSource, with_fields
 
 import rlds.sources
 from rlds.formats.lerobot.export import LeRobotExport
@@ -109,9 +109,10 @@ def test_texts_that_may_be_the_task(tmp_path):
     class Renamed(RobotSource):
         name = "instruction"
 
-        def step_fields(self):
-            fields = dict(super().step_fields())
-            return {self.name: fields.pop("language_instruction"), **fields}
+        @property
+        def fields(self):
+            changes = {"language_instruction": None, self.name: Field(str)}
+            return with_fields(RobotSource.fields, changes)
 
         def read(self, split, index, fields=None, rows=slice(None)):
             episode = super().read(split, index)
@@ -141,14 +142,15 @@ def test_placements():
     assert placements["steps/counter"].why == "LeRobot has no columns of uint64"
 
     class Untold(RobotSource):
-        def step_fields(self):
-            fields = super().step_fields()
-            del fields["language_instruction"]
-            return fields
-
-        def episode_fields(self):
-            clip = {"clip": Field(bytes), "first": np.int64}
-            return {**super().episode_fields(), "video": {"top": clip}, "raw": Field(bytes)}
+        fields = with_fields(
+            RobotSource.fields,
+            {"language_instruction": None},
+            {
+                "video/top/clip": Field(bytes),
+                "video/top/first": np.int64,
+                "raw": Field(bytes),
+            },
+        )
 
     # Which texts may be the task: neither bytes nor video.
     hinted = {
@@ -197,8 +199,7 @@ def test_no_rows(tmp_path):
 
 def test_times_that_old_readers_refuse(tmp_path):
     class Long(RobotSource):
-        def step_fields(self):
-            return {"action": np.int64}
+        fields = RobotSource.fields.replace(steps={"action": np.int64})
 
         def read(self, split, index, fields=None, rows=slice(None)):
             steps = {"action": np.zeros(15_600, np.int64), **step_flags([15_600], [False])}

@@ -78,7 +78,7 @@ def test_episodes_are_those_of_the_file(tmp_path, kind):
     said = episodes.metadata["maniskill"]
     assert said["file"] == name
     assert {**said["json"], "episodes": content["episodes"]} == content
-    assert list(episodes.source.faults("train")) == []
+    assert list(episodes.source.can.faults("train")) == []
     # A part has what the whole has: the placeholder of the last step, too.
     whole, part = episodes.columns(0), episodes.columns(0, ["success", "env_states"], 2, 5)
     np.testing.assert_array_equal(part["success"], whole["success"][2:5])
@@ -88,7 +88,7 @@ def test_episodes_are_those_of_the_file(tmp_path, kind):
 def test_what_is_in_one_file_only_is_reported(tmp_path):
     path = raw_maniskill.write(tmp_path / "t.h5", {0: 3, 4: 2, 5: 3}, entries=[5, 0, 7])
     episodes = rlds.sources.open(path)
-    assert [str(fault).partition(", ")[2] for fault in episodes.source.faults("train")] == [
+    assert [str(fault).partition(", ")[2] for fault in episodes.source.can.faults("train")] == [
         "episode traj_7, row 2: listed, but t.h5 has no traj_7",
         "episode traj_4: t.json does not list it",
     ]
