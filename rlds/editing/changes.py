@@ -228,7 +228,10 @@ class Filled(Change):
     def make(
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        if self._path not in values or not self._chosen[of.episodes if of.index is None else of.index].any():
+        if (
+            self._path not in values
+            or not self._chosen[of.episodes if of.index is None else of.index].any()
+        ):
             return values
         filled = for_steps(self._path, self._value, values)
         if of.index is None:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from rlds.feeds import arrays
 from rlds.feeds.storage import Lengths, Rows, Storage, WrappedStorage, hash_of, row_shape
+from rlds.sources import arrays
 from rlds.sources.text_tables import join_tables, table_in, with_new_numbers
 from rlds_ecosystem.fields import Field, in_words
 from rlds_ecosystem.nests import leaves_at

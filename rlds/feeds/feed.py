@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from rlds.feeds import arrays
-from rlds.feeds.arrays import joined
 from rlds.feeds.mixture import Mixture, not_samples
 from rlds.feeds.order import InOrder, Order, Segmented, SegmentShuffle, Shuffled, Weighted
 from rlds.feeds.permutation import RowRandom, key_of
 from rlds.feeds.planning import explain, planned_shuffle, samples_ahead
 from rlds.feeds.samples import Batch, Columns, Samples
 from rlds.feeds.storage import hash_of
+from rlds.sources import arrays
+from rlds.sources.arrays import joined
 from rlds_ecosystem.nests import nest
 
 __all__ = ["Feed", "FeedIterator"]

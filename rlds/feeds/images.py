@@ -7,15 +7,11 @@ damaged ones among them, go to `decode_image`, whose errors you see.
 
 from __future__ import annotations
 
-import collections
-import concurrent.futures
 import contextlib
 import dataclasses
 import functools
 import importlib
 import math
-import multiprocessing
-import os
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
@@ -23,7 +19,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 import tfds_files
-from rlds.feeds import arrays
+from rlds.sources import arrays
+from rlds.sources.row_threads import for_all_rows
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.columns import fits
 from tfds_files.features import Image
@@ -31,16 +28,13 @@ from tfds_files.images import may_hold
 from tfds_files.png import HEADER_SIZE as PNG_HEADER_SIZE
 from tfds_files.png import read_header
 
-__all__ = ["ImageDecoder", "ImageError", "for_all_rows"]
+__all__ = ["ImageDecoder", "ImageError"]
 
 _Data: TypeAlias = bytes | memoryview
 _Size: TypeAlias = tuple[int, int]
 _Header: TypeAlias = tuple[int, int, int]  # Height, width and channels.
-_MOST_THREADS = 8
 # Smaller images are decoded before a thread has got them.
 _LEAST_BYTES = 1 << 14
-# Threads take rows in chunks: several each, as some files take longer than others.
-_CHUNKS_PER_THREAD = 8
 
 
 class ImageError(ValueError):
@@ -350,56 +344,3 @@ def _common_size(buffers: list[_Data], feature: Image, kinds: list[_Kind]) -> _S
 def _pixels(images: np.ndarray) -> np.ndarray:
     """The values that are in the files of images: four bytes for a depth."""
     return images.view(np.uint8) if images.dtype == np.float32 else images
-
-
-def _usual_threads() -> int:
-    """How many threads of this process are of use: one for each processor that it has.
-
-    Ranks that are started together share them; there are enough workers for all of them.
-    """
-    if multiprocessing.parent_process() is not None:
-        return 0
-    has = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = min(has // int(os.environ.get("LOCAL_WORLD_SIZE") or 1), _MOST_THREADS)
-    return threads if threads > 1 else 0
-
-
-def for_all_rows(work: Callable[[range], None], rows: int, threads: int | None) -> None:
-    """Does the work of all rows; raises the error of the first row that has one."""
-    threads = _usual_threads() if threads is None else threads
-    if not threads or rows < 2:
-        work(range(rows))
-        return
-    size = -(-rows // (threads * _CHUNKS_PER_THREAD))
-    chunks = collections.deque(range(rows)[begin : begin + size] for begin in range(0, rows, size))
-
-    def run() -> None:
-        try:
-            while True:
-                try:
-                    chunk = chunks.popleft()
-                except IndexError:
-                    return
-                work(chunk)
-        except BaseException:
-            chunks.clear()
-            raise
-
-    pool = _pool(os.getpid(), threads)
-    futures: list[concurrent.futures.Future[None]] = []
-    try:
-        for _ in range(min(threads, len(chunks))):
-            futures.append(pool.submit(run))
-        concurrent.futures.wait(futures)
-    finally:  # Nobody writes to the rows any more, even after KeyboardInterrupt.
-        chunks.clear()
-        concurrent.futures.wait(futures)
-    errors = [error for future in futures if (error := future.exception())]
-    if errors:  # All chunks before that of an error were taken, and are done.
-        raise min(errors, key=lambda error: getattr(error, "row", -1))
-
-
-@functools.cache
-def _pool(process: int, threads: int) -> concurrent.futures.ThreadPoolExecutor:
-    """The threads of a process; a forked one has none of its parent's."""
-    return concurrent.futures.ThreadPoolExecutor(threads, "rlds-images")

@@ -20,7 +20,6 @@ from typing_extensions import override
 
 import rlds
 import tfds_files
-from rlds.feeds import arrays
 from rlds.feeds._core import Buffers
 from rlds.feeds._pure import UnreadableError
 from rlds.feeds.images import ImageDecoder
@@ -35,6 +34,7 @@ from rlds.feeds.storage import (
 )
 from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.untrusted import SourceChangedError
+from rlds.sources import arrays
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import SourceError
 from rlds_ecosystem import stores

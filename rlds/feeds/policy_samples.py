@@ -9,7 +9,6 @@ import numpy as np
 from typing_extensions import override
 
 from rlds import normalization
-from rlds.feeds import arrays
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.resizing import resize
 from rlds.feeds.roles import ACTION, STATE, Roles, joined
@@ -17,6 +16,7 @@ from rlds.feeds.samples import Columns, Samples
 from rlds.feeds.statistics_files import PROPRIO
 from rlds.feeds.storage import hash_of
 from rlds.feeds.table import Table
+from rlds.sources import arrays
 from rlds.sources.texts import as_utf8
 from rlds.statistics import FieldStatistics, Statistics
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from rlds.feeds.arrays import as_numbers, joined
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.samples import Batch, Samples
+from rlds.sources.arrays import as_numbers, joined
 from rlds_ecosystem.nests import nest
 
 __all__ = ["PrioritizedFeed", "SumTree"]

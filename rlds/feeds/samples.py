@@ -25,9 +25,9 @@ import rlds
 from rlds import normalization
 from rlds.alignment import discounts_of
 from rlds.feeds._core import locate, permute
-from rlds.feeds.arrays import as_numbers, joined, paths_of, zero_out
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.storage import Rows, hash_of
+from rlds.sources.arrays import as_numbers, joined, paths_of, zero_out
 from rlds.sources.source import OF_TRANSITIONS, step_aliases
 from rlds.statistics import FieldType, Statistics
 from rlds_ecosystem.columns import numbered

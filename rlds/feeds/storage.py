@@ -23,10 +23,10 @@ import numpy as np
 from typing_extensions import override
 
 import tfds_files
-from rlds.feeds import arrays
 from rlds.feeds._core import Buffers
 from rlds.feeds.images import ImageDecoder, ImageError
 from rlds.formats.tfds.source import FolderSource
+from rlds.sources import arrays
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import Lengths, SourceError, files_of
 from rlds_ecosystem import stores

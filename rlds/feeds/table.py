@@ -16,7 +16,6 @@ import numpy as np
 
 import rlds
 import tfds_files
-from rlds.feeds.arrays import as_numbers, paths_of
 from rlds.feeds.combined import ExtendedStorage, JoinedStorage
 from rlds.feeds.mapped import MappedStorage
 from rlds.feeds.samples import Offsets, Samples, Segments, Steps, Transitions, Windows
@@ -34,6 +33,7 @@ from rlds.feeds.video import VideoStorage
 from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import reading
+from rlds.sources.arrays import as_numbers, paths_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.opening import format_of
 from rlds.sources.opening import open as open_episodes

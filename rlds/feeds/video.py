@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from typing_extensions import override
 
-from rlds.feeds import arrays
 from rlds.feeds.images import for_all_rows
 from rlds.feeds.storage import Rows, Storage, WrappedStorage, hash_of
+from rlds.sources import arrays
 from rlds.sources.episodes import Episodes
 from rlds.sources.video_frames import FramesSource
 from rlds_ecosystem.fields import Field

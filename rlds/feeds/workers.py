@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlds.feeds import arrays
+from rlds.sources import arrays
 from rlds_ecosystem import import_extra
 
 __all__ = ["Batches", "Blocks", "NumberedBatches", "Numbers"]

@@ -14,21 +14,19 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.sources import reading
+from rlds.sources import arrays, reading
 from rlds.sources.episodes import Episodes
+from rlds.sources.row_threads import for_all_rows
 from rlds.sources.source import (
-    ALL_ROWS,
     About,
     AnySource,
-    Can,
     Fields,
     Source,
-    SourceEpisode,
     SourceError,
     files_of,
     with_random_access,
 )
-from rlds.sources.view import View
+from rlds.sources.view import Of, View
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.decoding import ClipIndex, ClipReader
 from rlds.video.fields import DEPTHS_OF_CODES, cameras_of, depths_of_codes
@@ -169,37 +167,65 @@ class FramesSource(View):
 
     @property
     @override
-    def can(self) -> Can:
+    def can(self) -> Can:  # No frame is decoded that is not wanted.
         return dataclasses.replace(super().can, reads_rows=True)
 
+    @property
     @override
-    def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
-    ) -> SourceEpisode:
-        wanted = self.fields.step_paths(fields)
-        made = [path for path in wanted if path in self.cameras or path in self.marks]
-        others = None if fields is None else {*fields} - {_in_steps(path) for path in made}
-        episode = reading.read(self.bases[0], split, index, others, rows)
-        steps = dict(leaves_at(episode.steps, None))
-        if made:
-            length = reading.outline(self.bases[0], split, index).num_steps
-            begin, end, _ = rows.indices(length)
-            values = episode.metadata if fields is None else None
-            rows_of = np.arange(begin, max(begin, end))
-            for path in made:
-                camera = self.marks.get(path, path)
-                with self._opened(split, index, camera, values) as clip:
-                    if path in self.marks:
-                        steps[path] = clip.numbers_of(rows_of) >= 0
-                    else:
-                        steps[path] = self.new_images(camera, len(rows_of))
-                        self._decode(clip, camera, rows_of, list(steps[path]), wanted)
-        metadata = self._without_clips(episode.metadata)
-        return dataclasses.replace(episode, steps=nest(steps), metadata=metadata)
+    def names(self) -> Mapping[str, str]:
+        here = {*self.fields.step_paths()} - {*self.cameras, *self.marks}
+        others = [*map(_in_steps, here), *self.fields.episode_paths()]
+        return {path: path for path in others}
+
+    @override
+    def needs(self, fields: Collection[str]) -> Collection[str]:
+        return {*fields} - {_in_steps(path) for path in (*self.cameras, *self.marks)}
+
+    @override
+    def make(
+        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+    ) -> dict[str, Any]:
+        gone = [f"{VIDEO}/{camera}" for camera in self.cameras]
+        about = None if of.index is None or fields is not None else nest(values)
+        made = {p: value for p, value in values.items() if not any(is_in(p, name) for name in gone)}
+        names = self.fields.step_paths(fields)
+        for path in names:
+            if path in self.cameras or path in self.marks:
+                made[_in_steps(path)] = self._rows(path, of, about, names)
+        return made
+
+    def _rows(
+        self, path: str, of: Of, about: Mapping[str, Any] | None, others: Collection[str]
+    ) -> np.ndarray:
+        """The pixels of some rows, or which have any: those that are wanted twice are made once."""
+        camera, is_mark = self.marks.get(path, path), path in self.marks
+        rows = (
+            np.empty(len(of.steps), np.bool_) if is_mark else self.new_images(path, len(of.steps))
+        )
+        order = np.lexsort((of.steps, of.episodes))
+        episodes, steps = of.episodes[order], of.steps[order]
+        is_new = np.ones(len(order), bool)
+        is_new[1:] = (np.diff(episodes) != 0) | (np.diff(steps) != 0)
+        firsts = np.flatnonzero(is_new)
+        begins = np.flatnonzero(np.diff(episodes[firsts], prepend=-1))
+        groups = [group for group in np.split(firsts, begins[1:]) if len(group)]
+
+        def decode(chunk: range) -> None:
+            for number in chunk:
+                group = groups[number]
+                with self._opened(of.split, int(episodes[group[0]]), camera, about) as clip:
+                    if is_mark:
+                        rows[order[group]] = clip.numbers_of(steps[group]) >= 0
+                        continue
+                    targets = [rows[row] for row in order[group].tolist()]
+                    self._decode(clip, camera, steps[group], targets, others)
+
+        for_all_rows(decode, len(groups), self.threads)
+        if len(firsts) < len(order):
+            kept = order[firsts[np.cumsum(is_new) - 1]]
+            for row, first in zip(order[~is_new].tolist(), kept[~is_new].tolist(), strict=True):
+                rows[row] = rows[first]
+        return rows
 
     def read_frames(
         self,
@@ -227,20 +253,10 @@ class FramesSource(View):
         with reading.unchanged(self), self._opened(split, index, camera) as clip:
             self._decode(clip, camera, steps, images, others)
 
-    def have_frames(self, split: str, index: int, camera: str, steps: np.ndarray) -> np.ndarray:
-        """Returns which of some steps have a frame.
-
-        Raises:
-          SourceError: The clip is damaged; says where.
-        """
-        with reading.unchanged(self), self._opened(split, index, camera) as clip:
-            return clip.numbers_of(steps) >= 0
-
     def new_images(self, camera: str, number: int) -> np.ndarray:
         """Returns an array for frames of a camera, to be filled by `read_frames`."""
         field = self.cameras[camera]
-        shape: list[Any] = [number, *field.shape]
-        return np.empty(shape, field.column_dtype)
+        return arrays.empty([number, *map(int, field.shape)], field.column_dtype)  # type: ignore[arg-type]
 
     def _decode(
         self,

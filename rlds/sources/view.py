@@ -96,11 +96,13 @@ class View(Source):
 
     Attributes:
       shares_table: Whether the table of its episodes is that of its base.
+      threads: How many threads `make` may take, beside the one that asks; None for as many as help.
     """
 
     shares_table: ClassVar[bool] = False
 
     bases: Sequence[Source]
+    threads: int | None = 0
 
     def __init__(self, *bases: Source) -> None:
         self.bases = bases

@@ -18,6 +18,7 @@ from PIL import PngImagePlugin
 import tfds_files
 from rlds.feeds import images
 from rlds.feeds.images import ImageDecoder, ImageError
+from rlds.sources import row_threads
 from tfds_files.features import Image
 from tfds_files.png import encode_png
 
@@ -326,7 +327,7 @@ def test_nothing_is_written_after_an_interrupt():
     before = signal.signal(signal.SIGINT, interrupt)
     try:
         with pytest.raises(KeyboardInterrupt):
-            images.for_all_rows(work, 1000, 2)
+            row_threads.for_all_rows(work, 1000, 2)
     finally:
         signal.signal(signal.SIGINT, before)
     done = len(begun)

@@ -213,7 +213,7 @@ ANSWERS = {
         **dict.fromkeys(("metadata", "options"), "how the standard is made"),
     },
     RgbSource: {"image_files": _FILES, "column": "its episodes have other values"},
-    FramesSource: {"options": "which cameras are decoded", "column": "it reads clips"},
+    FramesSource: {"options": "which cameras are decoded"},
     EncodedFrames: {"options": "which", "image_files": _FILES, "column": "it reads clips"},
     ClipsSource: {
         "image_files": _FILES,

@@ -2,7 +2,7 @@ import threading
 
 import numpy as np
 
-from rlds.feeds import arrays
+from rlds.sources import arrays
 
 SIZE = 81_920 + 64  # Nobody else asks for arrays of this size.
 
