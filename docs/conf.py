@@ -24,7 +24,7 @@ from commands import as_markdown
 
 import rlds_ecosystem
 import rlds_tools
-from rlds.sources import Source
+from rlds.sources import AnySource, Source, Stream
 from tfds_builders.quiet import quiet_libraries
 
 # The modules whose docstrings are read load TensorFlow, which says much.
@@ -140,7 +140,7 @@ def _skip_member(
 ) -> bool | None:
     if what == "class" and isinstance(obj, type) and issubclass(obj, Message):
         return True  # Generated for a protocol buffer inside another one.
-    if what == "class" and hasattr(Source, name) and _is_of_a_format(obj):
+    if what == "class" and name in {*dir(Source), *dir(Stream)} and _is_of_a_format(obj):
         return True  # `Source` says what it does.
     # A package's names are on its page, with a docstring or without; so are the values of enums.
     is_exported = what == "module" and name not in (options.exclude_members or ())
@@ -151,7 +151,7 @@ def _is_of_a_format(member: Any) -> bool:
     function = getattr(member, "fget", member)
     module, name = (getattr(function, key, "") for key in ("__module__", "__qualname__"))
     owner = getattr(sys.modules.get(module), name.partition(".")[0], None)
-    return isinstance(owner, type) and issubclass(owner, Source) and module != Source.__module__
+    return isinstance(owner, type) and issubclass(owner, AnySource) and module != Source.__module__
 
 
 def _prepare_docstring(
