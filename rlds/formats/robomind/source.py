@@ -84,7 +84,7 @@ class RoboMindSource(Hdf5EpisodesSource):
         if not self._files:
             where = "/".join((_SUCCESS, "{train,val}", "<id>", *_FILE))
             raise FileNotFoundError(f"{os.fspath(path)!r} has no files {where}")
-        self._root = os.fspath(path)
+        self._root, self.splits = os.fspath(path), list(self._files)
         self._look_at_first(
             (split, index) for split, files in self._files.items() for index in range(len(files))
         )
@@ -139,11 +139,6 @@ class RoboMindSource(Hdf5EpisodesSource):
         names = self._place(split, index).split("/")[: -len(_FILE)]
         named = [name for name in names if name not in (_SUCCESS, split)]
         return "/".join(named) or str(self._files[split][index].parts[-3])
-
-    @property
-    @override
-    def splits(self) -> Sequence[str]:
-        return list(self._files)
 
     @functools.cached_property
     @override
