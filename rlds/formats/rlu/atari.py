@@ -42,7 +42,7 @@ _PLACES = {
 class RluAtariSource(RluSource):
     """Atari games of RL Unplugged. `RluSource` describes the arguments."""
 
-    description = (
+    _DESCRIPTION = (
         "Episodes of Atari games of RL Unplugged, from the replay data of agents (DQN) in training."
     )
     builder_name = "rlds_rlu_atari"

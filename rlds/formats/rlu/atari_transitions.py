@@ -54,7 +54,7 @@ _EXPECTED: dict[str, tuple[np.dtype | None, int]] = {
 class RluAtariTransitionsSource(RluWindowsSource):
     """Atari transitions of RL Unplugged. `RluSource` describes the arguments."""
 
-    description = (
+    _DESCRIPTION = (
         "Transitions of Atari games of RL Unplugged, in random order, from the replay data of "
         "agents (DQN) in training."
     )

@@ -42,7 +42,7 @@ _RECORDED_DISCOUNT = "recorded_discount"
 class RluBsuiteSource(RluWindowsSource):
     """Windows of bsuite from RL Unplugged. `RluSource` describes the arguments."""
 
-    description = (
+    _DESCRIPTION = (
         "Transitions of bsuite of RL Unplugged, from agents (DQN) in training, whose actions were "
         "replaced at random with a certain probability."
     )

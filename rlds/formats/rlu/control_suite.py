@@ -44,7 +44,7 @@ TASKS = (
 class RluControlSuiteSource(RluSource):
     """Control Suite episodes of RL Unplugged. `RluSource` describes the arguments."""
 
-    description = "Episodes of the DeepMind Control Suite of RL Unplugged."
+    _DESCRIPTION = "Episodes of the DeepMind Control Suite of RL Unplugged."
     builder_name = "rlds_rlu_control_suite"
     alignments: ClassVar[Sequence[Alignment]] = ("rsa", "sar")
     row_field = "reward"

@@ -15,5 +15,5 @@ __all__ = ["RluControlSuiteWindowsSource"]
 class RluControlSuiteWindowsSource(RluWindowsSource, RluControlSuiteSource):
     """Control Suite windows of RL Unplugged. `RluSource` describes the arguments."""
 
-    description = "Windows of episodes of the DeepMind Control Suite of RL Unplugged."
+    _DESCRIPTION = "Windows of episodes of the DeepMind Control Suite of RL Unplugged."
     builder_name = "rlds_rlu_control_suite_windows"

@@ -20,8 +20,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -30,6 +28,7 @@ import rlds
 from rlds.formats.rlu.records import Path
 from rlds.formats.rlu.rows import ARRIVED, Alignment
 from rlds.formats.rlu.source import RECORDED_ID, RluSource
+from rlds.sources.source import About, Fields
 from rlds_ecosystem.fields import BGR
 from rlds_ecosystem.nests import leaves_at, nest
 
@@ -68,7 +67,7 @@ _MAX_EXAMINED = 100
 class RluDmlabSource(RluSource):
     """DeepMind Lab episodes of RL Unplugged. `RluSource` describes the arguments."""
 
-    description = (
+    _DESCRIPTION = (
         "Episodes of DeepMind Lab of RL Unplugged, from agents (R2D2) in training or trained. The "
         "channels of the images are in the order blue, green, red."
     )
@@ -96,13 +95,17 @@ class RluDmlabSource(RluSource):
                 return "sar" if is_sar else "rsa"
         return self.alignments[0]
 
+    @property
     @override
-    def step_fields(self) -> Mapping[str, Any]:
-        leaves = dict(leaves_at(super().step_fields(), None))
+    def fields(self) -> Fields:
+        fields = super().fields
+        leaves = dict(leaves_at(fields.steps, None))
         if _PIXELS in leaves:
             leaves[_PIXELS] = dataclasses.replace(leaves[_PIXELS], names=BGR)
-        return nest(leaves)
+        return fields.replace(steps=nest(leaves))
 
-    def metadata(self) -> Mapping[str, Any]:
-        """Returns what `RluSource` does, and the order of the channels."""
-        return {**super().metadata(), "channel_order": {_PIXELS: "BGR"}}
+    @property
+    @override
+    def about(self) -> About:
+        about = super().about
+        return about.replace(metadata={**about.metadata, "channel_order": {_PIXELS: "BGR"}})

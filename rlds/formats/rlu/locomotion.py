@@ -9,13 +9,14 @@ nothing. The other product, `dm_locomotion`, has windows of episodes: see
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+
+from typing_extensions import override
 
 from rlds.formats.rlu.control_suite import RluControlSuiteSource
 from rlds.formats.rlu.files import PathOrPaths
 from rlds.formats.rlu.records import FieldError, Values, num_rows
 from rlds.formats.rlu.rows import Alignment
+from rlds.sources.source import About
 
 __all__ = ["TASKS", "RluLocomotionSource"]
 
@@ -37,7 +38,7 @@ class RluLocomotionSource(RluControlSuiteSource):
       camera_shape: The shape of the images of cameras. The files do not say it.
     """
 
-    description = "Episodes of DeepMind Locomotion of RL Unplugged."
+    _DESCRIPTION = "Episodes of DeepMind Locomotion of RL Unplugged."
     builder_name = "rlds_rlu_locomotion"
 
     def __init__(
@@ -73,6 +74,8 @@ class RluLocomotionSource(RluControlSuiteSource):
             raise FieldError(name, f"{what}: {rows} raw images of shape {shape}")
         return [images[i * size : (i + 1) * size] for i in range(rows)]
 
-    def options(self) -> Mapping[str, Any]:
-        """Returns what `RluSource` does, and the shape of the images."""
-        return {**super().options(), "camera_shape": list(self.camera_shape)}
+    @property
+    @override
+    def about(self) -> About:
+        about = super().about
+        return about.replace(options={**about.options, "camera_shape": list(self.camera_shape)})

@@ -23,5 +23,5 @@ SETS = [
 class RluLocomotionWindowsSource(RluWindowsSource, RluLocomotionSource):
     """Locomotion windows of RL Unplugged. `RluLocomotionSource` describes the arguments."""
 
-    description = "Windows of episodes of DeepMind Locomotion of RL Unplugged."
+    _DESCRIPTION = "Windows of episodes of DeepMind Locomotion of RL Unplugged."
     builder_name = "rlds_rlu_locomotion_windows"

@@ -34,7 +34,7 @@ NUM_FILES = {
 class RluRwrlSource(RluSource):
     """Real-World RL episodes of RL Unplugged. `RluSource` describes the arguments."""
 
-    description = "Episodes of the Real-World RL suite of RL Unplugged, from agents in training."
+    _DESCRIPTION = "Episodes of the Real-World RL suite of RL Unplugged, from agents in training."
     builder_name = "rlds_rlu_rwrl"
     alignments = ("rsa",)
     row_field = "reward"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import collections
 import contextlib
+import functools
 import itertools
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -44,7 +45,9 @@ from rlds.formats.rlu.rows import (
 from rlds.raw_files.tfrecord_files import TFRecordReader
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import (
+    About,
     DamagedEpisode,
+    Fields,
     Origin,
     SourceEpisode,
     SourceError,
@@ -54,6 +57,18 @@ from rlds_ecosystem.nests import put
 
 __all__ = ["PLACEHOLDERS", "RECORDED_ID", "RluSource"]
 
+_CITATION = """@inproceedings{gulcehre2020rl,
+  title = {RL Unplugged: A Suite of Benchmarks for Offline Reinforcement Learning},
+  author = {Gulcehre, Caglar and Wang, Ziyu and Novikov, Alexander and Paine, Thomas and
+            G{\\'o}mez, Sergio and Zolna, Konrad and Agarwal, Rishabh and Merel, Josh S and
+            Mankowitz, Daniel J and Paduraru, Cosmin and Dulac-Arnold, Gabriel and Li, Jerry and
+            Norouzi, Mohammad and Hoffman, Matthew and Heess, Nicolas and de Freitas, Nando},
+  booktitle = {Advances in Neural Information Processing Systems},
+  volume = {33},
+  pages = {7248--7259},
+  year = {2020}
+}"""
+_FINITE = (rlds.REWARD, rlds.DISCOUNT)
 RECORDED_ID = "recorded_episode_id"
 PLACEHOLDERS = "placeholders"
 
@@ -82,21 +97,8 @@ class RluSource(Stream):
       ValueError: The product has no such alignment.
     """
 
-    homepage = "https://github.com/google-deepmind/deepmind-research/tree/master/rl_unplugged"
-    citation = """@inproceedings{gulcehre2020rl,
-  title = {RL Unplugged: A Suite of Benchmarks for Offline Reinforcement Learning},
-  author = {Gulcehre, Caglar and Wang, Ziyu and Novikov, Alexander and Paine, Thomas and
-            G{\\'o}mez, Sergio and Zolna, Konrad and Agarwal, Rishabh and Merel, Josh S and
-            Mankowitz, Daniel J and Paduraru, Cosmin and Dulac-Arnold, Gabriel and Li, Jerry and
-            Norouzi, Mohammad and Hoffman, Matthew and Heess, Nicolas and de Freitas, Nando},
-  booktitle = {Advances in Neural Information Processing Systems},
-  volume = {33},
-  pages = {7248--7259},
-  year = {2020}
-}"""
-    finite_fields = (rlds.REWARD, rlds.DISCOUNT)
-
     # What the products differ in.
+    _DESCRIPTION: ClassVar[str]
     builder_name: ClassVar[str]  # The builder that is there for it.
     alignments: ClassVar[Sequence[Alignment]]  # The first is the default.
     row_field: ClassVar[str]  # Has one value per row.
@@ -171,41 +173,41 @@ class RluSource(Stream):
         return STEP_TYPE not in rows or check_whole(rows[STEP_TYPE])
 
     def episode_metadata(self, contents: Contents) -> dict[str, Any]:
-        """Returns the fields of an episode, those that `episode_fields` has."""
+        """Returns the fields of an episode, those that `fields` has."""
         return {**contents.episode, **self._placeholders(contents)}
 
     # --- The source ------------------------------------------------------------------------------
 
+    @functools.cached_property
     @override
-    def step_fields(self) -> Mapping[str, Any]:
-        fields: dict[str, Any] = {}
-        for field in self._fields.values():
-            if field.per != "episode":
-                put(fields, _without_mark(field.path), field.declared())
-        return fields
-
-    @override
-    def episode_fields(self) -> Mapping[str, Any]:
-        fields: dict[str, Any] = {}
+    def fields(self) -> Fields:
+        steps: dict[str, Any] = {}
+        episode: dict[str, Any] = {}
         for field in self._fields.values():
             if field.per == "episode":
-                put(fields, field.path, field.declared())
-            elif self._has_placeholder(field):
-                put(fields, (PLACEHOLDERS, *_without_mark(field.path)), field.declared())
-        return fields
+                put(episode, field.path, field.declared())
+                continue
+            put(steps, _without_mark(field.path), field.declared())
+            if self._has_placeholder(field):
+                put(episode, (PLACEHOLDERS, *_without_mark(field.path)), field.declared())
+        return Fields(steps, episode)
 
-    def metadata(self) -> Mapping[str, Any]:
-        """Returns the order of the rows, and how many files of each published set there are."""
+    @functools.cached_property
+    @override
+    def about(self) -> About:
         files = count_sets(self._files.values())
-        return {"alignment": self.alignment, "raw_files": files}
+        return About(
+            description=self._DESCRIPTION,
+            homepage="https://github.com/google-deepmind/deepmind-research/tree/master/rl_unplugged",
+            citation=_CITATION,
+            finite=_FINITE,
+            metadata={"alignment": self.alignment, "raw_files": files},
+            options={"alignment": self.alignment},
+        )
 
     def inputs(self) -> Sequence[epath.Path]:
         """Returns the files."""
         return list(self._files.values())
-
-    def options(self) -> Mapping[str, Any]:
-        """Returns the order of the rows."""
-        return {"alignment": self.alignment}
 
     def parts(self, split: str) -> Sequence[str]:
         """Returns the names of the files."""
@@ -215,7 +217,7 @@ class RluSource(Stream):
     def episodes(
         self, split: str, part: str, after: str | None = None
     ) -> Iterator[SourceEpisode | DamagedEpisode]:
-        """Yields the episodes of a file; see `Source.episodes`."""
+        """Yields the episodes of a file; see `Stream.episodes`."""
         del split
         begin = 0 if after is None else int(after.rpartition(":")[2]) + 1
         with TFRecordReader(self._files[part], part) as reader:
@@ -347,7 +349,7 @@ class RluSource(Stream):
 
     def _check_finite(self, steps: Mapping[str, Any]) -> None:
         """Checks rewards and discounts here, where it is known which rows they are from."""
-        for name in self.about.finite:
+        for name in _FINITE:
             wrong = np.flatnonzero(~np.isfinite(steps[name]))
             if len(wrong):
                 row = int(wrong[0]) + (self.alignment == "rsa")

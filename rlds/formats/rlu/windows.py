@@ -23,10 +23,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from rlds.formats.rlu.records import Contents
 from rlds.formats.rlu.rows import STEP_TYPE, Alignment, check_piece
 from rlds.formats.rlu.source import RluSource
+from rlds.sources.source import Fields
 
 __all__ = ["IS_WINDOW", "RluWindowsSource"]
 
@@ -46,9 +48,11 @@ class RluWindowsSource(RluSource):
         """Returns whether a window is an episode from its beginning to its end."""
         return STEP_TYPE in rows and check_piece(rows[STEP_TYPE])
 
-    def episode_fields(self) -> Mapping[str, Any]:
-        """Returns what `RluSource` does, and that for `is_window`."""
-        return {**super().episode_fields(), IS_WINDOW: np.bool_}
+    @property
+    @override
+    def fields(self) -> Fields:
+        fields = super().fields
+        return fields.replace(episode={**fields.episode, IS_WINDOW: np.bool_})
 
     def episode_metadata(self, contents: Contents) -> dict[str, Any]:
         """Returns what `RluSource` does, and that it is a window."""
