@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlds.editing.changes import Change, Filled, Renamed, fields_of, named
-from rlds.editing.renumbering import Renumbered, with_joined_tables
 from rlds.editing.stated import DATASET_METADATA, Policy, merged
 from rlds.editing.trimmed import Flagged, Trimmed
 from rlds.editing.unifying import Unified, unify
@@ -25,8 +24,10 @@ from rlds.sources.lineage import digest_of_rows, free_name
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.queries import check_repeatable
 from rlds.sources.rates import rate_in
+from rlds.sources.renumbered import Renumbered
 from rlds.sources.selected import SelectedSource
 from rlds.sources.source import FACTS, About, Source, SourceEpisode, with_random_access
+from rlds.sources.text_tables import join_tables
 from rlds.sources.view import View
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
@@ -280,10 +281,10 @@ class Draft:
         fills = {named(name, self.aliases): value for name, value in fills.items()}
         unified = unify(before, fills, drops_missing=drops_missing, policy=metadata)
         said = [episodes.metadata for episodes in datasets.values()]
-        fields = [*map(fields_of, before.values())]
-        self.metadata, numbers = with_joined_tables(
-            self.metadata, said, fields, fields_of(unified[0])
-        )
+        after = fields_of(unified[0]).items()
+        tables = {p: it.table for p, it in after if isinstance(it, Field) and it.table}
+        columns = [{p: tables[p] for p in tables if p in fields_of(it)} for it in before.values()]
+        self.metadata, numbers = join_tables(self.metadata, said, columns)
         prefixes = _prefixes(datasets)
         self.notes += [
             f"keys of the episodes of {name} get the prefix {p!r}"

@@ -32,7 +32,6 @@ from rlds.feeds.storage import (
     decode_rows,
     hash_of,
 )
-from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import arrays
 from rlds.sources.episodes import Episodes
@@ -290,9 +289,10 @@ class MappedStorage(Storage):
         verify: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        assert isinstance(episodes.source, FolderSource)
+        stored = episodes.source.can.examples
+        assert stored is not None
         self.fields, self.decoders = fields, decoders
-        folder = episodes.source.folder
+        folder = stored.folder
         split = folder[episodes.split]
         urls = [os.fspath(piece.path) for piece in split.cut(0, len(split))]
         copies = None

@@ -25,7 +25,6 @@ from typing_extensions import override
 import tfds_files
 from rlds.feeds._core import Buffers
 from rlds.feeds.images import ImageDecoder, ImageError
-from rlds.formats.tfds.source import FolderSource
 from rlds.sources import arrays
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import Lengths, SourceError, files_of
@@ -424,10 +423,10 @@ class CachedStorage(Storage):
 
     def _file_of(self, episode: int) -> str:
         source = self._episodes.source
-        if not isinstance(source, FolderSource):
+        if source.can.examples is None:
             return files_of(source)
         split, number = self._episodes.place(episode)
-        file, _ = source.folder[split].place_of(number)
+        file, _ = source.can.examples.folder[split].place_of(number)
         return str(file)
 
 

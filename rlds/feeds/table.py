@@ -9,14 +9,13 @@ import glob
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 import rlds
 import tfds_files
-from rlds.feeds.combined import ExtendedStorage, JoinedStorage
 from rlds.feeds.mapped import MappedStorage
 from rlds.feeds.samples import Offsets, Samples, Segments, Steps, Transitions, Windows
 from rlds.feeds.storage import (
@@ -29,24 +28,23 @@ from rlds.feeds.storage import (
     hash_of,
     row_shape,
 )
-from rlds.feeds.video import VideoStorage
-from rlds.formats.tfds.source import FolderSource
+from rlds.feeds.views import ViewStorage, WithColumn, check_alike, joined_metadata
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import reading
 from rlds.sources.arrays import as_numbers, paths_of
 from rlds.sources.episodes import Episodes
+from rlds.sources.joined import ALL, JoinedSource
 from rlds.sources.opening import format_of
 from rlds.sources.opening import open as open_episodes
-from rlds.sources.selected import SelectedSource
+from rlds.sources.renumbered import Renumbered
 from rlds.sources.source import (
-    AnySource,
     SourceEpisode,
     SourceError,
     files_of,
     step_aliases,
+    with_random_access,
 )
-from rlds.sources.text_tables import with_new_numbers
-from rlds.sources.video_frames import FramesSource
+from rlds.sources.view import View
 from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import numbered
@@ -128,38 +126,13 @@ def open(
     array([1, 1, 1])
     """
     paths = several(path)
-    if paths is not None:
-        arguments = {"where": where, "format": format, "jpeg": jpeg, "threads": threads, **options}
-        checks = {"verify": verify, "decode_images": decode_images, "progress": progress}
-        sizes = {"cache_bytes": cache_bytes // len(paths), "disk_bytes": disk_bytes // len(paths)}
-        tables = [
-            open(each, split, fields=fields, **sizes, **arguments, **checks)  # type: ignore[arg-type]
-            for each in paths
-        ]
-        storage = JoinedStorage(tables)
-        return Table(_JoinedEpisodes(tables, storage), storage, storage.fields, tables[0]._given)  # type: ignore[arg-type]
-    assert isinstance(path, str | os.PathLike | Episodes)
-    if isinstance(path, Episodes):
-        episodes = path
-    else:
-        if format is None and "layout" not in options:
-            format = format_of(path)
-        if format == "tfds":
-            options = {**options, "decode_images": False}
-        episodes = open_episodes(path, split, format=format, where=where, **options)
-    if isinstance(path, Episodes) and where is not None:
-        episodes = episodes.where(where, progress=progress)
-    if isinstance(episodes.source, SelectedSource):
-        chosen, whole = _unselected(episodes)
-        sizes = {"cache_bytes": cache_bytes, "disk_bytes": disk_bytes}
-        arguments = {"jpeg": jpeg, "threads": threads, **sizes}
-        checks = {"verify": verify, "decode_images": decode_images, "progress": progress}
-        return open(whole, fields=fields, **arguments, **checks).filter_episodes(chosen)  # type: ignore[arg-type]
-    source = reading.with_image_files(episodes.source)  # They are decoded into batches.
-    if source is not episodes.source:
-        episodes = Episodes(source, episodes.split, format=episodes.format)
-    given = _Given(jpeg, threads, cache_bytes, disk_bytes, decode_images)
+    options |= {"where": where, "format": format, "progress": progress}
+    found = [_episodes(each, split, **options) for each in paths or [path]]
+    given = _Given(
+        jpeg, threads, cache_bytes // len(found), disk_bytes // len(found), decode_images
+    )
     wanted = None if fields is None else paths_of(fields)
+    episodes = found[0] if paths is None else _joined(found, wanted)
     if not (sys.stderr.isatty() if progress is None else progress):
         return _open(episodes, wanted, given, verify)
     with show_progress(True) as bars:
@@ -169,6 +142,43 @@ def open(
             bars.update(bar, completed=done, total=total or None)
 
         return _open(episodes, wanted, given, verify, show)
+
+
+def _episodes(
+    path: Any,
+    split: str | None,
+    *,
+    where: str | None,
+    format: str | None,
+    progress: bool | None,
+    **options: Any,
+) -> Episodes:
+    """The episodes of one dataset, with the files of images: they are decoded into batches."""
+    if isinstance(path, Episodes):
+        episodes = path if where is None else path.where(where, progress=progress)
+    else:
+        if format is None and "layout" not in options:
+            format = format_of(path)
+        if format == "tfds":
+            options = {**options, "decode_images": False}
+        episodes = open_episodes(path, split, format=format, where=where, **options)
+    source = reading.with_image_files(episodes.source)
+    if source is episodes.source:
+        return episodes
+    return Episodes(source, episodes.split, format=episodes.format)
+
+
+def _joined(parts: Sequence[Episodes], wanted: Sequence[str] | None) -> Episodes:
+    """The episodes of several datasets as those of one."""
+    fields = [_wanted(part, wanted) for part in parts]
+    check_alike(fields)
+    metadata, numbers = joined_metadata(parts, fields[0])
+    renumbered = [
+        Episodes(Renumbered(with_random_access(part.source), new), part.split) if new else part
+        for part, new in zip(parts, numbers)
+    ]
+    about = parts[0].source.about.replace(metadata=metadata)
+    return Episodes(JoinedSource(renumbered, about=about), ALL, format=parts[0].format)
 
 
 def several(path: Any) -> list[Any] | None:
@@ -196,19 +206,6 @@ def _in_store(pattern: str) -> list[str]:
     return sorted(os.fspath(path) for path in folder.glob("/".join(parts[begin:])))
 
 
-def _unselected(episodes: Episodes) -> tuple[np.ndarray, Episodes]:
-    """Which episodes of which others they are: those are read in place."""
-    source = episodes.source
-    assert isinstance(source, SelectedSource)
-    names = list(dict.fromkeys(split for split, _, _ in episodes.ranges))
-    whole = Episodes(source.bases[0], "+".join(names), format=episodes.format)
-    firsts = dict.fromkeys(names, 0)
-    for (before, _, end), name in zip(whole.ranges, names[1:]):
-        firsts[name] = firsts[before] + end
-    parts = [source.chosen[name][begin:end] + firsts[name] for name, begin, end in episodes.ranges]
-    return np.concatenate(parts), whole
-
-
 @dataclasses.dataclass(frozen=True)
 class _Given:
     """The arguments of `open` that decide how things are read."""
@@ -222,36 +219,43 @@ class _Given:
 
 def _open(
     episodes: Episodes,
-    fields: tuple[str, ...] | None,
+    fields: Sequence[str] | None,
     given: _Given,
     verify: bool = False,
     progress: Progress | None = None,
-    outlines: Lengths | None = None,
 ) -> Table:
-    found = _step_fields(episodes)
-    known = {path: field for path, field in found.items() if isinstance(field, Field)}
-    if not given.decode_images:
-        files = {path: Field(bytes) for path, field in known.items() if field.encoding}
-        known.update(files)
-    wanted = list(known)
-    if fields is not None:
-        chosen = leaves_at(nest(found), fields, step_aliases(episodes.source))
-        wanted = [path for path, _ in chosen]
-        for path in wanted:
-            if path not in known:
-                raise KeyError(f"field {path!r} is {found[path]}, which has no place in a batch")
-    decoders = decoders_of(known, given.jpeg, given.threads)
+    known = _readable(episodes, given)
+    wanted = [*known] if fields is None else [*_wanted(episodes, fields)]
     with reading.unchanged(episodes.source):
-        storage = _storage(episodes, known, decoders, given, verify, progress, outlines)
-    storage.opening = _reopened, (episodes, given)
+        storage = _storage(episodes, known, given, verify, progress)
     return Table(episodes, storage, wanted, given)
+
+
+def _wanted(episodes: Episodes, fields: Sequence[str] | None) -> dict[str, Field]:
+    """The fields of a step that are wanted, by their paths."""
+    found = _step_fields(episodes)
+    if fields is None:
+        return {path: field for path, field in found.items() if isinstance(field, Field)}
+    chosen = [path for path, _ in leaves_at(nest(found), fields, step_aliases(episodes.source))]
+    for path in chosen:
+        if not isinstance(found[path], Field):
+            raise KeyError(f"field {path!r} is {found[path]}, which has no place in a batch")
+    return {path: found[path] for path in chosen}
+
+
+def _readable(episodes: Episodes, given: _Given) -> dict[str, Field]:
+    """The fields of a step, by their paths; files of images are bytes, if they stay files."""
+    known = _wanted(episodes, None)
+    if given.decode_images:
+        return known
+    return {path: Field(bytes) if field.encoding else field for path, field in known.items()}
 
 
 def _step_fields(episodes: Episodes) -> dict[str, Any]:
     """The fields of a step, by their paths; those of TFDS in the order in which it has them."""
     found = dict(leaves_at(episodes.spec[rlds.STEPS], None))
-    if isinstance(episodes.source, FolderSource):
-        steps = episodes.source.folder.features[rlds.STEPS]
+    if (stored := episodes.source.can.examples) is not None:
+        steps = stored.folder.features[rlds.STEPS]
         assert isinstance(steps, tfds_files.Dataset)
         order = {leaf.name: place for place, leaf in enumerate(leaves_of(steps.feature))}
         paths = sorted(found, key=lambda path: order.get(path, len(order)))
@@ -262,38 +266,60 @@ def _step_fields(episodes: Episodes) -> dict[str, Any]:
 def _storage(
     episodes: Episodes,
     fields: Mapping[str, Field],
-    decoders: Mapping[str, Any],
     given: _Given,
-    verify: bool,
-    progress: Progress | None,
-    outlines: Lengths | None,
+    verify: bool = False,
+    progress: Progress | None = None,
+    lengths: Lengths | None = None,
 ) -> Storage:
-    if isinstance(episodes.source, FramesSource):
-        source = episodes.source
-        stored = {path: field for path, field in fields.items() if path not in source.cameras}
-        clips = Episodes(source.bases[0], episodes.split, format=episodes.format)
-        others = _storage(clips, stored, decoders, given, verify, progress, outlines)
-        return VideoStorage(episodes, fields, others, given.threads)
+    """Opens the steps of episodes: in place where they can be, else by whole episodes."""
+    source = episodes.source
+    if isinstance(source, View) and source.is_by_rows:
+
+        def below(part: Episodes, paths: Collection[str]) -> Storage:
+            known = _readable(part, given)
+            chosen = {path: field for path, field in known.items() if path in paths}
+            return _storage(part, chosen, given, verify, progress)
+
+        def whole(lengths: Lengths) -> Storage:
+            return _cached(episodes, fields, given, lengths=lengths)
+
+        return ViewStorage(episodes, fields, below, whole, given.threads)
     why = "this is not a TFDS dataset in TFRecord files"
-    if isinstance(episodes.source, FolderSource):
+    if source.can.examples is not None:
         try:
-            return MappedStorage(
+            storage: Storage = MappedStorage(
                 episodes,
                 fields,
-                decoders,
+                decoders_of(fields, given.jpeg, given.threads),
                 given.cache_bytes,
                 disk_bytes=given.disk_bytes,
                 verify=verify,
                 progress=progress,
             )
+            storage.opening = _reopened, (_storage, episodes, fields, given)
+            return storage
         except tfds_files.UnsupportedFileError as error:
             why = str(error)
         except tfds_files.DamagedFileError as error:
-            raise SourceError(str(error), file=files_of(episodes.source)) from error
-    storage = CachedStorage(
-        episodes, fields, decoders, given.cache_bytes, outlines=outlines, progress=progress
-    )
+            raise SourceError(str(error), file=files_of(source)) from error
+    storage = _cached(episodes, fields, given, progress=progress, lengths=lengths)
     storage.why_cached = why
+    return storage
+
+
+def _cached(
+    episodes: Episodes,
+    fields: Mapping[str, Field],
+    given: _Given,
+    verify: bool = False,
+    progress: Progress | None = None,
+    lengths: Lengths | None = None,
+) -> Storage:
+    decoders = decoders_of(fields, given.jpeg, given.threads)
+    storage = CachedStorage(
+        episodes, fields, decoders, given.cache_bytes, outlines=lengths, progress=progress
+    )
+    storage.opening = _reopened, (_cached, episodes, fields, given)
     return storage
 
 
@@ -454,9 +480,15 @@ class Table:
             raise ValueError(f"values: got the shape {column.shape} for {self.num_steps} steps")
         if any(is_in(path, other) or is_in(other, path) for other in self.storage.fields):
             raise ValueError(f"the table already has a field {path!r}")
-        chosen = np.arange(self.num_episodes) if self._chosen is None else self._chosen
-        storage = ExtendedStorage(self.storage, path, column, chosen)
-        return self._with(storage=storage, fields={**self.fields, path: storage.fields[path]})
+        lengths = self.storage.outlines.num_steps
+        chosen = np.arange(len(lengths)) if self._chosen is None else self._chosen
+        begins = np.full(len(lengths), -1, np.int64)
+        begins[chosen] = np.cumsum(lengths[chosen]) - lengths[chosen]
+        view = WithColumn(self.episodes, path, column, begins)
+        episodes = Episodes(view, self.episodes.split, format=self.episodes.format)
+        more = {path: Field(column.dtype, column.shape[1:])}
+        storage = ViewStorage.over(episodes, {**self.storage.fields, **more}, self.storage)
+        return self._with(storage=storage, fields={**self.fields, **more})
 
     def column(self, name: str) -> np.ndarray:
         """Returns a field of all episodes, for `Samples.weighted`.
@@ -713,33 +745,6 @@ class Table:
         return hash_of(self.storage.fingerprint(), chosen, sorted(self.fields), jpeg)
 
 
-class _JoinedEpisodes:
-    """The episodes of several tables, by the numbers that they have in all of them."""
-
-    def __init__(self, tables: Sequence[Table], storage: JoinedStorage) -> None:
-        self._tables, self._storage = tables, storage
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """That of the first one, with the texts of all."""
-        return self._storage.metadata
-
-    @property
-    def source(self) -> AnySource:
-        """That of the first one, which has the same fields."""
-        source: AnySource = self._tables[0].episodes.source
-        return source
-
-    def episode(self, number: int) -> SourceEpisode:
-        for table, new in zip(self._tables, self._storage.new_numbers):
-            if number < table.num_episodes:
-                episode = table.source_episode(number)
-                columns = with_new_numbers(dict(leaves_at(episode.steps, None)), new)
-                return dataclasses.replace(episode, steps=nest(columns)) if new else episode
-            number -= table.num_episodes
-        raise IndexError(number)
-
-
 class _Episode:
     """A `SourceEpisode` of which nothing is read before it is requested."""
 
@@ -795,10 +800,16 @@ def in_words(names: Sequence[str]) -> str:
 
 
 def _reopened(
-    episodes: Episodes, given: _Given, outlines: Lengths | None, fingerprint: str
+    kind: Callable[..., Storage],
+    episodes: Episodes,
+    fields: Mapping[str, Field],
+    given: _Given,
+    lengths: Lengths | None,
+    fingerprint: str,
 ) -> Storage:
     """The same storage in another process."""
-    storage = _open(episodes, None, given, outlines=outlines).storage
+    with reading.unchanged(episodes.source):
+        storage = kind(episodes, fields, given, lengths=lengths)
     if storage.fingerprint() != fingerprint:
         what = "it was changed since it was opened in another process. Open the dataset again"
         raise SourceChangedError(what, file=files_of(episodes.source))

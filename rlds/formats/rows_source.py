@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -15,8 +16,9 @@ from rlds.alignment import append_row, from_rsa, from_sars
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
+    Fields,
+    Lengths,
     Origin,
-    Outline,
     Source,
     SourceEpisode,
 )
@@ -120,31 +122,37 @@ class RowsSource(Source):
         """Returns the final observation, if it is the "next" one."""
         raise NotImplementedError
 
+    def _value_fields(self) -> Mapping[str, Any]:
+        """Returns the fields of episodes by their paths, but for leftovers."""
+        return {}
+
     def _values(self, split: str, index: int, paths: Collection[str]) -> Mapping[str, Any]:
-        """Returns fields of an episode, but for leftovers."""
+        """Returns their values in an episode."""
         del split, index, paths
         return {}
 
     def _counts(self, run: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
-        """Returns the counts of an episode; see `Source.totals`."""
+        """Returns the counts of an episode; see `Can.totals`."""
         del run, rows
         return {}
 
+    @functools.cached_property
     @override
-    def step_fields(self) -> Mapping[str, Any]:
+    def fields(self) -> Fields:
         fields = self._fields()
-        return nest({**fields, rlds.DISCOUNT: fields.get(rlds.DISCOUNT, DERIVED_DISCOUNT)})
+        leftovers = {name: fields[path] for path, name in self.table.leftovers.items()}
+        return Fields(
+            nest({**fields, rlds.DISCOUNT: fields.get(rlds.DISCOUNT, DERIVED_DISCOUNT)}),
+            nest({**self._value_fields(), **leftovers}),
+        )
 
-    @override
-    def episode_fields(self) -> Mapping[str, Any]:
-        fields = self._fields()
-        return nest({name: fields[path] for path, name in self.table.leftovers.items()})
-
-    @override
-    def outline(self, split: str, index: int) -> Outline:
-        run = self._run(split, index)
-        is_last_valid = run.terminal and not run.final
-        return Outline(run.num_steps, run.num_steps - (not is_last_valid), bool(run.final))
+    def _lengths(self, split: str) -> Lengths:
+        """Returns the lengths of the runs, for formats that find these without reading."""
+        runs = [self._run(split, index) for index in range(self.num_episodes(split))]
+        num_steps = np.array([run.num_steps for run in runs], np.int64)
+        is_known = np.array([bool(run.final) for run in runs], bool)
+        is_last_valid = np.array([run.terminal for run in runs], bool) & ~is_known
+        return Lengths(num_steps, num_steps - ~is_last_valid, is_known)
 
     @override
     def read(

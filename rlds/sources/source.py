@@ -22,6 +22,7 @@ import numpy as np
 from etils import epath
 
 import rlds
+import tfds_files
 from rlds.raw_files.input_files import Files
 from rlds.raw_files.untrusted import (
     SourceError,
@@ -375,15 +376,20 @@ class Examples(NamedTuple):
     """Episodes that are stored as examples of a TFDS dataset: they are copied as they are.
 
     Attributes:
-      directory: Where the dataset is, whose features the copy has.
+      folder: The dataset, whose features a copy has.
       files: Takes a split. Returns the names of its files, in order.
       read: Takes a split, a file and a key. Yields a `StoredEpisode`, or a `DamagedEpisode`, for
         each example of the file; those after the key if it is not None.
     """
 
-    directory: epath.Path
+    folder: tfds_files.DatasetFolder
     files: Callable[[str], Sequence[str]]
     read: Callable[[str, str, str | None], Iterator[StoredEpisode | DamagedEpisode]]
+
+    @property
+    def directory(self) -> epath.Path:
+        """Where the dataset is."""
+        return self.folder.directory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from rlds.sources.row_threads import for_all_rows
 from rlds.sources.source import (
     About,
     AnySource,
+    Can,
     Fields,
     Source,
     SourceError,
@@ -114,6 +115,7 @@ class FramesSource(View):
         self._infos = {name: self._first_info(name) for name in wanted}
         clips = {name: at(clips_of, f"{VIDEO}/{name}/{CLIP}") for name in wanted}
         self.cameras = {name: self._pixels(name, clip) for name, clip in clips.items()}
+        self.decodes = tuple(self.cameras)
         self._values = {n: depths_of_codes(clip.codes, clip.unit) for n, clip in clips.items()}
 
     def _pixels(self, camera: str, clip: Field) -> Field:
@@ -191,7 +193,7 @@ class FramesSource(View):
         names = self.fields.step_paths(fields)
         for path in names:
             if path in self.cameras or path in self.marks:
-                made[_in_steps(path)] = self._rows(path, of, about, names)
+                made[_in_steps(path)] = self._rows(path, of, about, {*names, *of.beside})
         return made
 
     def _rows(

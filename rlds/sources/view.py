@@ -75,6 +75,7 @@ class Of(NamedTuple):
       steps: The step of each row in its episode, in the same form.
       index: The number of the one episode that all values are of; None for rows of any.
       episode: That episode as the base has it.
+      beside: The paths of fields that are made by other calls for the same rows.
     """
 
     split: str
@@ -82,6 +83,7 @@ class Of(NamedTuple):
     steps: np.ndarray
     index: int | None = None
     episode: SourceEpisode | None = None
+    beside: Collection[str] = ()
 
 
 class View(Source):
@@ -96,12 +98,14 @@ class View(Source):
 
     Attributes:
       shares_table: Whether the table of its episodes is that of its base.
+      decodes: The fields of steps that `make` decodes images for, by their paths.
       threads: How many threads `make` may take, beside the one that asks; None for as many as help.
     """
 
     shares_table: ClassVar[bool] = False
 
     bases: Sequence[Source]
+    decodes: Collection[str] = ()
     threads: int | None = 0
 
     def __init__(self, *bases: Source) -> None:

@@ -235,6 +235,7 @@ class FolderSource(Source):
             origin=self._origin,
             shards=lambda split: self._folder[split].shard_lengths,
             image_files=self._with_image_files if self._decode_images else None,
+            keeps_keys=True,
             examples=Examples(self.directory, self._files, self._examples),
         )
 

@@ -12,12 +12,10 @@ from clip_source import TOP, ClipSource
 import rlds
 import rlds.feeds
 from rlds.editing.changes import Added, Change, Dropped, Filled, Renamed, fields_of
-from rlds.editing.renumbering import Renumbered
 from rlds.editing.trimmed import Flagged, Trimmed
 from rlds.editing.unifying import Unified
-from rlds.feeds.combined import JoinedStorage
 from rlds.feeds.storage import CachedStorage, Storage
-from rlds.feeds.video import VideoStorage
+from rlds.feeds.views import ViewStorage, WithColumn
 from rlds.labels.as_fields import LabelledSource
 from rlds.labels.labels import Labels
 from rlds.raw_files.input_files import Files
@@ -38,6 +36,7 @@ from rlds.sources.encoded_clips import ClipsSource
 from rlds.sources.encoded_frames import EncodedFrames
 from rlds.sources.joined import JoinedSource
 from rlds.sources.reading import cut
+from rlds.sources.renumbered import Renumbered
 from rlds.sources.restored import DescribedSource, RestoredSource
 from rlds.sources.selected import SelectedSource
 from rlds.sources.sidecar import Sidecar, StoredSidecar
@@ -179,6 +178,9 @@ VIEWS = {
     Renumbered: lambda source: Renumbered(source, {}),
     Trimmed: lambda source: Trimmed(source, _NONE, _NONE - 1),
     Flagged: lambda source: Flagged(source, _ALL),
+    WithColumn: lambda source: WithColumn(
+        Episodes(source, "train"), "more", np.zeros(40), np.array([0, 7, 21])
+    ),
 }
 
 _NO_VIEW = {
@@ -309,10 +311,8 @@ def test_the_viewer_reads_no_more_than_a_view_needs(noting, kind):
 
 
 def test_the_contract_is_small():
-    assert MEMBERS == {
-        *("about", "fields", "can", "splits", "inputs", "num_episodes", "key", "read"),
-        *("bases", "may_grow", "opened"),
-    }
+    known = "about", "fields", "can", "splits", "inputs", "num_episodes", "key", "read"
+    assert {*known, "bases", "may_grow", "opened"} == MEMBERS
 
 
 STORAGE = {name for name in {*dir(Storage), *Storage.__annotations__} if name[0] != "_"}
@@ -337,9 +337,9 @@ class NotingStorage(CachedStorage):
         return np.zeros(3)
 
 
-def _with_frames(table):
-    frames = Episodes(FramesSource(table.episodes.source, [TOP]), "train")
-    return VideoStorage(frames, table.storage.fields, table.storage, 0)
+def _of_a_view(table):
+    view = Episodes(View(table.episodes.source), "train")
+    return ViewStorage(view, table.storage.fields, lambda part, paths: table.storage, None)
 
 
 def _unified(table):
@@ -353,12 +353,7 @@ def _trajectories(table):
 
 # Storages that are made of another one: a field of each, and what makes it.
 STORAGES = {
-    "ExtendedStorage": (
-        "action",
-        lambda table: table.with_column("more", np.zeros(40)).storage,
-    ),
-    "JoinedStorage": ("action", lambda table: JoinedStorage([table])),
-    "VideoStorage": ("action", _with_frames),
+    "ViewStorage": ("action", _of_a_view),
     "_UnifiedStorage": ("joints", _unified),
     "_TrajectoryStorage": ("blue", _trajectories),
 }

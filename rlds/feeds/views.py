@@ -1,0 +1,389 @@
+"""Rows of views: fields that are made of rows of the sources below, which are read in place."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+import rlds
+from rlds.feeds.storage import Rows, Storage, hash_of, row_shape
+from rlds.sources import arrays
+from rlds.sources.episodes import Episodes
+from rlds.sources.source import Fields, Lengths, Source
+from rlds.sources.text_tables import join_tables, table_in
+from rlds.sources.view import Of, View
+from rlds_ecosystem.fields import Field, in_words
+from rlds_ecosystem.nests import leaves_at, nest
+
+__all__ = ["ViewStorage", "WithColumn", "check_alike", "joined_metadata"]
+
+_STEPS = f"{rlds.STEPS}/"
+# Opens episodes of a source below, with some of its fields.
+Opener = Callable[[Episodes, Collection[str]], Storage]
+
+
+class ViewStorage(Storage):
+    """The steps of a view: rows of the sources below, of which the view makes its fields.
+
+    Fields that take whole episodes are read as those of any source.
+
+    Args:
+      episodes: The episodes of a view.
+      fields: The fields of a step that are wanted, by their paths.
+      opened: Opens what is below.
+      whole: Reads the fields that take whole episodes; it is asked for if there are any.
+      threads: How many threads the view may take.
+    """
+
+    def __init__(
+        self,
+        episodes: Episodes,
+        fields: Mapping[str, Field],
+        opened: Opener,
+        whole: Callable[[Lengths], Storage],
+        threads: int | None = 0,
+    ) -> None:
+        assert isinstance(episodes.source, View)
+        self.view, self.fields = copy.copy(episodes.source), fields
+        self.view.threads = threads
+        self._needs = {path: self._needed(path) for path in fields}
+        self._count(episodes)
+        below = {path for needs in self._needs.values() for path in needs or ()}
+        self._of([opened(part, below) for part in self._parts(episodes)], whole)
+
+    def _of(self, below: Sequence[Storage], whole: Callable[[Lengths], Storage] | None) -> None:
+        self.below, self.outlines = below, self._lengths(below)
+        slow = None in self._needs.values()
+        self._whole = whole(self.outlines) if slow and whole is not None else None
+        self.why_cached = next(filter(None, (each.why_cached for each in below)), "")
+        if slow:
+            self.why_cached = "a view makes them from whole episodes"
+        self.num_files = sum(each.num_files for each in below)
+        self.is_remote = any(each.is_remote for each in below)
+
+    @classmethod
+    def over(cls, episodes: Episodes, fields: Mapping[str, Field], storage: Storage) -> ViewStorage:
+        """Returns the steps of a view of all episodes of a storage, which is open."""
+        made = cls.__new__(cls)
+        assert isinstance(episodes.source, View)
+        made.view, made.fields = episodes.source, fields
+        made._needs = {path: made._needed(path) for path in fields}
+        made._count(episodes)
+        made._which = np.zeros(len(episodes), np.int32)
+        made._numbers = np.arange(len(episodes))
+        made._of([storage], None)
+        return made
+
+    def _needed(self, path: str) -> list[str] | None:
+        """The fields below that a field is made of; None if it takes whole episodes."""
+        view, fields = self.view, {_STEPS + path}
+        needs = None if view.takes_whole(fields) else view.needs(fields)
+        names = view.names or {}
+        is_other_file = self.fields[path].encoding and _STEPS + path not in names
+        if needs is None or is_other_file or any(not name.startswith(_STEPS) for name in needs):
+            return None
+        return [name.removeprefix(_STEPS) for name in needs]
+
+    def _count(self, episodes: Episodes) -> None:
+        """Notes the split of each episode, and its number there."""
+        ranges = episodes.ranges
+        self._splits = [split for split, _, _ in ranges]
+        numbers = [np.arange(begin, end) for _, begin, end in ranges]
+        self._index = np.concatenate(numbers)
+        self._split = np.repeat(np.arange(len(ranges), dtype=np.int32), [*map(len, numbers)])
+
+    def _parts(self, episodes: Episodes) -> list[Episodes]:
+        """Finds which episodes of which sources there are; returns these."""
+        number, first = len(self._index), 0
+        self._which, self._numbers = np.empty(number, np.int32), np.empty(number, np.int64)
+        parts: dict[tuple[int, str], int] = {}
+        sources: list[tuple[Source, str]] = []
+        for split, begin, end in episodes.ranges:
+            there = slice(first, first + end - begin)
+            first += end - begin
+            for at, source, name, numbers in self.view.where(split, np.arange(begin, end)):
+                part = parts.setdefault((id(source), name), len(parts))
+                sources += [(source, name)] if part == len(sources) else []
+                self._which[there][at], self._numbers[there][at] = part, numbers
+        opened = []
+        for part, (source, name) in enumerate(sources):  # No more is opened than is needed.
+            at = self._which == part
+            begin = int(self._numbers[at].min(initial=source.num_episodes(name)))
+            end = max(int(self._numbers[at].max(initial=0)) + 1, begin)
+            self._numbers[at] -= begin
+            is_whole = end - begin == source.num_episodes(name)
+            name = name if is_whole else f"{name}[{begin}:{end}]"
+            opened.append(Episodes(source, name, format=episodes.format))
+        return opened
+
+    def _lengths(self, below: Sequence[Storage]) -> Lengths:
+        found: list[np.ndarray] = []
+        for arrays_of_parts in zip(*(each.outlines for each in below)):
+            made = np.empty(len(self._which), arrays_of_parts[0].dtype)
+            for part, array in enumerate(arrays_of_parts):
+                at = self._which == part
+                made[at] = array[self._numbers[at]]
+            found.append(made)
+        lengths = Lengths(*found)
+        pieces = [
+            self.view.lengths(split, self._index[at], lengths.take(at))
+            for place, split in enumerate(self._splits)
+            for at in [np.flatnonzero(self._split == place)]
+        ]
+        return Lengths.joined(pieces)
+
+    @override
+    def __reduce__(self) -> Any:
+        return _again, (type(self), {**vars(self)})
+
+    def groups(self, episodes: np.ndarray) -> Iterator[tuple[Any, int, str]]:
+        """Yields which of some episodes are of one source below and one split, and which these."""
+        if len(self.below) == 1 and len(self._splits) == 1:
+            yield slice(None), 0, self._splits[0]
+            return
+        keys = self._which[episodes].astype(np.int64) * len(self._splits) + self._split[episodes]
+        for key in np.unique(keys).tolist():
+            part, split = divmod(key, len(self._splits))
+            yield np.flatnonzero(keys == key), part, self._splits[split]
+
+    def at(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Returns the steps below of steps of episodes of a split."""
+        return self.view.at(split, self._index[episodes], steps)
+
+    def needed(self, paths: Sequence[str]) -> list[str]:
+        """Returns the fields below that fields are made of, if they take no whole episodes."""
+        return list(dict.fromkeys(name for path in paths for name in self._needs[path] or ()))
+
+    @override
+    def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
+        slow = [path for path in paths if self._needs[path] is None]
+        whole = self._whole.rows(episodes, steps, slow) if slow and self._whole else None
+        return _ViewRows(self, episodes, steps, paths, whole)
+
+    @override
+    def read_ahead(
+        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
+    ) -> None:
+        for at, part, split in self.groups(episodes):
+            ends = (self.at(split, episodes[at], steps[at]) for steps in (firsts, lasts))
+            self.below[part].read_ahead(self._numbers[episodes[at]], *ends, self.needed(paths))
+        if self._whole and any(self._needs[path] is None for path in paths):
+            self._whole.read_ahead(episodes, firsts, lasts, paths)
+
+    @override
+    def check(self, episodes: np.ndarray) -> None:
+        for at, part, _ in self.groups(episodes):
+            self.below[part].check(self._numbers[episodes[at]])
+
+    @override
+    def metadata_column(self, name: str) -> np.ndarray | None:
+        there = (self.view.names or {}).get(name)
+        every = np.arange(len(self._which))
+        touched = (
+            self.view.touches(split, self._index[self._split == place])
+            for place, split in enumerate(self._splits)
+        )
+        if there is None or any(each.any() for each in touched):
+            return None
+        columns = [each.metadata_column(there) for each in self.below]
+        if not columns or any(column is None for column in columns):
+            return None
+        made = np.empty(len(every), np.result_type(*columns))  # type: ignore[arg-type]
+        for part, column in enumerate(columns):
+            at = self._which == part
+            made[at] = column[self._numbers[at]]  # type: ignore[index]
+        return made
+
+    @override
+    def is_random(self, path: str) -> bool:
+        needs = self._needs[path]
+        return needs is not None and all(each.is_random(n) for each in self.below for n in needs)
+
+    @override
+    def is_image(self, path: str) -> bool:
+        needs = self._needs[path]
+        if path in self.view.decodes or needs is None:
+            return path in self.view.decodes or bool(self.fields[path].encoding)
+        return any(each.is_image(name) for each in self.below for name in needs)
+
+    @override
+    def bytes_of_step(self, path: str) -> float:
+        needs, total = self._needs[path] or (), 0.0
+        for each in self.below:
+            steps = int(each.outlines.num_steps.sum())
+            total += math.fsum(map(each.bytes_of_step, needs)) * steps
+        return total / max(sum(int(each.outlines.num_steps.sum()) for each in self.below), 1)
+
+    @override
+    def fingerprint(self) -> str:
+        places = (array.tobytes() for array in (self._which, self._numbers, *self.outlines))
+        below = (each.fingerprint() for each in self.below)
+        return hash_of(type(self.view).__qualname__, *below, *places)
+
+
+def _again(kind: type[ViewStorage], state: dict[str, Any]) -> ViewStorage:
+    storage = kind.__new__(kind)
+    vars(storage).update(state)
+    return storage
+
+
+class _ViewRows(Rows):
+    def __init__(
+        self,
+        storage: ViewStorage,
+        episodes: np.ndarray,
+        steps: np.ndarray,
+        paths: Sequence[str],
+        whole: Rows | None,
+        before: Sequence[Rows] = (),
+    ) -> None:
+        self._storage, self._episodes, self._steps = storage, episodes, steps
+        self._paths, self._whole = paths, whole
+        self._groups, self._rows = [*storage.groups(episodes)], []
+        needed = [] if before else storage.needed(paths)
+        for number, (at, part, split) in enumerate(self._groups):
+            there = storage.at(split, episodes[at], steps[at])
+            if before:
+                self._rows.append(before[number].at(there))
+            else:
+                numbers = storage._numbers[episodes[at]]
+                self._rows.append(storage.below[part].rows(numbers, there, needed))
+
+    @override
+    def at(self, steps: np.ndarray) -> Rows:
+        whole = None if self._whole is None else self._whole.at(steps)
+        args = self._storage, self._episodes, steps, self._paths, whole
+        return _ViewRows(*args, before=self._rows)
+
+    @override
+    def take(self, path: str) -> np.ndarray:
+        storage = self._storage
+        needs = storage._needs[path]
+        if needs is None:
+            assert self._whole is not None
+            return self._whole.take(path)
+        made = [self._made(number, path, needs) for number in range(len(self._groups))]
+        if len(made) == 1:
+            return made[0]
+        field = storage.fields[path]
+        shape = row_shape(field)
+        dtype = np.dtype(object) if shape is None else field.column_dtype
+        out = arrays.empty((len(self._steps), *(shape or ())), dtype)
+        for (at, _, _), column in zip(self._groups, made):
+            out[at] = column
+        return out
+
+    def _made(self, number: int, path: str, needs: Sequence[str]) -> np.ndarray:
+        storage, (at, _, split) = self._storage, self._groups[number]
+        values = {_STEPS + name: self._rows[number].take(name) for name in needs}
+        of = Of(split, storage._index[self._episodes[at]], self._steps[at], beside=self._paths)
+        made: np.ndarray = storage.view.make(values, of, {_STEPS + path})[_STEPS + path]
+        return made
+
+
+class WithColumn(View):
+    """The episodes of a source, in one split or part, with a field more, which is in memory.
+
+    Args:
+      episodes: The episodes.
+      path: The field.
+      values: Its values in the steps of some episodes, with a leading axis.
+      begins: Where those of each episode begin; -1 if it has none.
+    """
+
+    def __init__(
+        self, episodes: Episodes, path: str, values: np.ndarray, begins: np.ndarray
+    ) -> None:
+        assert isinstance(episodes.source, Source)
+        super().__init__(episodes.source)
+        self._path, self._values, self._begins = path, values, begins
+        self._firsts: dict[str, int] = {}
+        first = 0
+        for split, begin, end in episodes.ranges:
+            self._firsts[split] = first - begin
+            first += end - begin
+
+    @property
+    @override
+    def fields(self) -> Fields:
+        fields = super().fields
+        more = Field(self._values.dtype, self._values.shape[1:])
+        steps = {**dict(leaves_at(fields.steps, None)), self._path: more}
+        return fields.replace(steps=nest(steps))
+
+    @property
+    @override
+    def names(self) -> Mapping[str, str]:
+        return {path: path for path in self.paths}
+
+    @override
+    def needs(self, fields: Any) -> set[str]:
+        return {*fields} - {_STEPS + self._path}
+
+    @override
+    def make(self, values: dict[str, Any], of: Of, fields: Any) -> dict[str, Any]:
+        if fields is not None and _STEPS + self._path not in fields:
+            return values
+        begins = self._begins[of.episodes + self._firsts[of.split]]
+        return {**values, _STEPS + self._path: self._values[begins + of.steps]}
+
+
+def _described(field: Any) -> str:
+    """What a field holds and means, in words; its `doc` may differ."""
+    facts = [*field.facts, field.encoding] if isinstance(field, Field) else []
+    return "; ".join([in_words(field), *filter(None, facts)])
+
+
+def check_alike(tables: Sequence[Mapping[str, Field]]) -> None:
+    """Checks that the tables of several datasets have the same fields.
+
+    Raises:
+      TypeError: A field differs; says how.
+    """
+    for number, fields in enumerate(tables):
+        for path in {**tables[0], **fields}:
+            here, there = (_described(of.get(path)) for of in (fields, tables[0]))
+            if here != there:
+                raise TypeError(
+                    f"field {path!r}: dataset {number} has {here}, but dataset 0 has {there}. "
+                    "Select the fields that are equal: fields=[...]"
+                )
+
+
+def joined_metadata(
+    episodes: Sequence[Episodes], fields: Mapping[str, Field]
+) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Mapping[int, int]]]]:
+    """Returns the metadata of joined datasets, and for each the new numbers of texts by path.
+
+    Numbers of texts are those of one table, the texts of the first dataset before others.
+
+    Raises:
+      ValueError: A dataset has numbers of texts, and not the texts.
+    """
+    columns = _columns_of_numbers(episodes) | {p: it.table for p, it in fields.items() if it.table}
+    said = [each.metadata for each in episodes]
+    if not columns:
+        return said[0], [{} for _ in episodes]
+    named = {_STEPS + path: table for path, table in columns.items()}
+    return join_tables(said[0], said, [named for _ in said])
+
+
+def _columns_of_numbers(episodes: Sequence[Episodes]) -> dict[str, str]:
+    """The names of tables of texts whose numbers fields hold, by path.
+
+    Episodes have the fields that were not chosen, too: they count if all datasets have the texts.
+    """
+    chosen, *others = (
+        {
+            (path, field.table)
+            for path, field in leaves_at(each.source.fields.steps, None)
+            if isinstance(field, Field) and field.table and table_in(each.metadata, field.table)
+        }
+        for each in episodes
+    )
+    return dict(chosen.intersection(*others))
