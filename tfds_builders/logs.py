@@ -8,11 +8,13 @@ from typing import Any
 
 import tensorflow_datasets as tfds
 from tensorflow_datasets.rlds import rlds_base
+from typing_extensions import override
 
 import rlds
 from rlds.formats.logs import source as logs_source
 from rlds.formats.logs.recorded_logs import Logs
 from rlds.sources.episode_fields import RESERVED
+from rlds.sources.source import About
 from rlds.tfds.features import (
     TensorStorage,
     fields_of_features,
@@ -151,14 +153,19 @@ class EnvLoggerSource(logs_source.EnvLoggerSource):
             argument="config",
             stacklevel=2,
         )
-        self.images_as_png = images_as_png
-        self.homepage, self.citation = self._config.homepage or "", self._config.citation or ""
+        self._as_png = images_as_png
         super().__init__(
             logs,
             metadata=metadata,
             episode_metadata_defaults=episode_metadata_defaults,
             float64="float32" if self._storage.rounds else "bytes",
         )
+
+    @property
+    @override
+    def about(self) -> About:
+        said = {"homepage": self._config.homepage or "", "citation": self._config.citation or ""}
+        return super().about.replace(**said, images_as_png=self._as_png)
 
     def _find_step_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
         given = self._given()
@@ -188,7 +195,7 @@ class EnvLoggerSource(logs_source.EnvLoggerSource):
 
     def _features(self, fields: dict[str, Any]) -> dict[str, Any]:
         return {
-            name: feature_of(field, images_as_png=self.images_as_png, path=name)
+            name: feature_of(field, images_as_png=self._as_png, path=name)
             for name, field in fields.items()
         }
 

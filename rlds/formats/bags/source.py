@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -36,6 +37,8 @@ from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
     FACTS,
+    About,
+    Fields,
     Origin,
     Source,
     SourceEpisode,
@@ -77,7 +80,7 @@ class BagSource(Source):
         video: Literal["packets", "frames", "png", "jpeg"] = "packets",
         quality: int = 95,
     ) -> None:
-        self.video, self.quality = video, quality
+        self._video, self._quality = video, quality
         self._recordings = find_recordings(path, self.family)
         folders = {os.path.dirname(file) for found in self._recordings for file in found.files}
         self.opened = Files(path, *sorted(folders)[:_MAX_FOLDERS], may_grow=True)
@@ -93,12 +96,7 @@ class BagSource(Source):
             sidecar = sidecar_in(self._recordings[0]) if self.family == "mcap" else None
             if sidecar is not None:
                 self._stored = StoredEpisodes(self._recordings, sidecar)
-                for name in FACTS:
-                    setattr(self, name, str(sidecar.metadata.get(name, "")))
                 return
-        count = len(self._recordings)
-        what = "a recording" if count == 1 else f"{count} recordings"
-        self.description = f"Steps of {what} of a robot."
         self._is_proposed = bag_config is None
         given = None if bag_config is None else BagConfig.of(bag_config)
         with source_errors(os.fspath(path)):
@@ -176,10 +174,11 @@ class BagSource(Source):
             if field.topic
         }
 
+    @functools.cached_property
     @override
-    def step_fields(self) -> Mapping[str, Any]:
+    def fields(self) -> Fields:
         if self._stored:
-            return nest(self._stored.sidecar.steps)
+            return Fields(nest(self._stored.sidecar.steps), nest(self._stored.sidecar.episode))
         fields: dict[str, Any] = {rlds.DISCOUNT: DERIVED_DISCOUNT}
         for config in self.config.fields:
             path = config.field
@@ -190,7 +189,7 @@ class BagSource(Source):
                 fields[f"{STAMPS}/{path}"] = Field(np.int64, shape, unit="ns")
                 fields[f"{AGES}/{path}"] = Field(np.float64, shape, unit="s")
         fields[TIMESTAMP] = Field(np.int64, unit="ns", doc="The time of the step.")
-        return nest(fields)
+        return Fields(nest(fields), self._episode_fields())
 
     @property
     def _videos(self) -> list[str]:
@@ -203,10 +202,7 @@ class BagSource(Source):
             return dataclasses.replace(field, shape=(config.size, *field.shape))
         return field
 
-    @override
-    def episode_fields(self) -> Mapping[str, Any]:
-        if self._stored:
-            return nest(self._stored.sidecar.episode)
+    def _episode_fields(self) -> Mapping[str, Any]:
         return {
             **({VIDEO: nest(dict.fromkeys(self._videos, _CLIP))} if self._videos else {}),
             RECORDING: {
@@ -219,37 +215,39 @@ class BagSource(Source):
             },
         }
 
+    @functools.cached_property
     @override
-    def metadata(self) -> Mapping[str, Any]:
+    def about(self) -> About:
+        how: dict[str, Any] = {"video": self._video, "quality": self._quality}
         if self._stored:
-            return dict(self._stored.sidecar.metadata.get("metadata", {}))
+            said = self._stored.sidecar.metadata
+            facts: dict[str, Any] = {name: str(said.get(name, "")) for name in FACTS}
+            return About(**facts, metadata=dict(said.get("metadata", {})), **how)
         topics = {
             topic: {"type": seen.channel.type, "encoding": seen.channel.encoding}
             for topic, seen in sorted(self._overview.topics.items())
         }
-        return {
-            self.family: {
-                "config": self.config.to_json(),
-                "config_is": "proposed" if self._is_proposed else "given",
-                "topics": topics,
-                "recordings": [recording.name for recording in self._recordings],
-                **({"fps": rate} if (rate := self.config.clock.rate) else {}),
-            }
+        names, config = [recording.name for recording in self._recordings], self.config.to_json()
+        metadata = {
+            "config": config,
+            "config_is": "proposed" if self._is_proposed else "given",
+            "topics": topics,
+            "recordings": names,
+            **({"fps": rate} if (rate := self.config.clock.rate) else {}),
         }
+        what = "a recording" if len(names) == 1 else f"{len(names)} recordings"
+        damaged = "leave_out" if self._leaves_out else "error"
+        return About(
+            description=f"Steps of {what} of a robot.",
+            metadata={self.family: metadata},
+            options={"bag_config": config, "damaged_chunks": damaged},
+            **how,
+        )
 
     @override
     def inputs(self) -> Sequence[Any]:
         files = [file for recording in self._recordings for file in recording.files]
         return files + [found.described for found in self._recordings if found.described]
-
-    @override
-    def options(self) -> Mapping[str, Any]:
-        if self._stored:
-            return {}
-        return {
-            "bag_config": self.config.to_json(),
-            "damaged_chunks": "leave_out" if self._leaves_out else "error",
-        }
 
     # --- Episodes
 
@@ -486,7 +484,7 @@ class McapSource(BagSource):
     """MCAP files with one or more episodes each.
 
     Steps are made of messages as a configuration says; `rlds.formats.bags.config` has all that it
-    can say. Without one, a usual one is proposed: `metadata()["mcap"]["config"]` has it, and
+    can say. Without one, a usual one is proposed: `about.metadata["mcap"]["config"]` has it, and
     `source.config.to_toml()` writes it for you to edit.
 
     Beside its fields, a step has its `timestamp`, and for each field the stamp of the message that

@@ -157,7 +157,7 @@ def kept_features(episodes: Episodes, version: str | None) -> KeptFeatures | Non
     paths |= {column.name: column.path for column in added}
     if texts:
         paths[PERSISTENT] = paths.get(PERSISTENT, PERSISTENT)
-    if paths not in [layout.fields.step_paths(paths, flat_cameras=flat) for flat in (False, True)]:
+    if paths not in [layout.step_paths(paths, flat_cameras=flat) for flat in (False, True)]:
         return None
     names = dict.fromkeys(fields) | {old: new for new, old in before.items()}
     return KeptFeatures(paths, before, added, texts, names)

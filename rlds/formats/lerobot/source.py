@@ -72,9 +72,11 @@ from rlds.sources.rates import with_rate
 from rlds.sources.sidecar import Sidecar, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
+    About,
+    Can,
+    Fields,
     Lengths,
     Origin,
-    Outline,
     Source,
     SourceEpisode,
     SourceError,
@@ -170,10 +172,6 @@ class LeRobotSource(Source):
       ValueError: There is no such flag, or no such column.
     """
 
-    description = "Episodes of a LeRobot dataset."
-    homepage = "https://github.com/huggingface/lerobot"
-    reads_rows = True
-
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -186,7 +184,7 @@ class LeRobotSource(Source):
         task_columns: Sequence[str] | None = None,
     ) -> None:
         self._root = stores.as_path(path)
-        self.video, self.quality = video, quality
+        self._video, self._quality = video, quality
         self._options: dict[str, Any] = {"video": video, "match": match, "terminal": terminal}
         # Of what is not chosen, nothing is said: conversions that were begun earlier go on.
         self._options |= {"quality": quality} if video == "jpeg" else {}
@@ -198,7 +196,9 @@ class LeRobotSource(Source):
         self._table = EpisodeTable(self._root, self._info)
         self._tasks = read_tasks(self._root, self._info)
         self.texts = {row["task_index"]: task_text(row) for row in self._tasks}
+        # Those of info.json, if they are of all episodes.
         self._splits = self._stated_splits() or {"train": range(len(self._table.indices))}
+        self.splits = list(self._splits)
         self._data = DataFiles(self._root, self._info.features, self._table)
         self._columns = self._data.columns
         tables = self._tables(task_columns)
@@ -265,8 +265,19 @@ class LeRobotSource(Source):
         first = self._root / EXTRAS.format(episode_index=int(self._table.indices[0]))
         return [file.name for file in walk(first)]
 
+    @property
     @override
-    def stored_sidecar(self) -> StoredSidecar | None:
+    def can(self) -> Can:
+        return Can(
+            lengths=self._lengths,
+            reads_rows=True,
+            totals=self._totals,
+            faults=self._faults,
+            origin=self._origin,
+            sidecar=self._sidecar,
+        )
+
+    def _sidecar(self) -> StoredSidecar | None:
         stored = StoredSidecar.in_folder(self._root / SIDECAR)
         if stored is None or stored.sidecar.is_about:
             return stored
@@ -300,8 +311,9 @@ class LeRobotSource(Source):
             episode_places={path: fields[place] for path, place in episode.items()},
         )
 
+    @functools.cached_property
     @override
-    def step_fields(self) -> Mapping[str, Any]:
+    def fields(self) -> Fields:
         fields = {self._paths[name]: column.field for name, column in self._columns.items()}
         for name, column in self._columns.items():
             if column.kind == "image":
@@ -309,21 +321,19 @@ class LeRobotSource(Source):
         if _TASK_INDEX in self._columns:
             fields[self._task_path] = Field(str, doc="The text of the task.")
         fields |= {f"{LANGUAGE}/{style}": Field(str) for style in self._styles}
-        return nest(with_discount(fields))
-
-    @override
-    def episode_fields(self) -> Mapping[str, Any]:
-        fields: dict[str, Any] = {ROW: Field(str)}
+        episode: dict[str, Any] = {ROW: Field(str)}
         for name in self._info.videos:
             by_time, feature = self._options["match"] == "timestamp", self._info.features[name]
-            fields[f"{VIDEO}/{self._paths[name]}"] = clip_fields(
+            episode[f"{VIDEO}/{self._paths[name]}"] = clip_fields(
                 has_frames=by_time, unit=feature.unit, codes=feature.codes
             )
-        fields |= {f"{EXTRA_FILES}/{name}": Field(bytes) for name in self._extras}
-        return nest(fields)
+        episode |= {f"{EXTRA_FILES}/{name}": Field(bytes) for name in self._extras}
+        return Fields(nest(with_discount(fields)), nest(episode))
 
-    def metadata(self) -> Mapping[str, Any]:
-        """Returns what is said of the data as a whole.
+    @functools.cached_property
+    @override
+    def about(self) -> About:
+        """What is said of the data as a whole.
 
         Under `lerobot`: `info`; `tasks` in the order of their table, and `subtasks` if there are
         some; `schemas` of Arrow, in base64;
@@ -333,55 +343,42 @@ class LeRobotSource(Source):
         files, left_out = other_files(self._root)
         schemas = {"data": self._data.schema, "episodes": self._table.schema}
         subtasks = [{SUBTASK_INDEX: n, "subtask": text} for n, text in self.subtasks.items()]
-        return {
-            METADATA_KEY: {
-                "info": self._info.raw,
-                "tasks": self._tasks,
-                **({OF_SUBTASKS: subtasks} if subtasks else {}),
-                "schemas": schemas,
-                "files": files,
-                "left_out": left_out,
-                "fields": self._paths,
-            }
+        said = {
+            "info": self._info.raw,
+            "tasks": self._tasks,
+            **({OF_SUBTASKS: subtasks} if subtasks else {}),
+            "schemas": schemas,
+            "files": files,
+            "left_out": left_out,
+            "fields": self._paths,
         }
-
-    @override
-    def aliases(self) -> Mapping[str, str]:
         paths = {_REWARD: rlds.REWARD, TASK: self._task_path, **self._paths}
-        return {"length": rlds.STEPS, **{n: f"{rlds.STEPS}/{path}" for n, path in paths.items()}}
+        aliases = {name: f"{rlds.STEPS}/{path}" for name, path in paths.items()}
+        return About(
+            description="Episodes of a LeRobot dataset.",
+            homepage="https://github.com/huggingface/lerobot",
+            metadata={METADATA_KEY: said},
+            options=self._options,
+            aliases={"length": rlds.STEPS, **aliases},
+            video=self._video,
+            quality=self._quality,
+        )
 
     def inputs(self) -> Sequence[epath.Path]:
         """Returns all files of the tables, the data and the videos."""
         folders = [self._root / name for name in ("meta", "data", "videos", "extras")]
         return [file for folder in folders for file in walk(folder)]
 
-    def options(self) -> Mapping[str, Any]:
-        """Returns the options."""
-        return dict(self._options)
-
-    @property
-    def splits(self) -> Sequence[str]:
-        """Those of info.json; one, `train`, if they are not of all episodes."""
-        return list(self._splits)
-
     @override
     def num_episodes(self, split: str) -> int:
         return len(self._splits[split])
-
-    @override
-    def num_steps(self, split: str) -> Sequence[int] | None:
-        if self._table.lost:
-            return None
-        places = self._splits[split]
-        lengths: list[int] = self._table.lengths[places.start : places.stop].tolist()
-        return lengths
 
     def key(self, split: str, index: int) -> str:
         """Returns `episode_000012`, by `episode_index`."""
         place = self._splits[split][index]
         return episode_key(int(self._table.indices[place]))
 
-    def totals(self, split: str) -> Mapping[str, int]:
+    def _totals(self, split: str) -> Mapping[str, int]:
         """Returns how many rows the data files have."""
         del split
         if len(self._splits) > 1:
@@ -389,7 +386,7 @@ class LeRobotSource(Source):
         files = walk(self._root / "data", ".parquet")
         return {"rows": sum(ParquetRows(file).num_rows for file in files)}
 
-    def faults(self, split: str) -> Iterator[SourceError]:
+    def _faults(self, split: str) -> Iterator[SourceError]:
         """Yields where info.json is not what the files are."""
         del split
         raw, file = self._info.raw, self._root / INFO
@@ -470,23 +467,18 @@ class LeRobotSource(Source):
 
     # --- One episode.
 
-    @override
-    def origin(self, split: str, index: int) -> Origin | None:
+    def _origin(self, split: str, index: int) -> Origin:
         row = self._table.row(self._splits[split][index])
         return Origin(row.file, row.begin, row.begin + row.length)
 
-    @override
-    def outline(self, split: str, index: int) -> Outline:
-        row = self._table.row(self._splits[split][index])
-        return Outline(row.length, max(row.length - 1 + self._is_terminal(row), 0), False)
-
-    @override
-    def outlines(self, split: str) -> Lengths | None:
-        places = self._splits[split]
-        if self._flag is not None or not self._table.is_sound:
+    def _lengths(self, split: str) -> Lengths | None:
+        if self._table.lost:
             return None
+        places = self._splits[split]
+        # Otherwise only reading them tells of terminal states, or of damage.
+        is_all = self._flag is None and self._table.is_sound
         lengths = self._table.lengths[places.start : places.stop]
-        return Lengths(lengths, np.maximum(lengths - 1, 0), np.zeros(len(lengths), bool))
+        return Lengths.of(lengths, final_observation_known=False if is_all else None)
 
     @override
     def read(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import dataclasses
+import functools
 import json
 import operator
 import os
@@ -36,9 +37,11 @@ from rlds.sources.episode_fields import RESERVED
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
+    About,
+    Can,
+    Fields,
     Lengths,
     Origin,
-    Outline,
     Source,
     SourceEpisode,
     SourceError,
@@ -144,8 +147,7 @@ class EnvLoggerSource(Source):
       ValueError: A name of a split is not valid.
     """
 
-    description = "Episodes recorded with EnvLogger."
-    inputs_may_grow = True
+    may_grow = True
 
     def __init__(
         self,
@@ -157,10 +159,11 @@ class EnvLoggerSource(Source):
         quality: int = 95,
         float64: Literal["bytes", "float32"] = "bytes",
     ) -> None:
-        self.video, self.quality = video, quality
+        self._shown, self._quality = video, quality
         self._rounds = float64 == "float32"
         self._defaults = dict(episode_metadata_defaults or {})
         self._logs = logs_by_split(logs)
+        self.splits = list(self._logs)
         self._idle = IdleReaders()
         self._metadata: Any = None if metadata is None else to_json(metadata, "metadata")
         self._video = VideoFields({})
@@ -295,41 +298,46 @@ class EnvLoggerSource(Source):
                     field=name,
                 )
 
-    @property
-    def splits(self) -> Sequence[str]:
-        """The names of the splits."""
-        return list(self._logs)
-
+    @functools.cached_property
     @override
-    def step_fields(self) -> Mapping[str, Any]:
-        return self._step_fields
-
-    @override
-    def episode_fields(self) -> Mapping[str, Any]:
+    def fields(self) -> Fields:
         if not self._video:
-            return self._episode_fields
+            return Fields(self._step_fields, self._episode_fields)
         clips = nest(dict.fromkeys(map(_path_of, self._video.cameras), clip_fields()))
-        return {**self._episode_fields, VIDEO: clips}
+        return Fields(self._step_fields, {**self._episode_fields, VIDEO: clips})
 
-    def metadata(self) -> Mapping[str, Any]:
-        """Returns what was recorded of the logs: if they differ, of each in a list, "logs"."""
-        metadata: Mapping[str, Any] = self._metadata
-        return metadata
+    @functools.cached_property
+    @override
+    def about(self) -> About:
+        """What was recorded of the logs is the metadata: if they differ, of each in `logs`."""
+        return About(
+            description="Episodes recorded with EnvLogger.",
+            metadata=self._metadata,
+            options={
+                "episode_metadata_defaults": repr(self._defaults),
+                **({"float64": "float32"} if self._rounds else {}),
+                "num_episodes": {split: ends[-1] for split, ends in self._ends.items()},
+            },
+            video=self._shown,
+            quality=self._quality,
+        )
+
+    @property
+    @override
+    def can(self) -> Can:
+        return Can(
+            lengths=self._lengths,
+            totals=self._totals,
+            origin=self._origin,
+            run=self._run,
+            sidecar=self._sidecar,
+        )
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
         return [file for log in self._all_logs() for file in _files_of(log)]
 
-    @override
-    def options(self) -> Mapping[str, Any]:
-        return {
-            "episode_metadata_defaults": repr(self._defaults),
-            **({"float64": "float32"} if self._rounds else {}),
-            "num_episodes": {split: ends[-1] for split, ends in self._ends.items()},
-        }
-
-    @override
-    def totals(self, split: str) -> Mapping[str, int]:
+    def _totals(self, split: str) -> Mapping[str, int]:
         return {"steps": sum(int(log.begins[-1]) for log in self._logs[split])}
 
     @override
@@ -418,8 +426,7 @@ class EnvLoggerSource(Source):
         with self._idle.borrow(log) as reader, _errors_of(log, number):
             return _files_in(reader).stored_episode(number)
 
-    @override
-    def origin(self, split: str, index: int) -> Origin | None:
+    def _origin(self, split: str, index: int) -> Origin:
         log, number = self._place(split, index)
         return Origin(log.name, int(log.begins[number]), int(log.begins[number + 1]))
 
@@ -444,23 +451,15 @@ class EnvLoggerSource(Source):
         with self._idle.borrow(self._all_logs()[0]) as reader:
             return dict(reader.metadata())
 
-    @override
-    def stored_sidecar(self) -> StoredSidecar | None:
+    def _sidecar(self) -> StoredSidecar | None:
         sources = [log.source for log in self._all_logs()]
         if len(sources) != 1 or not isinstance(sources[0], str):
             return None
         return StoredSidecar.in_folder(sources[0])
 
-    @override
-    def outline(self, split: str, index: int) -> Outline:
-        log, number = self._place(split, index)
-        num_steps = int(log.begins[number + 1] - log.begins[number])
-        return Outline(num_steps, num_steps - 1, final_observation_known=True)
-
-    @override
-    def outlines(self, split: str) -> Lengths:
-        lengths = np.asarray(self.num_steps(split))
-        return Lengths(lengths, lengths - 1, np.ones(len(lengths), bool))
+    def _lengths(self, split: str) -> Lengths:
+        lengths = np.concatenate([np.diff(log.begins) for log in self._logs[split]])
+        return Lengths.of(lengths, final_observation_known=True)
 
     def _read_flags(self, episode: Sequence[StepData]) -> dict[str, Any]:
         """Reads the last step alone, which decides about the flags."""
@@ -476,11 +475,7 @@ class EnvLoggerSource(Source):
         """Returns how many episodes come before those of a log of a split."""
         return int(self._ends[split][number] - self._logs[split][number].num_episodes)
 
-    @override
-    def num_steps(self, split: str) -> Any:
-        return np.concatenate([np.diff(log.begins) for log in self._logs[split]])
-
-    def read_run(self, split: str, begin: int, end: int) -> list[SourceEpisode]:
+    def _run(self, split: str, begin: int, end: int) -> list[SourceEpisode]:
         """Reads episodes that follow each other at once, which is faster than one by one.
 
         Returns:

@@ -10,6 +10,7 @@ no infos, images are JPEG since Minari 0.5.3, and raw arrays before.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -56,6 +57,9 @@ from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
+    About,
+    Can,
+    Fields,
     Origin,
     Source,
     SourceEpisode,
@@ -102,10 +106,6 @@ class MinariSource(Source):
       SourceError: Its metadata cannot be read, or is not what the files hold; none of its episodes
         can be read.
     """
-
-    description = "Episodes of a Minari dataset."
-    homepage = "https://minari.farama.org"
-    reads_rows = True
 
     def __init__(self, path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
         self._directory = dataset_directory(path)
@@ -226,20 +226,30 @@ class MinariSource(Source):
 
     # --- What it becomes.
 
+    @property
     @override
-    def stored_sidecar(self) -> StoredSidecar | None:
+    def can(self) -> Can:
+        return Can(
+            reads_rows=True,
+            totals=self._totals,
+            hold_open=lambda: self._storage,  # Its files are opened once.
+            sidecar=self._sidecar,
+        )
+
+    def _sidecar(self) -> StoredSidecar | None:
         # Minari may have added episodes to those that were exported.
         kept = StoredSidecar.in_folder(self._directory / "data" / SIDECAR)
         return None if kept is None else kept.if_of(len(self._indices))
 
-    def step_fields(self) -> Mapping[str, Any]:
-        """Returns the fields of a step, see the class."""
+    @functools.cached_property
+    @override
+    def fields(self) -> Fields:
         fields = {
             path: dataclasses.replace(field, shape=()) if path in SCALARS else field
             for path, field in self._columns.items()
         }
         nested = nest(fields)
-        return {
+        steps = {
             **{field: nested[name] for name, field in _FIELDS.items()},
             rlds.DISCOUNT: DERIVED_DISCOUNT,
             TERMINATIONS: np.bool_,
@@ -247,13 +257,11 @@ class MinariSource(Source):
             **({INFOS: nested[INFOS]} if INFOS in nested else {}),
         }
 
-    def episode_fields(self) -> Mapping[str, Any]:
-        """Returns the fields of an episode, see the class."""
         attributes = {
             name: Field(str) if value.dtype.kind == "U" else Field(value.dtype, value.shape)
             for name, value in self._attributes.items()
         }
-        return {
+        episode = {
             RECORDED_ID: np.int64,
             SEED: np.uint64,
             SEED_KNOWN: np.bool_,
@@ -262,25 +270,29 @@ class MinariSource(Source):
             **({ATTRIBUTES: attributes} if attributes else {}),
             IRREGULAR: Field(str),
         }
+        return Fields(steps, episode)
 
-    def metadata(self) -> Mapping[str, Any]:
-        """Returns all that metadata.json says, as it says it."""
-        return {METADATA_KEY: self._metadata}
+    @functools.cached_property
+    @override
+    def about(self) -> About:
+        """All that metadata.json says, as it says it."""
+        return About(
+            description="Episodes of a Minari dataset.",
+            homepage="https://minari.farama.org",
+            metadata={METADATA_KEY: self._metadata},
+            options={"follow_links": self._follow_links},
+        )
 
     def inputs(self) -> Sequence[epath.Path]:
         """Returns metadata.json and all files with episodes."""
         return [stores.as_path(file) for file in (self._metadata_file, *self._storage.files())]
-
-    def options(self) -> Mapping[str, Any]:
-        """Returns the option."""
-        return {"follow_links": self._follow_links}
 
     def num_episodes(self, split: str) -> int:
         """Returns how many episodes there are."""
         del split
         return len(self._indices)
 
-    def totals(self, split: str) -> Mapping[str, int]:
+    def _totals(self, split: str) -> Mapping[str, int]:
         """Returns what metadata.json says."""
         del split
         return {name: int(self._metadata[name]) for name in ("total_episodes", "total_steps")}
@@ -291,9 +303,6 @@ class MinariSource(Source):
         return f"episode_{index}"
 
     # --- One episode.
-
-    def hold_open(self) -> Any:
-        return self._storage  # Its files are opened once.
 
     @override
     def read(

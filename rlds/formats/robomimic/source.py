@@ -8,6 +8,7 @@ meaning: a row of LIBERO's `obs` is what followed the action of the row.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -36,6 +37,9 @@ from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
+    About,
+    Can,
+    Fields,
     Origin,
     Source,
     SourceEpisode,
@@ -101,10 +105,6 @@ class RobomimicSource(Source):
       SourceError: The file is damaged, or cut short; none of its demonstrations can be read.
     """
 
-    description = "Demonstrations in a simulator, in robomimic's format."
-    homepage = "https://robomimic.github.io"
-    reads_rows = True
-
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -148,8 +148,8 @@ class RobomimicSource(Source):
             initial = self._dialect.initial
             self._of_episode = (NEXT, *per_episode, *([initial] if initial else []))
             self._merge()
-            self._step_fields = self._fields_of_steps()
-            self._episode_fields = self._fields_of_episodes()
+            steps, self._episode_fields = self._fields_of_steps(), self._fields_of_episodes()
+            self._fields = Fields(nest(steps), nest(self._episode_fields))
 
     def _merge(self) -> None:
         """Finds out what the demonstrations have in common, and how many steps each makes."""
@@ -175,16 +175,14 @@ class RobomimicSource(Source):
         files = _find_files(path)
         return bool(files) and actions_in(files[0])
 
+    @property
     @override
-    def step_fields(self) -> Mapping[str, Any]:
-        return nest(self._step_fields)
+    def fields(self) -> Fields:
+        return self._fields
 
+    @functools.cached_property
     @override
-    def episode_fields(self) -> Mapping[str, Any]:
-        return nest(self._episode_fields)
-
-    @override
-    def metadata(self) -> Mapping[str, Any]:
+    def about(self) -> About:
         files = {
             file.name: {
                 "demos": [demo.name for demo in file.demos],
@@ -194,30 +192,36 @@ class RobomimicSource(Source):
             }
             for file in self._files
         }
-        return {METADATA_KEY: {"dialect": self._dialect.name, "files": files}}
+        return About(
+            description="Demonstrations in a simulator, in robomimic's format.",
+            homepage="https://robomimic.github.io",
+            metadata={METADATA_KEY: {"dialect": self._dialect.name, "files": files}},
+            options=self._options,
+            aliases=TABLE.aliases,
+        )
 
+    @property
     @override
-    def stored_sidecar(self) -> StoredSidecar | None:
+    def can(self) -> Can:
+        return Can(
+            reads_rows=True,
+            totals=self._totals,
+            hold_open=self._hold_open,
+            sidecar=self._sidecar,
+        )
+
+    def _sidecar(self) -> StoredSidecar | None:
         return read_hdf5_sidecar(self._files[0].hdf5) if self._is_exported else None
-
-    @override
-    def aliases(self) -> Mapping[str, str]:
-        return TABLE.aliases
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
         return [path for file in self._files for path in file.hdf5.inputs()]
 
     @override
-    def options(self) -> Mapping[str, Any]:
-        return self._options
-
-    @override
     def num_episodes(self, split: str) -> int:
         return len(self._keys) + len(self._cut)  # A file that is cut short counts as one.
 
-    @override
-    def totals(self, split: str) -> Mapping[str, int]:
+    def _totals(self, split: str) -> Mapping[str, int]:
         return {"rows": sum(demo.length for demo in sound(self._demos))}
 
     @override
@@ -226,7 +230,7 @@ class RobomimicSource(Source):
         return self._keys[index] if index < number else self._cut[index - number][0]
 
     @contextlib.contextmanager
-    def hold_open(self) -> Iterator[None]:
+    def _hold_open(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for file in self._files:  # Each is opened once.
                 stack.enter_context(file.hdf5)

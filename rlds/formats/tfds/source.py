@@ -29,9 +29,11 @@ from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, ORIGIN, RESERV
 from rlds.sources.sidecar import field_from_json
 from rlds.sources.source import (
     ALL_ROWS,
+    About,
     Can,
     DamagedEpisode,
     Examples,
+    Fields,
     Origin,
     Source,
     SourceEpisode,
@@ -84,7 +86,7 @@ class FolderSource(Source):
         decode_images: bool = True,
         video: Literal["packets", "frames"] = "packets",
     ) -> None:
-        self.video = video
+        self._video = video
         self.directory = tfds_files.find_folder(path)
         self.opened = Files(self.directory, may_grow=True)
         require_files(self.directory / "dataset_info.json", self.directory / "features.json")
@@ -94,9 +96,12 @@ class FolderSource(Source):
                     check_is_file(file)
             folder = tfds_files.open_folder(self.directory, decode_images=decode_images)
             info = folder.info
-            self.description, self.citation = folder.description, folder.citation
-            self.homepage = str(next(iter(info.get("location", {}).get("urls", [])), ""))
-            self.license = str(info.get("redistributionInfo", {}).get("license", ""))
+            self._facts: dict[str, Any] = {
+                "description": folder.description,
+                "homepage": str(next(iter(info.get("location", {}).get("urls", [])), "")),
+                "citation": folder.citation,
+                "license": str(info.get("redistributionInfo", {}).get("license", "")),
+            }
             self.name, self.version = folder.name, folder.version
         for split in splits or ():
             if split not in folder:
@@ -113,7 +118,7 @@ class FolderSource(Source):
             if isinstance(value, functools.cached_property):
                 vars(source).pop(name, None)
         source._folder, source._decode_images = self._folder.with_image_files(), False
-        source.video = "packets"
+        source._video = "packets"
         return source
 
     @classmethod
@@ -141,19 +146,19 @@ class FolderSource(Source):
             raise SourceError(what, file=missing[0])
 
     @property
-    def splits(self) -> Sequence[str]:
+    def splits(self) -> Sequence[str]:  # type: ignore[override]
         """The names of the splits that have episodes."""
         return [name for name in self._splits if len(self._folder[name])]
 
-    @property
-    def step_flags(self) -> Sequence[str]:
-        """Those that the dataset has."""
-        return [name for name in rlds.STEP_FLAGS if name in self._steps]
-
+    @functools.cached_property
     @override
-    def step_fields(self) -> Mapping[str, Any]:
-        fields = self._steps.items()
-        return {name: field for name, field in fields if name not in rlds.STEP_FLAGS}
+    def fields(self) -> Fields:
+        """The flags are those that the dataset has."""
+        steps = {name: it for name, it in self._steps.items() if name not in rlds.STEP_FLAGS}
+        fields = _fields_of(self._folder.features, image_files=not self._decode_images)
+        own = {name: field for name, field in fields.items() if name not in RESERVED}
+        flags = [name for name in rlds.STEP_FLAGS if name in self._steps]
+        return Fields(steps, map_named_leaves(self._described, own), flags)
 
     @functools.cached_property
     def _steps(self) -> dict[str, Any]:
@@ -203,17 +208,12 @@ class FolderSource(Source):
             return find_meaning(self.name, self._folder.metadata)
         return None
 
+    @functools.cached_property
     @override
-    def episode_fields(self) -> Mapping[str, Any]:
-        fields = _fields_of(self._folder.features, image_files=not self._decode_images)
-        own = {name: field for name, field in fields.items() if name not in RESERVED}
-        described: dict[str, Any] = map_named_leaves(self._described, own)
-        return described
-
-    def metadata(self) -> Mapping[str, Any]:
-        """Returns the metadata of the dataset, without what it says of fields."""
-        said = self._folder.metadata
-        return {name: value for name, value in said.items() if name != FIELDS}
+    def about(self) -> About:
+        """Without what the metadata say of fields."""
+        said = {name: value for name, value in self._folder.metadata.items() if name != FIELDS}
+        return About(**self._facts, metadata=said, video=self._video)
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -236,7 +236,7 @@ class FolderSource(Source):
             shards=lambda split: self._folder[split].shard_lengths,
             image_files=self._with_image_files if self._decode_images else None,
             keeps_keys=True,
-            examples=Examples(self.directory, self._files, self._examples),
+            examples=Examples(self._folder, self._files, self._examples),
         )
 
     def _faults(self, split: str) -> Iterator[SourceError]:
@@ -256,7 +256,7 @@ class FolderSource(Source):
     def _examples(
         self, split: str, part: str, after: str | None
     ) -> Iterator[StoredEpisode | DamagedEpisode]:
-        """Yields the episodes of a file as they are stored; see `Source`."""
+        """Yields the episodes of a file as they are stored; see `Examples`."""
         length = self._folder[split].shard_lengths[self._files(split).index(part)]
         first = 0 if after is None else int(after.rpartition(":")[2]) + 1
         number = 0

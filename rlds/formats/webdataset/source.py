@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 import os
@@ -24,6 +25,9 @@ from rlds.sources.episode_fields import RESERVED
 from rlds.sources.sidecar import Sidecar, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
+    About,
+    Can,
+    Fields,
     Origin,
     Source,
     SourceEpisode,
@@ -86,8 +90,6 @@ class WebdatasetSource(Source):
       SourceError: A file is no tar file, or no sample can be read.
     """
 
-    description = "Episodes in shards of WebDataset."
-    homepage = "https://github.com/webdataset/webdataset"
     is_fallback = True
 
     def __init__(
@@ -172,17 +174,27 @@ class WebdatasetSource(Source):
                 stacklevel=2,
             )
 
+    @functools.cached_property
     @override
-    def step_fields(self) -> Mapping[str, Any]:
+    def fields(self) -> Fields:
         fields = {p: field for p, field in self._steps.items() if p not in rlds.STEP_FLAGS}
-        return nest(with_discount(fields))
+        return Fields(nest(with_discount(fields)), nest(self._episode))
 
+    @functools.cached_property
     @override
-    def episode_fields(self) -> Mapping[str, Any]:
-        return nest(self._episode)
+    def about(self) -> About:
+        return About(
+            description="Episodes in shards of WebDataset.",
+            homepage="https://github.com/webdataset/webdataset",
+            options={"group": self._group, "fields": self._names},
+        )
 
+    @property
     @override
-    def stored_sidecar(self) -> StoredSidecar | None:
+    def can(self) -> Can:
+        return Can(totals=self._totals, faults=self._faults, sidecar=self._sidecar)
+
+    def _sidecar(self) -> StoredSidecar | None:
         if not self._is_exported:
             return None
         file = self._directory / FEATURES_FILE
@@ -201,19 +213,13 @@ class WebdatasetSource(Source):
         return [shard.path for shard in self._shards]
 
     @override
-    def options(self) -> Mapping[str, Any]:
-        return {"group": self._group, "fields": self._names}
-
-    @override
     def num_episodes(self, split: str) -> int:
         return len(self._episodes)
 
-    @override
-    def totals(self, split: str) -> Mapping[str, int]:
+    def _totals(self, split: str) -> Mapping[str, int]:
         return {"members": sum(shard.num_fields for shard in self._shards)}
 
-    @override
-    def faults(self, split: str) -> Iterator[SourceError]:
+    def _faults(self, split: str) -> Iterator[SourceError]:
         for shard in self._shards:
             if not shard.is_complete:
                 what = "no end mark: the file was cut, or is damaged after the last sample"

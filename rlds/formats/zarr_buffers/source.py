@@ -10,10 +10,10 @@ observations.
 
 from __future__ import annotations
 
-import itertools
+import functools
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +30,10 @@ from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, Stor
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
+    About,
+    Can,
+    Fields,
+    Lengths,
     Origin,
     Source,
     SourceEpisode,
@@ -95,10 +99,6 @@ class ZarrSource(Source):
       ValueError: There is no array of a name in `per_episode`.
     """
 
-    description = "Episodes of a replay buffer in Zarr."
-    homepage = "https://diffusion-policy.cs.columbia.edu"
-    reads_rows = True
-
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -114,14 +114,14 @@ class ZarrSource(Source):
             "video": video,
             "missing_chunks": missing_chunks,
         }
-        self.video, self._keeps_files = video, images == "chunks"
+        self._video, self._keeps_files = video, images == "chunks"
         self._files = ZarrFiles(path)
         with source_errors(self._files.path):
             names = [name for name in self._files.arrays() if name.isprintable()]
             fills = missing_chunks == "fill"
             arrays = {name: ZarrArray(self._files, name, fills=fills) for name in names}
             of_sidecar = (SIDECAR_TEXT, SIDECAR_ENDS, SIDECAR_BYTES)
-            self._sidecar = {name: arrays.pop(name) for name in of_sidecar if name in arrays}
+            self._kept = {name: arrays.pop(name) for name in of_sidecar if name in arrays}
             self._arrays, self._ends = arrays, _read_ends(arrays[EPISODE_ENDS])
             self._data = [array for name, array in arrays.items() if name.startswith(DATA)]
             if not self._data:
@@ -155,7 +155,7 @@ class ZarrSource(Source):
             if name.startswith(META) and name != EPISODE_ENDS
             if is_complete and array.shape[:1] == (len(ends),)
         }
-        self._times = None if self._sidecar else arrays.get(_TIMES)
+        self._times = None if self._kept else arrays.get(_TIMES)
         has_times = self._times in self._steps.values()
         with source_errors(self._files.path):
             self._videos = Videos(self._files.path, self._num_episodes if has_times else 0)
@@ -177,23 +177,24 @@ class ZarrSource(Source):
 
     # --- What it becomes.
 
+    @functools.cached_property
     @override
-    def step_fields(self) -> Mapping[str, Any]:
-        fields = {
+    def fields(self) -> Fields:
+        steps = {
             path: _file_field(array) if self._is_kept(array) else _field(array)
             for path, array in self._steps.items()
         }
-        return nest({rlds.DISCOUNT: DERIVED_DISCOUNT, **fields})
-
-    @override
-    def episode_fields(self) -> Mapping[str, Any]:
         arrays = {**self._constants, **self._of_episodes}
-        fields = {path: _field(array) for path, array in arrays.items()}
-        return nest({**fields, **video_fields(self._videos.cameras)})
+        others = {path: _field(array) for path, array in arrays.items()}
+        return Fields(
+            nest({rlds.DISCOUNT: DERIVED_DISCOUNT, **steps}),
+            nest({**others, **video_fields(self._videos.cameras)}),
+        )
 
+    @functools.cached_property
     @override
-    def metadata(self) -> Mapping[str, Any]:
-        """Returns attributes, the values of other arrays, and how files of images are kept."""
+    def about(self) -> About:
+        """The metadata: attributes, values of other arrays, and how files of images are kept."""
         known = {EPISODE_ENDS, *self._of_episodes}
         others = [
             array
@@ -201,15 +202,20 @@ class ZarrSource(Source):
             if name not in known and not name.startswith(DATA)
         ]
         kept = [array for array in self._steps.values() if self._is_kept(array)]
-        return {
-            METADATA_KEY: {
-                "attributes": self._attributes(),
-                "values": {
-                    it.name: {"dtype": it.dtype.str, "values": _json_values(it)} for it in others
-                },
-                "images": {array.name.removeprefix(DATA): array.described for array in kept},
-            }
+        said = {
+            "attributes": self._attributes(),
+            "values": {
+                it.name: {"dtype": it.dtype.str, "values": _json_values(it)} for it in others
+            },
+            "images": {array.name.removeprefix(DATA): array.described for array in kept},
         }
+        return About(
+            description="Episodes of a replay buffer in Zarr.",
+            homepage="https://diffusion-policy.cs.columbia.edu",
+            metadata={METADATA_KEY: said},
+            options=self._options,
+            video=self._video,
+        )
 
     def _attributes(self) -> dict[str, Any]:
         """Returns the attributes of groups and arrays that have any, by their paths."""
@@ -222,12 +228,22 @@ class ZarrSource(Source):
         found |= {name: array.attributes for name, array in self._arrays.items()}
         return {name: attributes for name, attributes in found.items() if attributes}
 
+    @property
     @override
-    def stored_sidecar(self) -> StoredSidecar | None:
-        if SIDECAR_BYTES not in self._sidecar:
+    def can(self) -> Can:
+        return Can(
+            lengths=self._lengths,
+            reads_rows=True,
+            totals=self._totals,
+            faults=self._faults,
+            sidecar=self._sidecar,
+        )
+
+    def _sidecar(self) -> StoredSidecar | None:
+        if SIDECAR_BYTES not in self._kept:
             return None
-        text, ends = (self._sidecar[name].all() for name in (SIDECAR_TEXT, SIDECAR_ENDS))
-        rows = self._sidecar[SIDECAR_BYTES].read
+        text, ends = (self._kept[name].all() for name in (SIDECAR_TEXT, SIDECAR_ENDS))
+        rows = self._kept[SIDECAR_BYTES].read
         return StoredSidecar.in_arrays(self._files.path, text, ends, rows)
 
     @override
@@ -235,23 +251,16 @@ class ZarrSource(Source):
         return [*self._files.inputs(), *self._videos.inputs()]
 
     @override
-    def options(self) -> Mapping[str, Any]:
-        return self._options
-
-    @override
     def num_episodes(self, split: str) -> int:
         return self._num_episodes
 
-    @override
-    def num_steps(self, split: str) -> Sequence[int]:
-        return [end - begin for begin, end in itertools.pairwise(self._bounds)]
+    def _lengths(self, split: str) -> Lengths:
+        return Lengths.of(np.diff(self._bounds), final_observation_known=False)
 
-    @override
-    def totals(self, split: str) -> Mapping[str, int]:
+    def _totals(self, split: str) -> Mapping[str, int]:
         return {"rows": min(map(len, self._data))}
 
-    @override
-    def faults(self, split: str) -> Any:
+    def _faults(self, split: str) -> Iterator[SourceError]:
         expected = min(map(len, self._data))
         for array in self._data:
             if len(array) != expected:
