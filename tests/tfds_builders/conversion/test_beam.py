@@ -19,6 +19,8 @@ from tfds_builders.statistics import dataset_statistics
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
 
+# More than a part has.
+NUM_EPISODES = 110
 PROCESSES = ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
 IN_MEMORY = ["--direct_running_mode=in_memory"]
 
@@ -33,8 +35,7 @@ def _workers_find_the_source(monkeypatch):
 
 
 @pytest.fixture
-def raw(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "_IN_PART", 4)  # So that there are several parts.
+def raw(tmp_path):
     path = tmp_path / "toy.raw"
     path.write_text("toy")
     return path
@@ -72,14 +73,14 @@ def test_workers_in_another_folder(raw, tmp_path, monkeypatch):
 )
 def test_same_bytes_as_one_process(raw, tmp_path, options, float64):
     one = convert(
-        ToySource(raw, 30),
+        ToySource(raw, NUM_EPISODES),
         name="toy",
         data_dir=tmp_path / "one",
         float64=float64,
         download_config=tfds.download.DownloadConfig(num_shards=4),
     )
     many = convert(
-        ToySource(raw, 30),
+        ToySource(raw, NUM_EPISODES),
         name="toy",
         data_dir=tmp_path / "many",
         float64=float64,
@@ -87,20 +88,21 @@ def test_same_bytes_as_one_process(raw, tmp_path, options, float64):
     )
     assert conversions.contents(one.data_path) == conversions.contents(many.data_path)
     if float64 is None:
-        conversions.check_against_source(many, ToySource(raw, 30))
+        conversions.check_against_source(many, ToySource(raw, NUM_EPISODES))
         return
     stored = {
         episode["episode_id"].decode(): [step["observation"] for step in episode["steps"]]
         for episode in tfds.as_numpy(many.as_dataset(split="train"))
     }
-    source = ToySource(raw, 30)
-    for episode in (source.read("train", index) for index in range(30)):
+    source = ToySource(raw, NUM_EPISODES)
+    for episode in (source.read("train", index) for index in range(NUM_EPISODES)):
         rounded = episode.steps["observation"].astype(np.float32)
         np.testing.assert_array_equal(stored.pop(episode.key), rounded, strict=True)
     assert not stored
 
 
-def test_goes_on_after_an_interruption(raw, tmp_path):
+def test_goes_on_after_an_interruption(raw, tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "_IN_PART", 4)  # So that there are several parts.
     read = []
     with pytest.raises(conversions.Interrupted):
         source = conversions.interrupted(ToySource(raw), 6, read)
