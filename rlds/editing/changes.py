@@ -230,11 +230,11 @@ class Filled(Change):
     ) -> dict[str, Any]:
         if (
             self._path not in values
-            or not self._chosen[of.episodes if of.index is None else of.index].any()
+            or not self._chosen[of.episodes if of.number is None else of.number].any()
         ):
             return values
         filled = for_steps(self._path, self._value, values)
-        if of.index is None:
+        if of.number is None:
             others = ~self._chosen[of.episodes]
             filled[others] = values[self._path][others]
         if self._is_of_transitions and values[rlds.FINAL_OBSERVATION_KNOWN]:

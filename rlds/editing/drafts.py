@@ -281,8 +281,8 @@ class Draft:
         fills = {named(name, self.aliases): value for name, value in fills.items()}
         unified = unify(before, fills, drops_missing=drops_missing, policy=metadata)
         said = [episodes.metadata for episodes in datasets.values()]
-        after = fields_of(unified[0]).items()
-        tables = {p: it.table for p, it in after if isinstance(it, Field) and it.table}
+        common = fields_of(unified[0]).items()
+        tables = {p: it.table for p, it in common if isinstance(it, Field) and it.table}
         columns = [{p: tables[p] for p in tables if p in fields_of(it)} for it in before.values()]
         self.metadata, numbers = join_tables(self.metadata, said, columns)
         prefixes = _prefixes(datasets)
@@ -294,8 +294,8 @@ class Draft:
         for number, (name, episodes) in enumerate(datasets.items()):
             change: View = unified[number]
             self.notes += [f"{name}: {note}" for note in unified[number].notes]
-            if new := numbers[number]:
-                change = Renumbered(change, new)
+            if numbers[number]:
+                change = Renumbered(change, numbers[number])
                 self._renumbered.append(change)
             if stated.own:
                 after = fields_of(change)

@@ -60,7 +60,7 @@ class Trimmed(View):
         num_steps = np.where(is_cut, end, before) - begin
         if not lengths.are_complete:
             return Lengths(num_steps)
-        without_action = np.where(is_cut, 1, before - lengths.num_transitions)  # type: ignore[operator]
+        without_action = np.where(is_cut, 1, before - lengths.num_transitions)
         return Lengths(num_steps, num_steps - without_action, lengths.final_observation_known)
 
     @override
@@ -127,7 +127,7 @@ class Flagged(View):
     def make(
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        if not self.takes_whole(fields) or not self._chosen[of.index]:
+        if not self.takes_whole(fields) or not self._chosen[of.number]:
             return values
         return values | _flags(values.get(_FLAGS[2]), len(of.steps), rlds.STEP_FLAGS)
 
@@ -169,7 +169,7 @@ def _trimmed(episode: SourceEpisode, begin: int, end: int, flags: Collection[str
     )
     made = _flags(steps.get(rlds.IS_TERMINAL), min(end, number) - begin, flags)
     return dataclasses.replace(
-        changed, steps=changed.steps | {path.removeprefix(_STEPS): c for path, c in made.items()}
+        changed, steps={**changed.steps, **{p.removeprefix(_STEPS): c for p, c in made.items()}}
     )
 
 

@@ -452,10 +452,8 @@ def _outlines(episodes: Episodes, progress: Progress | None) -> Lengths:
         found.append(outline)
         if progress is not None:
             progress(len(found), total)
-    num_steps, num_transitions, known = zip(*found) if found else ((), (), ())
-    return Lengths(
-        np.array(num_steps, np.int64), np.array(num_transitions, np.int64), np.array(known, bool)
-    )
+    num_steps, num_transitions, is_known = np.array(found, np.int64).reshape(-1, 3).T
+    return Lengths(num_steps, num_transitions, is_known.astype(bool))
 
 
 class _CachedRows(Rows):

@@ -170,8 +170,9 @@ class ViewStorage(Storage):
         self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
     ) -> None:
         for at, part, split in self.groups(episodes):
-            ends = (self.at(split, episodes[at], steps[at]) for steps in (firsts, lasts))
-            self.below[part].read_ahead(self._numbers[episodes[at]], *ends, self.needed(paths))
+            some, needed = episodes[at], self.needed(paths)
+            begins, ends = (self.at(split, some, steps[at]) for steps in (firsts, lasts))
+            self.below[part].read_ahead(self._numbers[some], begins, ends, needed)
         if self._whole and any(self._needs[path] is None for path in paths):
             self._whole.read_ahead(episodes, firsts, lasts, paths)
 
@@ -193,7 +194,7 @@ class ViewStorage(Storage):
         columns = [each.metadata_column(there) for each in self.below]
         if not columns or any(column is None for column in columns):
             return None
-        made = np.empty(len(every), np.result_type(*columns))  # type: ignore[arg-type]
+        made = np.empty(len(every), np.result_type(*columns))
         for part, column in enumerate(columns):
             at = self._which == part
             made[at] = column[self._numbers[at]]  # type: ignore[index]

@@ -37,7 +37,7 @@ class JoinedSource(View):
       about: What is known of the whole; of the first one if None.
     """
 
-    splits = (ALL,)  # type: ignore[assignment]
+    splits = (ALL,)
 
     def __init__(
         self, parts: Sequence[Episodes], prefixes: Sequence[str] = (), about: About | None = None

@@ -224,7 +224,7 @@ def outline(source: Source, split: str, index: int) -> Outline:
     """
     known = lengths(source, split)
     if known is not None and known.are_complete:
-        return Outline(*(array[index].item() for array in known))  # type: ignore[index]
+        return Outline(*(array[index].item() for array in known))
     fields = source.fields
     paths = list(fields.flags)
     if rlds.IS_TERMINAL not in paths:  # A dataset that is copied.

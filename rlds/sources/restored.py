@@ -98,8 +98,8 @@ class RestoredSource(Source):
     @override
     def about(self) -> About:
         there = self.source.about
-        how = {"options": there.options, "video": there.video, "quality": there.quality}
-        return About(**self._facts, **how, aliases=self._aliases(there.aliases))
+        aliases = self._aliases(there.aliases)
+        return there.replace(**self._facts, aliases=aliases, finite=(), images_as_png=True)
 
     @property
     @override

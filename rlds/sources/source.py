@@ -125,8 +125,8 @@ class Lengths(NamedTuple):
     """
 
     num_steps: np.ndarray
-    num_transitions: np.ndarray | None = None
-    final_observation_known: np.ndarray | None = None
+    num_transitions: Any = None
+    final_observation_known: Any = None
 
     @classmethod
     def of(cls, num_steps: Any, *, final_observation_known: bool | None = None) -> Lengths:
@@ -145,16 +145,17 @@ class Lengths(NamedTuple):
     @classmethod
     def joined(cls, all_lengths: Sequence[Lengths]) -> Lengths:
         """Returns the lengths of the episodes of several splits, one after the other."""
-        pieces = zip(*all_lengths)
-        return cls(*(None if any(p is None for p in ps) else np.concatenate(ps) for ps in pieces))
+        pieces: Any = zip(*all_lengths)
+        found: Any = (None if any(p is None for p in ps) else np.concatenate(ps) for ps in pieces)
+        return cls(*found)
 
     def take(self, episodes: Any) -> Lengths:
         """Returns those of some of the episodes."""
-        return Lengths(*(None if array is None else array[episodes] for array in self))
+        found: Any = (None if array is None else array[episodes] for array in self)
+        return Lengths(*found)
 
     def num_real_steps(self, episodes: Any = slice(None)) -> np.ndarray:
         """Returns how many steps of some episodes have an action that is no placeholder."""
-        assert self.final_observation_known is not None
         known = self.final_observation_known[episodes]
         return (self.num_steps[episodes] - known).clip(0)
 
@@ -583,7 +584,7 @@ class Place(NamedTuple):
 
     source: Source
     split: str
-    index: int
+    index: int  # type: ignore[assignment]  # Not that of a tuple.
 
 
 def with_random_access(source: AnySource) -> Source:

@@ -188,7 +188,7 @@ class FramesSource(View):
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
     ) -> dict[str, Any]:
         gone = [f"{VIDEO}/{camera}" for camera in self.cameras]
-        about = None if of.index is None or fields is not None else nest(values)
+        about = None if of.number is None or fields is not None else nest(values)
         made = {p: value for p, value in values.items() if not any(is_in(p, name) for name in gone)}
         names = self.fields.step_paths(fields)
         for path in names:
@@ -254,6 +254,15 @@ class FramesSource(View):
         """
         with reading.unchanged(self), self._opened(split, index, camera) as clip:
             self._decode(clip, camera, steps, images, others)
+
+    def have_frames(self, split: str, index: int, camera: str, steps: np.ndarray) -> np.ndarray:
+        """Returns which of some steps have a frame.
+
+        Raises:
+          SourceError: The clip is damaged; says where.
+        """
+        with reading.unchanged(self), self._opened(split, index, camera) as clip:
+            return clip.numbers_of(steps) >= 0
 
     def new_images(self, camera: str, number: int) -> np.ndarray:
         """Returns an array for frames of a camera, to be filled by `read_frames`."""

@@ -73,7 +73,7 @@ class Of(NamedTuple):
       split: The split of the view.
       episodes: The number of the episode of each row, int64 of shape `[rows]`.
       steps: The step of each row in its episode, in the same form.
-      index: The number of the one episode that all values are of; None for rows of any.
+      number: The number of the one episode that all values are of; None for rows of any.
       episode: That episode as the base has it.
       beside: The paths of fields that are made by other calls for the same rows.
     """
@@ -81,7 +81,7 @@ class Of(NamedTuple):
     split: str
     episodes: np.ndarray
     steps: np.ndarray
-    index: int | None = None
+    number: int | None = None
     episode: SourceEpisode | None = None
     beside: Collection[str] = ()
 
@@ -409,7 +409,7 @@ def touched(
     return found
 
 
-def stored_names(source: Source) -> Mapping[str, str]:
+def stored_names(source: AnySource) -> Mapping[str, str]:
     """Returns the paths that fields have where they are stored, by their paths here.
 
     What is not stored is left out.
@@ -436,7 +436,9 @@ def with_values(episode: SourceEpisode, values: Mapping[str, Any]) -> SourceEpis
     rest = {path: v for path, v in values.items() if not path.startswith(_STEPS)}
     return dataclasses.replace(
         episode,
-        **{name: bool(rest.pop(name)) for name in _FACTS},
+        truncated=bool(rest.pop(TRUNCATED)),
+        complete=bool(rest.pop(COMPLETE)),
+        final_observation_known=bool(rest.pop(rlds.FINAL_OBSERVATION_KNOWN)),
         steps=nest(steps),
         metadata=nest(rest),
     )
@@ -479,7 +481,7 @@ def _merged(found: Sequence[tuple[Any, Lengths | None]], number: int) -> Lengths
     """The lengths of episodes, of which some are known of each base; None if some are not."""
     if any(lengths is None for _, lengths in found):
         return None
-    arrays: list[np.ndarray | None] = []
+    arrays: list[Any] = []
     for pieces in zip(*(lengths for _, lengths in found if lengths is not None)):
         if any(piece is None for piece in pieces):
             arrays.append(None)
