@@ -23,9 +23,9 @@ Rows of zeros may be padding, which is not a step, or black frames.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from etils import epath
@@ -43,7 +43,10 @@ from rlds.formats.atari_games import DQN_REPLAY_GAMES as GAMES
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import (
     DERIVED_DISCOUNT,
+    About,
+    Can,
     DamagedEpisode,
+    Fields,
     SourceEpisode,
     SourceError,
     Stream,
@@ -53,6 +56,12 @@ from rlds_ecosystem.fields import Field
 
 __all__ = ["BUCKET", "GAMES", "REPLAY_LOGS", "AtariDqnReplaySource"]
 
+_CITATION = """@inproceedings{agarwal2020optimistic,
+  title = {An Optimistic Perspective on Offline Reinforcement Learning},
+  author = {Agarwal, Rishabh and Schuurmans, Dale and Norouzi, Mohammad},
+  booktitle = {International Conference on Machine Learning},
+  year = {2020}
+}"""
 BUCKET = "gs://atari-replay-datasets/dqn"
 REPLAY_LOGS = "replay_logs"
 
@@ -85,18 +94,6 @@ class AtariDqnReplaySource(Stream):
       ValueError: A number is not positive; two folders are of the same game and run.
     """
 
-    description = (
-        "The experience of DQN agents that learned to play Atari games, from their replay buffers."
-    )
-    homepage = "https://research.google/resources/datasets/dqn-replay/"
-    citation = """@inproceedings{agarwal2020optimistic,
-  title = {An Optimistic Perspective on Offline Reinforcement Learning},
-  author = {Agarwal, Rishabh and Schuurmans, Dale and Norouzi, Mohammad},
-  booktitle = {International Conference on Machine Learning},
-  year = {2020}
-}"""
-    finite_fields = (rlds.REWARD,)
-
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -125,10 +122,11 @@ class AtariDqnReplaySource(Stream):
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
         return bool(find_directories(stores.as_path(path)))
 
+    @functools.cached_property
     @override
-    def step_fields(self) -> Mapping[str, Any]:
+    def fields(self) -> Fields:
         arrays = self._checkpoints()[0].arrays
-        return {
+        steps = {
             rlds.OBSERVATION: Field(
                 np.uint8, (*arrays["observation"].shape[1:], 1), encoding="png"
             ),
@@ -136,10 +134,7 @@ class AtariDqnReplaySource(Stream):
             rlds.REWARD: Field(arrays["reward"].dtype),
             rlds.DISCOUNT: DERIVED_DISCOUNT,
         }
-
-    def episode_fields(self) -> Mapping[str, Any]:
-        """Returns the fields of an episode; see the module."""
-        return {
+        episode = {
             "game": Field(str),
             "run": Field(str),
             "checkpoint": np.int64,
@@ -148,33 +143,44 @@ class AtariDqnReplaySource(Stream):
             "blank_rows": np.int64,
             "spans_checkpoints": np.bool_,
         }
+        return Fields(steps, episode)
 
-    def metadata(self) -> Mapping[str, Any]:
-        """Returns which checkpoints of which runs there are."""
+    @functools.cached_property
+    @override
+    def about(self) -> About:
         checkpoints = {
             part: [checkpoint.number for checkpoint in run.checkpoints]
             for part, run in self._runs.items()
         }
-        return {"checkpoints": checkpoints}
+        return About(
+            description="The experience of DQN agents that learned to play Atari games, from their "
+            "replay buffers.",
+            homepage="https://research.google/resources/datasets/dqn-replay/",
+            citation=_CITATION,
+            metadata={"checkpoints": checkpoints},
+            options={
+                "stack_size": self._stack_size,
+                "max_episode_steps": self._max_episode_steps,
+                "use_add_count": self._use_add_count,
+            },
+            finite=(rlds.REWARD,),
+        )
+
+    @property
+    @override
+    def can(self) -> Can:
+        return Can(totals=self._totals)
 
     def inputs(self) -> Sequence[epath.Path]:
         """Returns the files."""
         return [file for run in self._runs.values() for file in run.files]
-
-    def options(self) -> Mapping[str, Any]:
-        """Returns the arguments."""
-        return {
-            "stack_size": self._stack_size,
-            "max_episode_steps": self._max_episode_steps,
-            "use_add_count": self._use_add_count,
-        }
 
     def parts(self, split: str) -> Sequence[str]:
         """Returns the runs."""
         del split
         return list(self._runs)
 
-    def totals(self, split: str) -> Mapping[str, int]:
+    def _totals(self, split: str) -> Mapping[str, int]:
         """Returns how many rows are terminal, and how many have a reward, by these arrays alone."""
         del split
         totals = {"terminal": 0, "reward": 0}
@@ -187,7 +193,7 @@ class AtariDqnReplaySource(Stream):
     def episodes(
         self, split: str, part: str, after: str | None = None
     ) -> Iterator[SourceEpisode | DamagedEpisode]:
-        """Yields the episodes of a run; see `Source.episodes`."""
+        """Yields the episodes of a run; see `Stream.episodes`."""
         del split
         reader = RunReader(self._runs[part], self._stack_size - 1, self._max_episode_steps)
         return reader.episodes() if after is None else reader.episodes_after(after)

@@ -14,6 +14,7 @@ A step holds the observation, and the action taken on it: `actions` are absolute
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import re
@@ -30,6 +31,10 @@ from rlds.raw_files.untrusted import check_is_file, check_link, is_there, source
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
+    About,
+    Can,
+    Fields,
+    Lengths,
     Origin,
     Source,
     SourceEpisode,
@@ -99,11 +104,6 @@ class CalvinSource(Source):
       SourceError: Ranges or annotations are damaged, or the first step.
     """
 
-    description = "Plays of a robot at a desk, some windows of which are annotated in words."
-    homepage = "http://calvin.cs.uni-freiburg.de"
-    license = "MIT"
-    reads_rows = True
-
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -138,13 +138,8 @@ class CalvinSource(Source):
 
     @property
     @override
-    def splits(self) -> Sequence[str]:
+    def splits(self) -> Sequence[str]:  # type: ignore[override]
         return list(self._splits)
-
-    @override
-    def step_fields(self) -> Mapping[str, Any]:
-        fields = {path: self._field(name) for path, name in self._paths.items()}
-        return nest({**fields, rlds.DISCOUNT: DERIVED_DISCOUNT})
 
     def _field(self, name: str) -> Field:
         dtype, shape = self._shapes[name]
@@ -152,10 +147,12 @@ class CalvinSource(Source):
         fits = shape == (len(names),)
         return Field(dtype, shape, names=names if fits else None, doc=_DOCS.get(name, ""))
 
+    @functools.cached_property
     @override
-    def episode_fields(self) -> Mapping[str, Any]:
+    def fields(self) -> Fields:
+        steps = {path: self._field(name) for path, name in self._paths.items()}
         size = self._embedding_size
-        return {
+        episode = {
             "annotations": {
                 "begin": Field(np.int64, (None,)),
                 "end": Field(np.int64, (None,)),
@@ -165,38 +162,46 @@ class CalvinSource(Source):
             },
             "scene": Field(str),
         }
+        return Fields(nest({**steps, rlds.DISCOUNT: DERIVED_DISCOUNT}), episode)
 
+    @functools.cached_property
     @override
-    def metadata(self) -> Mapping[str, Any]:
-        """Returns the texts and the scenes of each split."""
-        return {"calvin": {name: split.metadata() for name, split in self._splits.items()}}
+    def about(self) -> About:
+        said = {name: split.metadata() for name, split in self._splits.items()}
+        return About(
+            description="Plays of a robot at a desk, some windows of which are annotated in words.",
+            homepage="http://calvin.cs.uni-freiburg.de",
+            license="MIT",
+            metadata={"calvin": said},
+            options={"action": self._action, "annotations": self._annotations},
+        )
+
+    @property
+    @override
+    def can(self) -> Can:
+        return Can(
+            lengths=self._lengths,
+            reads_rows=True,
+            totals=self._totals,
+            faults=lambda split: self._splits[split].faults(),
+        )
 
     @override
     def inputs(self) -> Sequence[str | os.PathLike[str]]:
         return [file for split in self._splits.values() for file in split.inputs()]
 
     @override
-    def options(self) -> Mapping[str, Any]:
-        return {"action": self._action, "annotations": self._annotations}
-
-    @override
     def num_episodes(self, split: str) -> int:
         return len(self._splits[split].ranges)
 
-    @override
-    def num_steps(self, split: str) -> Sequence[int]:
-        return [last + 1 - first for first, last in self._splits[split].ranges]
+    def _lengths(self, split: str) -> Lengths:
+        lengths = [last + 1 - first for first, last in self._splits[split].ranges]
+        return Lengths.of(lengths, final_observation_known=False)
 
-    @override
-    def totals(self, split: str) -> Mapping[str, int]:
+    def _totals(self, split: str) -> Mapping[str, int]:
         """Returns how many steps the ranges have, and how many windows are annotated in them."""
-        found = self._splits[split]
-        return {"steps": sum(self.num_steps(split)), "annotations": found.num_annotations}
-
-    @override
-    def faults(self, split: str) -> Iterator[SourceError]:
-        """Yields the files of steps outside of all ranges, and the annotations."""
-        yield from self._splits[split].faults()
+        steps, found = self._lengths(split).num_steps, self._splits[split]
+        return {"steps": int(steps.sum()), "annotations": found.num_annotations}
 
     @override
     def key(self, split: str, index: int) -> str:

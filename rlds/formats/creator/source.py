@@ -15,6 +15,7 @@ and in the metadata `agent_id`, `episode_id`, `num_steps`, `total_reward`, and p
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -39,7 +40,15 @@ from rlds.raw_files.jpeg_images import jpeg_shape
 from rlds.raw_files.restricted_pickle import RestrictedPickleError, loads
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.source import ALL_ROWS, Origin, Source, SourceEpisode, SourceError
+from rlds.sources.source import (
+    ALL_ROWS,
+    About,
+    Fields,
+    Origin,
+    Source,
+    SourceEpisode,
+    SourceError,
+)
 from rlds.sources.specs import fields_from_spec, specs_from_columns
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import stack_values
@@ -91,9 +100,6 @@ class RldsCreatorSource(Source):
       SourceError: It is an EnvLogger log; or the first pickle is damaged, or holds something else.
     """
 
-    description = "Episodes recorded and annotated with RLDS Creator."
-    homepage = "https://github.com/google-research/rlds-creator"
-
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -126,21 +132,23 @@ class RldsCreatorSource(Source):
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
         return bool(_pickles_in(stores.as_path(path)))
 
+    @functools.cached_property
     @override
-    def step_fields(self) -> Mapping[str, Any]:
-        fields = {
-            name: fields_from_spec(spec, name)
-            for name, spec in self._step_specs.items()
-            if name not in rlds.STEP_FLAGS
-        }
+    def fields(self) -> Fields:
+        steps, episode = (
+            {name: fields_from_spec(spec, name) for name, spec in specs.items()}
+            for specs in (self._step_specs, self._metadata_specs)
+        )
         if self._image is not None:
-            fields[_IMAGE] = self._image
-        return {name: field for name, field in fields.items() if field is not None}
-
-    @override
-    def episode_fields(self) -> Mapping[str, Any]:
-        fields = {name: fields_from_spec(spec, name) for name, spec in self._metadata_specs.items()}
-        return {name: field for name, field in fields.items() if field is not None}
+            steps[_IMAGE] = self._image
+        return Fields(
+            {
+                name: field
+                for name, field in steps.items()
+                if field is not None and name not in rlds.STEP_FLAGS
+            },
+            {name: field for name, field in episode.items() if field is not None},
+        )
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -148,13 +156,18 @@ class RldsCreatorSource(Source):
             return [self._path]
         return present(self._path / name for name in self._names)
 
+    @functools.cached_property
     @override
-    def options(self) -> Mapping[str, Any]:
-        return {
-            "truncate_at_tag": list(self._end_tags),
-            "strip_internal_metadata": self._strip,
-            "json_fields": list(self._json_fields),
-        }
+    def about(self) -> About:
+        return About(
+            description="Episodes recorded and annotated with RLDS Creator.",
+            homepage="https://github.com/google-research/rlds-creator",
+            options={
+                "truncate_at_tag": list(self._end_tags),
+                "strip_internal_metadata": self._strip,
+                "json_fields": list(self._json_fields),
+            },
+        )
 
     @override
     def num_episodes(self, split: str) -> int:

@@ -12,6 +12,7 @@ rows mean the same.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
@@ -26,7 +27,7 @@ from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_values import read_constant
 from rlds.sources.sidecar import StoredSidecar
-from rlds.sources.source import ALL_ROWS, Origin, SourceError, require_files
+from rlds.sources.source import ALL_ROWS, About, Can, Origin, SourceError, require_files
 from rlds.sources.texts import as_text
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import is_in
@@ -67,15 +68,12 @@ class D3rlpySource(RowsSource):
       SourceError: It is damaged, or none of d3rlpy.
     """
 
-    description = "Episodes of a d3rlpy dataset."
-    homepage = "https://d3rlpy.readthedocs.io"
-
     def __init__(self, path: str | os.PathLike[str]) -> None:
         (file,) = require_files(path)
         self._file = Hdf5File(file)
         with self._file.read() as opened:
             self._is_first = _EPISODE_TERMINALS in opened
-            self._about: dict[str, Any] = {}
+            self._constants: dict[str, Any] = {}
             if self._is_first:
                 self._find_episodes(opened)
             else:
@@ -125,7 +123,7 @@ class D3rlpySource(RowsSource):
             name: self._file.array(opened, name) for name in opened if name not in _FIRST_VERSION
         }
         rows = [name for name, array in others.items() if array.shape[:1] == (num_rows,)]
-        self._about = {
+        self._constants = {
             name: read_constant(self._file, array, name)
             for name, array in others.items()
             if name not in rows
@@ -195,16 +193,23 @@ class D3rlpySource(RowsSource):
     def _fields(self) -> Mapping[str, Field]:
         return self._described
 
-    def metadata(self) -> Mapping[str, Any]:
-        """Returns the columns in their order, with how many parts each has, and the version.
-
-        Of d3rlpy 1, `constants` has the values of the file that are no rows.
-        """
-        about = {"constants": self._about} if self._is_first else {"version": VERSION}
-        return {METADATA_KEY: {"columns": self._parts, **about}}
-
+    @functools.cached_property
     @override
-    def stored_sidecar(self) -> StoredSidecar | None:
+    def about(self) -> About:
+        # How many parts each column has; of d3rlpy 1, the values of the file that are no rows.
+        said = {"constants": self._constants} if self._is_first else {"version": VERSION}
+        return About(
+            description="Episodes of a d3rlpy dataset.",
+            homepage="https://d3rlpy.readthedocs.io",
+            metadata={METADATA_KEY: {"columns": self._parts, **said}},
+        )
+
+    @property
+    @override
+    def can(self) -> Can:
+        return Can(sidecar=self._sidecar)
+
+    def _sidecar(self) -> StoredSidecar | None:
         kept = read_hdf5_sidecar(self._file)
         return None if kept is None else kept.if_of(self._count)
 

@@ -9,6 +9,7 @@ action.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -30,7 +31,7 @@ from rlds.formats.d4rl.rows import (
 )
 from rlds.formats.rows_source import EpisodeRows, RowsTable
 from rlds.sources.conventions import check_time_limit, warn_of_convention
-from rlds.sources.source import Origin
+from rlds.sources.source import About, Origin
 from rlds_ecosystem.fields import Field
 
 __all__ = ["D4rlPybulletSource"]
@@ -64,12 +65,6 @@ class D4rlPybulletSource(Hdf5RowsSource):
       ValueError: The time limit is not positive.
     """
 
-    description = (
-        "A dataset of d4rl-pybullet: transitions of policies that were trained in locomotion "
-        "tasks of PyBullet, for offline reinforcement learning."
-    )
-    homepage = "https://github.com/takuseno/d4rl-pybullet"
-    finite_fields = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD)
     table = RowsTable(
         FIELDS,
         "dm_env",
@@ -121,24 +116,21 @@ class D4rlPybulletSource(Hdf5RowsSource):
         return {self.table.field_path(name): self._contents.arrays[name] for name in _ARRAYS}
 
     @override
-    def episode_fields(self) -> Mapping[str, Any]:
-        return {_IS_AMBIGUOUS: np.bool_, **super().episode_fields()}
+    def _value_fields(self) -> Mapping[str, Any]:
+        return {_IS_AMBIGUOUS: np.bool_}
 
+    @functools.cached_property
     @override
-    def metadata(self) -> Mapping[str, Any]:
-        about = {"file": self._path.name, "time_limit": self._time_limit}
-        return {"d4rl_pybullet": about, **self._contents.metadata()}
-
-    @override
-    def options(self) -> Mapping[str, Any]:
-        return {"time_limit": self._time_limit, "follow_links": self._follow_links}
-
-    @override
-    def totals(self, split: str) -> Mapping[str, int]:
-        return {
-            "rows": self._contents.num_rows,
-            "terminals": int(np.count_nonzero(self._terminals)),
-        }
+    def about(self) -> About:
+        said = {"file": self._path.name, "time_limit": self._time_limit}
+        return About(
+            description="A dataset of d4rl-pybullet: transitions of policies that were trained in "
+            "locomotion tasks of PyBullet, for offline reinforcement learning.",
+            homepage="https://github.com/takuseno/d4rl-pybullet",
+            metadata={"d4rl_pybullet": said, **self._contents.metadata()},
+            options={"time_limit": self._time_limit, "follow_links": self._follow_links},
+            finite=(rlds.OBSERVATION, rlds.ACTION, rlds.REWARD),
+        )
 
     @override
     def _run(self, split: str, index: int) -> EpisodeRows:

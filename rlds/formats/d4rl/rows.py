@@ -19,9 +19,7 @@ from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_values import read_attributes, read_constant
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
 from rlds.sources.sidecar import StoredSidecar
-from rlds.sources.source import (
-    require_files,
-)
+from rlds.sources.source import Can, require_files
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import is_in
 
@@ -303,11 +301,12 @@ class RowReader:
 class Hdf5RowsSource(RowsSource):
     """An HDF5 file with an array per field, in which an episode is a run of rows.
 
-    Derived classes set `_contents`, and `_ends`, the row after the last one of each episode.
-    `_stem` begins the keys of the episodes.
+    Derived classes set `_contents`, the flags `_terminals`, and `_ends`, the row after the last one
+    of each episode. `_stem` begins the keys of the episodes.
     """
 
     _contents: Contents
+    _terminals: np.ndarray
     _ends: np.ndarray
     _is_exported = False
 
@@ -332,8 +331,22 @@ class Hdf5RowsSource(RowsSource):
         self._is_exported = True
         return True
 
+    @property
     @override
-    def stored_sidecar(self) -> StoredSidecar | None:
+    def can(self) -> Can:
+        return Can(
+            lengths=self._lengths,
+            totals=self._totals,
+            hold_open=lambda: self._file,  # It is opened once.
+            sidecar=self._sidecar,
+        )
+
+    def _totals(self, split: str) -> dict[str, int]:
+        del split
+        terminals = int(np.count_nonzero(self._terminals))
+        return {"rows": self._contents.num_rows, "terminals": terminals}
+
+    def _sidecar(self) -> StoredSidecar | None:
         return read_hdf5_sidecar(self._file) if self._is_exported else None
 
     @override
@@ -347,9 +360,6 @@ class Hdf5RowsSource(RowsSource):
     @override
     def key(self, split: str, index: int) -> str:
         return f"{self._stem}-{index:07d}"
-
-    def hold_open(self) -> Any:
-        return self._file  # It is opened once.
 
     def _bounds(self, index: int) -> tuple[int, int]:
         """Returns the first row of an episode, and the one after its last."""

@@ -54,12 +54,20 @@ from rlds.formats.rows_source import EpisodeRows, RowsTable
 from rlds.raw_files.hdf5_values import decode_value
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.conventions import check_time_limit, warn_of_convention
-from rlds.sources.source import DERIVED_DISCOUNT, Origin, SourceError
+from rlds.sources.source import DERIVED_DISCOUNT, About, Origin, SourceError
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import root_of
 
 __all__ = ["D4rlSource"]
 
+_CITATION = """@misc{fu2020d4rl,
+  title={D4RL: Datasets for Deep Data-Driven Reinforcement Learning},
+  author={Justin Fu and Aviral Kumar and Ofir Nachum and George Tucker and Sergey Levine},
+  year={2020},
+  eprint={2004.07219},
+  archivePrefix={arXiv},
+  primaryClass={cs.LG}
+}"""
 _TAKEN = (*FIELDS.values(), rlds.DISCOUNT, *rlds.STEP_FLAGS)
 # An ant makes less than this in a step, in metres; a reset takes it farther, in most cases.
 _POSITION_JUMP = 1.0
@@ -134,21 +142,6 @@ class D4rlSource(Hdf5RowsSource):
       ValueError: An option is wrong, or needs an array that the file does not have.
     """
 
-    images_as_png = False
-    description = (
-        "A dataset of D4RL, a benchmark of offline reinforcement learning: transitions that "
-        "policies, planners or people made in simulated tasks."
-    )
-    homepage = "https://github.com/Farama-Foundation/D4RL"
-    citation = """@misc{fu2020d4rl,
-  title={D4RL: Datasets for Deep Data-Driven Reinforcement Learning},
-  author={Justin Fu and Aviral Kumar and Ofir Nachum and George Tucker and Sergey Levine},
-  year={2020},
-  eprint={2004.07219},
-  archivePrefix={arXiv},
-  primaryClass={cs.LG}
-}"""
-    finite_fields = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD)
     table = RowsTable(FIELDS, others="transitions")
 
     def __init__(
@@ -253,9 +246,29 @@ class D4rlSource(Hdf5RowsSource):
         }
         return {rlds.DISCOUNT: DERIVED_DISCOUNT, **fields}
 
+    @functools.cached_property
     @override
-    def metadata(self) -> Mapping[str, Any]:
-        """Returns what is constant over the file; see `Source.metadata`.
+    def about(self) -> About:
+        return About(
+            description="A dataset of D4RL, a benchmark of offline reinforcement learning: "
+            "transitions that policies, planners or people made in simulated tasks.",
+            homepage="https://github.com/Farama-Foundation/D4RL",
+            citation=_CITATION,
+            metadata=self._metadata(),
+            options={
+                "boundary": list(self.boundary),
+                "length": self._length,
+                "jump": self._jump,
+                "time_limit": self._time_limit,
+                "dataset": self._dataset.name if self._dataset else None,
+                "follow_links": self._follow_links,
+            },
+            finite=(rlds.OBSERVATION, rlds.ACTION, rlds.REWARD),
+            images_as_png=False,
+        )
+
+    def _metadata(self) -> dict[str, Any]:
+        """Returns what is constant over the file.
 
         Under `d4rl`: the dataset, its family, URL and reference scores, the algorithm and the
         iteration that the policy comes from, the rules of the boundary. Under `hdf5`: the values
@@ -283,23 +296,8 @@ class D4rlSource(Hdf5RowsSource):
         return {"d4rl": about, **self._contents.metadata()}
 
     @override
-    def options(self) -> Mapping[str, Any]:
-        return {
-            "boundary": list(self.boundary),
-            "length": self._length,
-            "jump": self._jump,
-            "time_limit": self._time_limit,
-            "dataset": self._dataset.name if self._dataset else None,
-            "follow_links": self._follow_links,
-        }
-
-    @override
-    def totals(self, split: str) -> Mapping[str, int]:
-        return {
-            "rows": self._contents.num_rows,
-            "terminals": int(np.count_nonzero(self._terminals)),
-            "timeouts": int(np.count_nonzero(self._timeouts)),
-        }
+    def _totals(self, split: str) -> dict[str, int]:
+        return {**super()._totals(split), "timeouts": int(np.count_nonzero(self._timeouts))}
 
     @functools.cached_property
     def _next(self) -> _NextObservations | None:
@@ -331,7 +329,7 @@ class D4rlSource(Hdf5RowsSource):
     def _run(self, split: str, index: int) -> EpisodeRows:
         begin, end = self._bounds(index)
         is_end = any(bool(f[end - 1]) for f in (self._marked, self._terminals, self._timeouts))
-        final: Any = "" if self._next is None else "next"
+        final: Any = "next" if NEXT_OBSERVATIONS in self._contents.arrays else ""
         origin = Origin(self._name, begin, end)
         return EpisodeRows(origin, end - begin, self._is_terminal(index), final, is_end)
 

@@ -7,6 +7,7 @@ perhaps `T` rewards (`rews`), and whether it ended in a terminal state (`termina
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +22,7 @@ from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable
 from rlds.raw_files.arrow_columns import as_rows
 from rlds.raw_files.input_files import changed
 from rlds.raw_files.untrusted import source_errors
-from rlds.sources.source import Origin, SourceError, require_files
+from rlds.sources.source import About, Origin, SourceError, require_files
 from rlds_ecosystem import import_extra, stores
 from rlds_ecosystem.fields import Field
 
@@ -54,8 +55,6 @@ class ImitationSource(RowsSource):
       SourceError: It holds something else, or is damaged.
     """
 
-    description = "Trajectories of imitation."
-    homepage = "https://imitation.readthedocs.io"
     table = RowsTable(FIELDS, others="transitions")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -79,8 +78,8 @@ class ImitationSource(RowsSource):
         self._versions = [stores.version_of(file) for file in self._files]
         self._tables: list[Any] | None = None
         self._inputs = [*described, *self._files]
-        self._lengths = [len(table) for table in self._read_tables()]
-        if not sum(self._lengths):
+        self._sizes = [len(table) for table in self._read_tables()]
+        if not sum(self._sizes):
             raise SourceError("there is no trajectory", file=self._directory)
         self._described = {
             FIELDS[name]: self._field(name) for name in self._features if name != TERMINAL
@@ -121,11 +120,11 @@ class ImitationSource(RowsSource):
 
     def _place(self, index: int) -> tuple[int, int]:
         """The file of a trajectory, and its row there."""
-        for number, count in enumerate(self._lengths):
+        for number, count in enumerate(self._sizes):
             if index < count:
                 return number, index
             index -= count
-        raise IndexError(f"there are {sum(self._lengths)} trajectories")
+        raise IndexError(f"there are {sum(self._sizes)} trajectories")
 
     def _array(self, name: str, index: int) -> Any:
         """What a column has for a trajectory, as an array of Arrow that was checked."""
@@ -150,9 +149,14 @@ class ImitationSource(RowsSource):
     def _fields(self) -> Mapping[str, Field]:
         return self._described
 
-    def metadata(self) -> Mapping[str, Any]:
-        """Returns what the two files in JSON say."""
-        return {METADATA_KEY: {"info": self._info, "state": self._state}}
+    @functools.cached_property
+    @override
+    def about(self) -> About:
+        return About(
+            description="Trajectories of imitation.",
+            homepage="https://imitation.readthedocs.io",
+            metadata={METADATA_KEY: {"info": self._info, "state": self._state}},
+        )
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -161,7 +165,7 @@ class ImitationSource(RowsSource):
     @override
     def num_episodes(self, split: str) -> int:
         del split
-        return sum(self._lengths)
+        return sum(self._sizes)
 
     def key(self, split: str, index: int) -> str:
         """Returns the number of the trajectory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from rlds.raw_files.image_files import image_field
 from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import check_link, source_errors
 from rlds.sources.conventions import warn_of_convention
-from rlds.sources.source import Origin, SourceError
+from rlds.sources.source import About, Can, Lengths, Origin, SourceError
 from rlds_ecosystem import stores
 from rlds_ecosystem.columns import equal_in
 from rlds_ecosystem.fields import Field
@@ -59,8 +60,6 @@ class LayoutSource(RowsSource):
       SourceError: A file is damaged, or has other arrays than the layout describes; or the layout
         has an error, or a line with `???` to fill in: names the line.
     """
-
-    description = "Episodes in files of their own layout."
 
     def __init__(self, path: str | os.PathLike[str], *, layout: str = "") -> None:
         self._root = os.fspath(path)
@@ -197,8 +196,8 @@ class LayoutSource(RowsSource):
         return self._described
 
     @override
-    def episode_fields(self) -> Mapping[str, Any]:
-        return {**super().episode_fields(), **nest(self._of_episode)}
+    def _value_fields(self) -> Mapping[str, Any]:
+        return self._of_episode
 
     # --- Episodes.
 
@@ -443,20 +442,26 @@ class LayoutSource(RowsSource):
     def num_episodes(self, split: str) -> int:
         return len(self._places)
 
+    @property
     @override
-    def num_steps(self, split: str) -> Sequence[int] | None:
-        if self._layout.one_per:
-            return None
+    def can(self) -> Can:
+        return Can(lengths=None if self._layout.one_per else self._lengths)
+
+    @override
+    def _lengths(self, split: str) -> Lengths:
         extra = self._layout.final == "next"
-        return [(place.end or 0) - place.begin + extra for place in self._places]
+        lengths = [(place.end or 0) - place.begin + extra for place in self._places]
+        # Without final observations, flags say which last steps are transitions.
+        return Lengths.of(lengths, final_observation_known=bool(self._layout.final) or None)
 
+    @functools.cached_property
     @override
-    def options(self) -> Mapping[str, Any]:
-        return {"layout": self._layout.text}
-
-    @override
-    def metadata(self) -> Mapping[str, Any]:
-        return {"layout": {"text": self._layout.text}}
+    def about(self) -> About:
+        return About(
+            description="Episodes in files of their own layout.",
+            metadata={"layout": {"text": self._layout.text}},
+            options={"layout": self._layout.text},
+        )
 
     @override
     def inputs(self) -> Sequence[str]:

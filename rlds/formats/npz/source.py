@@ -22,6 +22,7 @@ others fields of the episode; the first file decides for all.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -40,6 +41,8 @@ from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import (
     ALL_ROWS,
     OF_TRANSITIONS,
+    About,
+    Fields,
     Origin,
     Source,
     SourceEpisode,
@@ -173,28 +176,29 @@ class NpzSource(Source):
         # Logs and datasets may have others beside them, with statistics for example.
         return bool(files) and has_actions(files[0])
 
+    @functools.cached_property
     @override
-    def step_fields(self) -> Mapping[str, Any]:
-        return nest(with_discount(self._steps))
-
-    def episode_fields(self) -> Mapping[str, Any]:
-        """Returns the fields of the arrays that do not belong to the steps."""
+    def fields(self) -> Fields:
         of_transitions = [path for path in self._steps if root_of(path) in OF_TRANSITIONS]
         unused = {f"{_PLACEHOLDERS}/{path}": self._steps[path] for path in of_transitions}
-        return nest({**self._episode, **(unused if self._is_led else {})})
+        episode = {**self._episode, **(unused if self._is_led else {})}
+        return Fields(nest(with_discount(self._steps)), nest(episode))
 
     def inputs(self) -> Sequence[epath.Path]:
         """Returns the files."""
         return present(self._files)
 
-    def options(self) -> Mapping[str, Any]:
-        """Returns the arguments."""
-        return {
-            "per_episode": list(self._per_episode),
-            "alignment": self._layout.alignment,
-            **({rlds.OBSERVATION: {}} | self._names),
-            "time_limit": self._layout.time_limit,
-        }
+    @functools.cached_property
+    @override
+    def about(self) -> About:
+        return About(
+            options={
+                "per_episode": list(self._per_episode),
+                "alignment": self._layout.alignment,
+                **({rlds.OBSERVATION: {}} | self._names),
+                "time_limit": self._layout.time_limit,
+            }
+        )
 
     @override
     def num_episodes(self, split: str) -> int:

@@ -8,6 +8,7 @@ final observation, whose action means nothing. There are no rewards: tasks compu
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ import rlds
 from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable
 from rlds.raw_files.npz_files import NpzRows
 from rlds.raw_files.untrusted import is_there, source_errors
-from rlds.sources.source import Origin, SourceError
+from rlds.sources.source import About, Can, Lengths, Origin, SourceError
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
 
@@ -52,8 +53,6 @@ class OGBenchSource(RowsSource):
       SourceError: It is no dataset of OGBench, or is damaged.
     """
 
-    description = "Episodes of an OGBench dataset."
-    homepage = "https://github.com/seohongpark/ogbench"
     table = _TABLE
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -92,7 +91,7 @@ class OGBenchSource(RowsSource):
             )
 
     @property
-    def splits(self) -> Sequence[str]:
+    def splits(self) -> Sequence[str]:  # type: ignore[override]
         """`train`, and `val`, if they are there."""
         return [*self._files]
 
@@ -105,10 +104,20 @@ class OGBenchSource(RowsSource):
         arrays = self._arrays.items()
         return {_TABLE.field_path(name): _field_of(it) for name, it in arrays if name != _TERMINALS}
 
-    def metadata(self) -> Mapping[str, Any]:
-        """Returns which arrays there are, in their order, with the dtypes of the file."""
+    @functools.cached_property
+    @override
+    def about(self) -> About:
         arrays = {name: array.dtype.str for name, array in self._arrays.items()}
-        return {"ogbench": {"arrays": arrays}}
+        return About(
+            description="Episodes of an OGBench dataset.",
+            homepage="https://github.com/seohongpark/ogbench",
+            metadata={"ogbench": {"arrays": arrays}},
+        )
+
+    @property
+    @override
+    def can(self) -> Can:
+        return Can(lengths=self._lengths, totals=self._totals)
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -119,12 +128,11 @@ class OGBenchSource(RowsSource):
         return len(self._ends[split])
 
     @override
-    def num_steps(self, split: str) -> Sequence[int]:
-        lengths: list[int] = np.diff(self._ends[split], prepend=0).tolist()
-        return lengths
+    def _lengths(self, split: str) -> Lengths:
+        lengths = np.diff(self._ends[split], prepend=0)
+        return Lengths.of(lengths, final_observation_known=True)
 
-    def totals(self, split: str) -> Mapping[str, int]:
-        """Returns the number of rows."""
+    def _totals(self, split: str) -> Mapping[str, int]:
         return {"rows": self._files[split].arrays[_TERMINALS].shape[0]}
 
     def key(self, split: str, index: int) -> str:

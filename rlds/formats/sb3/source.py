@@ -31,7 +31,7 @@ from rlds.raw_files.input_files import changed
 from rlds.raw_files.restricted_pickle import Record, loads
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.conventions import check_option, check_time_limit, warn_of_convention
-from rlds.sources.source import DERIVED_DISCOUNT, Origin, SourceError, require_files
+from rlds.sources.source import DERIVED_DISCOUNT, About, Can, Origin, SourceError, require_files
 from rlds_ecosystem import stores
 from rlds_ecosystem.fields import Field
 
@@ -122,8 +122,6 @@ class Sb3Source(RowsSource):
         [-1, 1] or have no bounds.
     """
 
-    description = "Episodes in a replay buffer of Stable-Baselines3."
-    homepage = "https://stable-baselines3.readthedocs.io"
     table = _TABLE
 
     def __init__(
@@ -295,27 +293,33 @@ class Sb3Source(RowsSource):
         observations = {f"{rlds.OBSERVATION}/{name}".rstrip("/"): part for name, part in parts}
         return {**observations, **{_TABLE.field_path(name): state[name] for name in _ARRAYS}}
 
-    def episode_fields(self) -> Mapping[str, Any]:
-        """Returns `env`, the number of the environment, and `terminal_is_ambiguous`."""
+    @override
+    def _value_fields(self) -> Mapping[str, Any]:
         return {"env": np.int64, **({} if self._has_timeouts else {_IS_AMBIGUOUS: np.bool_})}
 
-    def metadata(self) -> Mapping[str, Any]:
-        """Returns what the buffer says of itself beside its rows."""
-        names = ("action_low", "action_high")
-        return {
-            METADATA_KEY: {
-                **{
-                    name: value
-                    for name, value in self._read().items()
-                    if isinstance(value, bool | int | float | str | None)
-                },
-                **{name: bound.tolist() for name, bound in zip(names, self._bounds)},
-            }
-        }
-
+    @functools.cached_property
     @override
-    def options(self) -> Mapping[str, Any]:
-        return self._options
+    def about(self) -> About:
+        names = ("action_low", "action_high")
+        said = {
+            **{
+                name: value
+                for name, value in self._read().items()
+                if isinstance(value, bool | int | float | str | None)
+            },
+            **{name: bound.tolist() for name, bound in zip(names, self._bounds)},
+        }
+        return About(
+            description="Episodes in a replay buffer of Stable-Baselines3.",
+            homepage="https://stable-baselines3.readthedocs.io",
+            metadata={METADATA_KEY: said},
+            options=self._options,
+        )
+
+    @property
+    @override
+    def can(self) -> Can:
+        return Can(lengths=self._lengths, totals=self._totals)
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -326,8 +330,7 @@ class Sb3Source(RowsSource):
         del split
         return len(self._episodes)
 
-    def totals(self, split: str) -> Mapping[str, int]:
-        """Returns the number of transitions."""
+    def _totals(self, split: str) -> Mapping[str, int]:
         del split
         return {"transitions": sum(len(episode.rows) for episode in self._episodes)}
 

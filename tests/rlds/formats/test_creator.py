@@ -338,7 +338,7 @@ def test_harmful_and_damaged_pickles_are_left_out(tmp_path):
     good = raw.dump(raw.make_episode(0))
     path = raw.write_directory(tmp_path, [good, pickle.dumps(Harm()), good[:-300], good])
     source = RldsCreatorSource(path)
-    whole, harmful, cut, last = source.episodes("train", "0-4")
+    whole, harmful, cut, last = reading.episodes(source, "train", "0-4")
     assert isinstance(harmful, DamagedEpisode)
     assert "1.pkl, episode 1: the pickle names builtins.print" in str(harmful.error)
     assert "2.pkl, episode 2: the pickle is damaged" in str(cut.error)
@@ -381,7 +381,9 @@ def test_whatever_is_in_a_pickle_it_is_an_episode_or_a_source_error(tmp_path):
         episodes.append({**good, "metadata": value})
     source = RldsCreatorSource(raw.write_directory(tmp_path / "all", episodes))
     found = [
-        episode for part in source.parts("train") for episode in source.episodes("train", part)
+        episode
+        for part in reading.parts(source, "train")
+        for episode in reading.episodes(source, "train", part)
     ]
     assert [episode.key for episode in found] == [str(i) for i in range(len(episodes))]
     assert sum(isinstance(episode, DamagedEpisode) for episode in found) > len(episodes) / 2

@@ -14,6 +14,7 @@ import rlds.sources
 import tfds_builders
 from rlds.formats.d3rlpy.source import D3rlpySource
 from rlds.raw_files import hdf5_values
+from rlds.sources import reading
 from rlds.sources.exporting import differences
 from rlds.sources.source import SourceError
 
@@ -56,7 +57,7 @@ def test_episodes_are_those_of_the_arrays(tmp_path, parts):
         )
         for column, values in pairs:
             np.testing.assert_array_equal(column, values)
-        assert episodes.source.outline("train", index) == found.outline
+        assert reading.outline(episodes.source, "train", index) == found.outline
     last = episodes[1].metadata["last_row"]
     np.testing.assert_array_equal(
         last["action"], raw_d3rlpy.episode(1, parts=parts, discrete=bool(parts))["actions"][-1]
@@ -75,7 +76,7 @@ def test_files_of_d3rlpy_1(tmp_path, monkeypatch, discrete):
     assert [e.truncated for e in episodes] == [False, True, True]
     for begin, episode in zip((0, 4, 8), episodes):
         assert episode.complete
-        assert episodes.source.outline("train", begin // 4) == episode.outline
+        assert reading.outline(episodes.source, "train", begin // 4) == episode.outline
         assert episode.steps["observation"][:, 0].tolist() == [*range(begin, begin + 4)]
         real = episode.outline.num_transitions
         np.testing.assert_array_equal(

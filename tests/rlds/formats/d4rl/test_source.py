@@ -171,7 +171,7 @@ def test_counts_add_up(tmp_path):
         assert rlds.sources.format_of(path) == "d4rl"  # And not d4rl_pybullet.
         source = D4rlSource(path)
         found = episodes(source)
-        for what, total in source.totals("train").items():
+        for what, total in source.can.totals("train").items():
             assert sum(episode.counts.get(what, 0) for episode in found) == total
 
 
@@ -181,7 +181,11 @@ def test_large_files_are_read_as_they_are(tmp_path):
         tmp_path / "large.hdf5", rows=20_500, next_observations=True, infos=True
     )
     arrays, source = read_arrays(path), D4rlSource(path)
-    found = [e for part in source.parts("train") for e in source.episodes("train", part)]
+    found = [
+        e
+        for part in reading.parts(source, "train")
+        for e in reading.episodes(source, "train", part)
+    ]
     assert [episode.num_steps for episode in found] == [1001] * 20 + [501]
     assert [episode.truncated for episode in found] == [False, True] * 10 + [True]
     for key in ("observations", "actions", "rewards", "infos/qpos"):
@@ -483,7 +487,7 @@ def test_damage_is_confined_to_its_episodes(tmp_path):
     path = file_with_small_chunks(tmp_path / "a.hdf5")
     expected = episodes(D4rlSource(path))
     damage_chunk(path, "actions", 1)
-    first, second, third = D4rlSource(path).episodes("train", "0-3")
+    first, second, third = reading.episodes(D4rlSource(path), "train", "0-3")
     assert isinstance(second, DamagedEpisode)
     assert second.key == "a-0000001"
     assert "a.hdf5, episode a-0000001, row 8, field 'actions': the rows 8 to 16" in str(
@@ -501,7 +505,7 @@ def test_damage_to_what_is_compared_is_confined_to_its_episodes(tmp_path, name):
     damage_chunk(path, name, 1)
     source = D4rlSource(path)
     assert source.about.metadata["d4rl"]["rows_with_other_next_observation"] is None
-    first, second, third = source.episodes("train", "0-3")
+    first, second, third = reading.episodes(source, "train", "0-3")
     assert f"episode a-0000001, row 8, field '{name}': the rows 8 to 16" in str(second.error)
     for episode, end in ((first, 8), (third, 24)):
         final = arrays["next_observations"][end - 1]

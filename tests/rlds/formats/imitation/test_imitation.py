@@ -11,6 +11,7 @@ import raw_imitation
 import rlds.sources
 import tfds_builders
 from rlds.formats.imitation.source import ImitationSource
+from rlds.sources import reading
 from rlds.sources.source import SourceError
 
 
@@ -33,7 +34,7 @@ def test_episodes_are_those_of_the_table(tmp_path, pixels):
             assert steps["infos"][row] == expected["infos"][row]
             if not pixels:
                 assert steps["reward"][row] == expected["rews"][row]
-        assert episodes.source.outline("train", index) == episode.outline
+        assert reading.outline(episodes.source, "train", index) == episode.outline
 
 
 def damaged(path, name, **changes):

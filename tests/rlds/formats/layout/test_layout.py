@@ -16,6 +16,7 @@ import rlds
 import rlds.feeds
 import rlds.sources
 import rlds_tools
+from rlds.sources import reading
 from rlds.sources.exporting import differences
 from rlds.sources.source import SourceError
 from rlds_tools.command_line.commands import run
@@ -86,7 +87,7 @@ def test_runs_of_rows(tmp_path, write):
         assert episode.truncated == (index == 1)
         assert episode.complete
         assert not episode.final_observation_known
-        assert opened.source.outline("train", index) == episode.outline
+        assert reading.outline(opened.source, "train", index) == episode.outline
     assert rlds.feeds.open(path, layout=layout).num_steps == ROWS
 
 
