@@ -12,7 +12,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.bags.stored import EPISODE_ATTACHMENT, RATE, RLDS_RECORD
-from rlds.sources.encoded_clips import ClipsSource, encodable, encoded_placements, with_clips
+from rlds.sources.encoded_clips import encodable, encoded_placements, with_clips
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, sidecar_placements
 from rlds.sources.rates import rate_in, with_rate
@@ -81,9 +81,10 @@ class McapExport(Export):
         rate = (rate_in(episodes.metadata) or 10.0) if rate is None else rate
         if not rate > 0:
             raise ValueError(f"rate: got {rate}, expected steps in a second")
-        if codec is not None and (cameras := encodable(episodes, clips=True)):
+        encoded = [] if codec is None else encodable(episodes, clips=True)
+        if codec is not None and encoded:
             video = Video(codec, quality, fps=rate, gop=gop, delays=True)
-            episodes = with_clips(episodes, video, cameras)
+            episodes = with_clips(episodes, video, encoded)
         super().__init__(episodes)
         self._rate = rate
         steps = dict(leaves_at(episodes.spec[rlds.STEPS], None))
@@ -93,8 +94,6 @@ class McapExport(Export):
         }
         places = {path: f"/{path}" for path in self._kinds}
         whole = [path for path in places if root_of(path) == rlds.OBSERVATION]
-        source = episodes.source
-        encoded = source.cameras if isinstance(source, ClipsSource) else ()
         self._cameras = [path for path in encoded if path not in places]
         clips = {
             f"{VIDEO}/{path}/{part}": f"/{path}" for path in self._cameras for part in (CLIP, FIRST)

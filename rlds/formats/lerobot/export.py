@@ -117,6 +117,7 @@ class LeRobotExport(Export):
                 robot_type=robot_type or _robot_in(episodes.metadata),
                 task=task,
                 to_sidecar=[one if one in steps else path for one, path in zip(bare, to_sidecar)],
+                encoded=cameras,
                 **sizes,
             )
             return

@@ -20,7 +20,7 @@ from rlds.formats.lerobot.tables import data_schema
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import EPISODE_FIELDS, IMAGE_FILE
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import Source, files_of
+from rlds.sources.source import files_of
 from rlds.sources.view import stored_names
 from rlds.video import CLIP, FRAMES, VIDEO
 from rlds_ecosystem import import_extra
@@ -113,9 +113,7 @@ def kept_features(episodes: Episodes, version: str | None) -> KeptFeatures | Non
     }
     if not isinstance(said, Mapping) or ROW not in spec:
         return None
-    stored = dict(zip(spec, spec))
-    if isinstance(source, Source):
-        stored = {new: old for new, old in stored_names(source).items() if new in spec}
+    stored = {new: old for new, old in stored_names(source).items() if new in spec}
     now = {old: new for new, old in stored.items()}
     paths, before = {}, {}
     places = {ROW}

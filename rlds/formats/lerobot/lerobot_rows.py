@@ -50,7 +50,6 @@ from rlds.formats.lerobot.modality import MODALITY, renamed, tables_of
 from rlds.formats.lerobot.small_files import decoded_schema, read_subtasks, task_text
 from rlds.formats.lerobot.source import EXTRA_FILES, ROW, LeRobotSource
 from rlds.formats.lerobot.tables import column_array, image_array, tasks_table
-from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.tiff_images import encode_tiff
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources import reading
@@ -59,7 +58,7 @@ from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement
 from rlds.sources.sidecar import Sidecar
-from rlds.sources.source import Place, Source, SourceEpisode, SourceError, files_of
+from rlds.sources.source import Place, SourceEpisode, SourceError, files_of, with_random_access
 from rlds.sources.text_tables import TASKS, table_in
 from rlds.sources.texts import as_text, as_texts
 from rlds.sources.view import stored_at
@@ -235,8 +234,8 @@ class LeRobotRows:
     def _used_tasks(self, episodes: Episodes) -> set[str]:
         """The texts of the tasks that the steps of episodes have, as far as they can be read."""
         used: set[str] = set()
-        source, columns = episodes.source, [self.paths[name] for name in self._task_columns]
-        assert isinstance(source, Source)
+        source = with_random_access(episodes.source)
+        columns = [self.paths[name] for name in self._task_columns]
         for index in range(len(episodes)):
             place = stored_at(source, *episodes.place(index))
             with contextlib.suppress(SourceError, KeyError):  # Reading it all raises this error.
@@ -411,12 +410,12 @@ def order_of(episodes: Episodes) -> list[int] | None:
 
     A dataset of TFDS has them in another one.
     """
-    if not isinstance(episodes.source, FolderSource):
+    if (examples := episodes.source.can.examples) is None:
         return None
     indices = []
     for index in range(len(episodes)):
         split, number = episodes.place(index)
-        found = episodes.source.folder[split].example(number, [ROW])
+        found = examples.folder[split].example(number, [ROW])
         row = json.loads(as_text(dict(leaves_at(found, None))[ROW]))
         indices.append(row["episode_index"])
     return sorted(range(len(indices)), key=indices.__getitem__)

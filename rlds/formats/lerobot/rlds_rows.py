@@ -49,7 +49,7 @@ from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, METADATA_KEY, SIDECAR, 
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.formats.lerobot.tables import column_array, data_schema, image_array
 from rlds.sources import reading
-from rlds.sources.encoded_clips import ClipsSource, encoded_placements, pixels
+from rlds.sources.encoded_clips import encoded_placements, pixels
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, sidecar_placements
@@ -83,6 +83,7 @@ class RldsRows:
       robot_type: Likewise.
       task: Likewise.
       to_sidecar: Likewise.
+      encoded: The paths of the fields of steps that `with_clips` made video of.
       data_files_size_in_mb: Likewise.
       video_files_size_in_mb: Likewise, of video that is encoded.
 
@@ -102,6 +103,7 @@ class RldsRows:
         robot_type: str | None,
         task: str | None,
         to_sidecar: Sequence[str],
+        encoded: Sequence[str] = (),
         data_files_size_in_mb: int = 100,
         video_files_size_in_mb: int = 200,
     ) -> None:
@@ -143,8 +145,6 @@ class RldsRows:
         places |= {path: f"{PERSISTENT}/{style}" for style, path in self._texts.items()}
         names = [*places.values(), *self._flags]
         self._cameras = Cameras(of_episode, to_sidecar, names, fps)
-        source = episodes.source
-        encoded = source.cameras if isinstance(source, ClipsSource) else ()
         self._encoded = [f"{VIDEO}/{path}" for path in encoded]
         self.sidecar = Sidecar.of(
             episodes, places, episode_places=self._cameras.fields, clips=[*self._cameras.names]

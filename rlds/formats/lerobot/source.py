@@ -221,7 +221,8 @@ class LeRobotSource(Source):
         self._stored: tuple[int, StoredEpisode] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_stored": None}
+        kept = {name: value for name, value in vars(self).items() if name != "about"}
+        return {**kept, "_stored": None}  # Files may be large that `about` has.
 
     @classmethod
     @override

@@ -51,7 +51,6 @@ from rlds.formats.minari.storage import (
     objects,
 )
 from rlds.formats.minari.tables import write_table
-from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.jpeg_images import jpeg_shape
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes, as_values
@@ -65,7 +64,6 @@ from rlds.sources.sidecar import Sidecar, SidecarWriter
 from rlds.sources.source import (
     AnySource,
     Outline,
-    Source,
     SourceEpisode,
     is_derived,
 )
@@ -148,10 +146,9 @@ class MinariExport(Export):
         self._drop = unknown_final_observation == "drop_last_transition"
         self.is_exact = fields is None and episode_fields is None
         steps = spec.pop(rlds.STEPS)
-        if isinstance(self._source, FolderSource):  # Which may not say all that is known of others.
-            spec = {
-                name: field for name, field in spec.items() if name in self._source.folder.features
-            }
+        if examples := self._source.can.examples:  # It may not say all that is known of others.
+            known = examples.folder.features
+            spec = {name: field for name, field in spec.items() if name in known}
         self._steps = _chosen(steps, None if fields is None else [*fields, *rlds.STEP_FLAGS])
         self._others = _chosen(spec, episode_fields)
         features = _features_of(episodes.source)
@@ -299,9 +296,7 @@ class MinariExport(Export):
 
     def _recorded_leaf(self, path: str) -> Leaf | None:
         """Returns the space that a field had in Minari, before an edit gave it another name."""
-        names: Mapping[str, str] = {}
-        if isinstance(self._source, Source):
-            names = stored_names(self._source)
+        names = stored_names(self._source)
         place = f"{rlds.STEPS}/{path}"
         root, *parts = names.get(place, place).split("/")[1:]
         return self._leaves.get("/".join([self._GROUPS.get(root, root), *parts]))
@@ -517,9 +512,9 @@ def _spaces_of(metadata: Mapping[str, Any]) -> Spaces:
 
 def _features_of(source: AnySource) -> dict[str, tfds_files.Tensor]:
     """Returns the features of the steps of a dataset of TFDS, which say more than fields do."""
-    if not isinstance(source, FolderSource):
+    if (examples := source.can.examples) is None:
         return {}
-    steps = source.folder.features[rlds.STEPS]
+    steps = examples.folder.features[rlds.STEPS]
     assert isinstance(steps, tfds_files.Dataset)
     leaves = leaves_at(cast(Mapping[str, Any], steps.feature), None)
     return {path: found for path, found in leaves if isinstance(found, tfds_files.Tensor)}

@@ -92,7 +92,7 @@ def test_what_lerobot_recorded(tmp_path):
     """Three episodes, in one table and one video."""
     assert foreign_readers.run("lerobot", _RECORD, tmp_path / "made") == 15
     source = with_video(LeRobotSource(tmp_path / "made", video="frames"))
-    assert list(source.faults("train")) == []
+    assert list(source.can.faults("train")) == []
     for index in range(3):
         steps = source.read("train", index).steps
         number = np.arange(4 + index)

@@ -252,7 +252,7 @@ def test_metadata_that_names_other_places(tmp_path, monkeypatch, name):
     source = rlds.sources.open(path).source
     metadata = json.loads(json.dumps(source.about.metadata))
     metadata["lerobot"]["files"][name] = {"text": "x"}
-    monkeypatch.setattr(type(source), "metadata", lambda self: metadata)
+    monkeypatch.setattr(source, "about", source.about.replace(metadata=metadata))
     with pytest.raises(SourceError, match="is not the name of a file below"):
         export(source, "lerobot", tmp_path / "made")
     del metadata["lerobot"]["files"][name], metadata["lerobot"]["schemas"]
@@ -620,7 +620,7 @@ def test_columns_of_numbers_that_may_be_those_of_tasks(tmp_path):
     assert found == [["lay the table", "b"], [None, "c"]]
     assert LeRobotSource(tmp_path / "made").task_columns == [name, "said"]
     raw.write_tasks(path)  # Now the numbers have no texts.
-    [fault] = [f for f in LeRobotSource(path).faults("train") if f.field == TEXT]
+    [fault] = [f for f in LeRobotSource(path).can.faults("train") if f.field == TEXT]
     assert fault.what == "the dataset has no task 4"
     with pytest.raises(ValueError, match=rf"episode 0, {TEXT}: 5 has no text .* task_columns=\[\]"):
         rlds.edit(path, Delete(episodes=[0]))
@@ -630,7 +630,7 @@ def test_columns_of_numbers_that_may_be_those_of_tasks(tmp_path):
     assert not LeRobotSource(path).task_columns
     without_last_value(max((path / "data").rglob("*.parquet")), TEXT)
     source = LeRobotSource(path, task_columns=[TEXT])
-    assert not [*source.faults("train")]  # Reading the episode says it.
+    assert not [*source.can.faults("train")]  # Reading the episode says it.
     with pytest.raises(SourceError, match="no value"):
         source.read("train", 1)
 

@@ -71,9 +71,9 @@ def test_all_that_is_there(tmp_path, version):
     source = LeRobotSource(tmp_path)
     data = raw.episodes()
     assert rlds.sources.format_of(tmp_path) == "lerobot"
-    assert source.num_steps("train") == list(raw.LENGTHS)
-    assert source.totals("train") == {"rows": sum(raw.LENGTHS)}
-    assert list(source.faults("train")) == []
+    assert reading.lengths(source, "train").num_steps.tolist() == list(raw.LENGTHS)
+    assert source.can.totals("train") == {"rows": sum(raw.LENGTHS)}
+    assert list(source.can.faults("train")) == []
     for index in [*range(3), 0, 2, 1]:  # In order, and in no order.
         episode = source.read("train", index)
         check_steps(episode.steps, expected_steps(data[index]))
@@ -81,7 +81,7 @@ def test_all_that_is_there(tmp_path, version):
         assert episode.truncated
         assert episode.complete
         assert not episode.final_observation_known
-        assert episode.outline == source.outline("train", index)
+        assert episode.outline == reading.outline(source, "train", index)
         row = json.loads(episode.metadata["lerobot"]["row"])
         assert (row["episode_index"], row["length"]) == (index, raw.LENGTHS[index])
         assert sorted(row["tasks"]) == sorted({*episode.steps["language_instruction"]})
@@ -135,7 +135,7 @@ def test_endings(tmp_path):
         assert not episode.truncated
         assert episode.steps["is_terminal"].tolist() == episode.steps["is_last"].tolist()
         assert episode.steps["discount"].tolist() == [1.0] * (raw.LENGTHS[index] - 1) + [0.0]
-        assert episode.outline == source.outline("train", index)
+        assert episode.outline == reading.outline(source, "train", index)
     with pytest.raises(ValueError, match=r"'success', but the data has no column 'next.success'"):
         LeRobotSource(tmp_path, terminal="success")
 
@@ -448,8 +448,9 @@ def test_flavours(tmp_path):
 def test_files_that_never_end(tmp_path):
     raw.write_v2(tmp_path)
     os.mkfifo(tmp_path / "meta/pipe.json")
+    source = LeRobotSource(tmp_path)
     with pytest.raises(SourceError, match=r"pipe\.json: not a regular file"):
-        LeRobotSource(tmp_path).about.metadata
+        source.about  # noqa: B018
 
 
 def test_columns_of_all_kinds(tmp_path):
@@ -482,7 +483,7 @@ def test_columns_of_all_kinds(tmp_path):
     assert steps["blob"].tolist() == [b"a", b"", b"\0"]
     assert steps["half"].dtype == np.float16
     assert steps["flat"].tolist() == np.arange(12.0).reshape(3, 2, 2).tolist()
-    assert {error.field for error in source.faults("train")} == {
+    assert {error.field for error in source.can.faults("train")} == {
         f"features/{name}" for name in kinds if name != "flat"
     }
 
@@ -492,13 +493,13 @@ def test_splits(tmp_path):
     source = LeRobotSource(tmp_path)
     assert list(source.splits) == ["val", "train"]
     assert source.key("val", 0) == "episode_000002"
-    assert source.num_steps("train") == [7, 5]
+    assert reading.lengths(source, "train").num_steps.tolist() == [7, 5]
     for splits in ({"train": "0:2"}, {"a": "0:2", "b": "1:3"}, {"a": "0:999999999"}, [3], {"a": 1}):
         raw.write_v3(tmp_path / "other", info={"splits": splits})
         source = LeRobotSource(tmp_path / "other")
         assert list(source.splits) == ["train"]
         assert source.num_episodes("train") == 3
-        assert [error.field for error in source.faults("train")] == ["splits"]
+        assert [error.field for error in source.can.faults("train")] == ["splits"]
 
 
 # --- What goes wrong.
@@ -507,8 +508,8 @@ def test_splits(tmp_path):
 def episodes_of(source):
     return {
         found.key: found.error if isinstance(found, DamagedEpisode) else found
-        for part in source.parts("train")
-        for found in source.episodes("train", part)
+        for part in reading.parts(source, "train")
+        for found in reading.episodes(source, "train", part)
     }
 
 
@@ -562,10 +563,11 @@ def test_a_recording_that_was_stopped(tmp_path, version):
     source = LeRobotSource(tmp_path)
     assert list(source.splits) == ["train", "test"]
     check_steps(source.read("test", 0).steps, expected_steps(raw.episodes()[1]))
-    for read in (source.read, source.outline):
+    for read in (reading.read, reading.outline):
         with pytest.raises(SourceError, match=rf"{name}, episode episode_000002: .*{what}"):
-            read("test", 1)
-    assert [type(f) is DamagedEpisode for f in source.episodes("test", "0-2")] == [False, True]
+            read(source, "test", 1)
+    found = reading.episodes(source, "test", "0-2")
+    assert [type(episode) is DamagedEpisode for episode in found] == [False, True]
     with pytest.raises(SourceError, match="episode_000002"):
         rlds.sources.export(source, "zarr", tmp_path / "made")
     with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
@@ -590,10 +592,10 @@ def test_tasks_in_another_order(tmp_path):
         source = LeRobotSource(tmp_path / version)
         for index, data in enumerate(raw.episodes()):
             check_steps(source.read("train", index).steps, expected_steps(data))
-        faults = [str(error) for error in source.faults("train")]
+        faults = [str(error) for error in source.can.faults("train")]
         assert len(faults) == (version == "3")
     assert "expected 0, 1, ...: LeRobot reads wrong tasks" in str(
-        next(LeRobotSource(tmp_path / "3").faults("train"))
+        next(LeRobotSource(tmp_path / "3").can.faults("train"))
     )
 
 
@@ -706,7 +708,7 @@ def test_what_info_json_says_wrongly(tmp_path):
         tmp_path, info={**wrong, "features": {**raw.FEATURES, "gone": raw.FEATURES["mode"]}}
     )
     source = LeRobotSource(tmp_path)
-    assert [error.field for error in source.faults("train")] == [
+    assert [error.field for error in source.can.faults("train")] == [
         "codebase_version",
         "total_episodes",
         "total_frames",
@@ -729,7 +731,7 @@ def test_what_info_json_says_wrongly(tmp_path):
 def test_columns_that_info_json_describes_wrongly(tmp_path, name, said, found):
     features = {**raw.FEATURES, name: {**raw.FEATURES[name], **said}}
     raw.write_v3(tmp_path, info={"features": features})
-    [error] = LeRobotSource(tmp_path).faults("train")
+    [error] = LeRobotSource(tmp_path).can.faults("train")
     assert error.field == f"features/{name}"
     with pytest.raises(SourceError, match=found):
         raise error

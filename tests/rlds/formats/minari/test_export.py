@@ -8,6 +8,7 @@ import pytest
 import raw_npz
 
 import rlds.sources
+from rlds.sources import reading
 from rlds.sources.exporting import differences
 
 
@@ -34,7 +35,7 @@ def test_there_and_back(tmp_path, data_format):
         )
     assert [*again.outlines()] == [episode.outline for episode in rlds.sources.open(raw)]
     # Conversions go on after the key of an episode.
-    after = again.source.episodes("train", "0-3", after=again[0].key)
+    after = reading.episodes(again.source, "train", "0-3", after=again[0].key)
     assert [episode.key for episode in after] == ["episode_2.npz", "episode_10.npz"]
     window = again.columns(1, ["observation/joints", "action"], 2, 4)
     np.testing.assert_array_equal(window["action"], files["episode_2.npz"]["action"][2:4])

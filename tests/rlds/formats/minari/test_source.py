@@ -21,8 +21,9 @@ from PIL import Image
 from random_episodes import assert_equal
 
 from rlds.formats.minari.source import MinariSource
+from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import reading
-from rlds.sources.source import DamagedEpisode, SourceChangedError, SourceError
+from rlds.sources.source import DamagedEpisode, SourceError
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import at, leaves_at
 from tfds_builders.features import features_of
@@ -130,7 +131,7 @@ def test_features_are_those_of_the_files():
     assert repr(stored["parts"]["_index_2"]) == "Text(shape=(), dtype=string)"
     metadata = source.about.metadata
     assert metadata["minari"] == raw_minari.read_metadata(raw_minari.directory_of("all-v1"))
-    assert source.totals("train") == {"total_episodes": 4, "total_steps": 10}
+    assert source.can.totals("train") == {"total_episodes": 4, "total_steps": 10}
 
 
 def test_the_end_of_an_episode_is_told_by_its_flags():
@@ -277,7 +278,7 @@ def test_an_episode_is_read_by_its_index_in_a_copy_of_the_source():
     for kept, found, looked_for in zip(*read, strict=True):
         assert_equal((kept.steps, kept.metadata), (looked_for.steps, looked_for.metadata))
         assert_equal((found.steps, found.metadata), (looked_for.steps, looked_for.metadata))
-    keys = [episode.key for episode in source.episodes("train", "0-4", after="episode_1")]
+    keys = [episode.key for episode in reading.episodes(source, "train", "0-4", after="episode_1")]
     assert keys == ["episode_2", "episode_3"]
     assert source.read("train", 2).origin.file == "data/main_data.hdf5/episode_2"
 
@@ -418,7 +419,7 @@ def test_a_damaged_episode_is_told_and_passed_over(damage, message):
         source.read("train", 1)
     assert raised.value.episode == 1
     assert raised.value.file.endswith("data/main_data.hdf5/episode_1")
-    kinds = [type(item) is DamagedEpisode for item in source.episodes("train", "0-4")]
+    kinds = [type(item) is DamagedEpisode for item in reading.episodes(source, "train", "0-4")]
     assert kinds == [False, True, False, False]
 
 
@@ -501,7 +502,7 @@ def test_an_episode_that_is_no_group():
     with hdf5(directory) as file:
         del file["episode_1"]
         file["episode_1"] = np.zeros(3)
-    _, second = MinariSource(directory).episodes("train", "0-2")
+    _, second = reading.episodes(MinariSource(directory), "train", "0-2")
     assert "main_data.hdf5/episode_1, episode 1: an array, expected a group" in str(second.error)
 
 

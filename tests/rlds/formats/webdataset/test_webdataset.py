@@ -15,6 +15,7 @@ import rlds.sources
 import tfds_builders
 from rlds.formats.npz.source import NpzSource
 from rlds.formats.webdataset.source import WebdatasetSource
+from rlds.sources import reading
 from rlds.sources.exporting import differences, export
 from rlds.sources.source import Origin, SourceError
 from rlds_ecosystem.nests import at
@@ -66,7 +67,7 @@ def test_samples_that_are_episodes(tmp_path):
         assert episode.metadata["robot"] == 7
         assert episode.metadata["code"] == b"a pickle"
     assert episodes.columns(2, ["observation/wrist"])["observation"]["wrist"].shape == (4, 4, 6, 3)
-    assert episodes.source.totals("train")["members"] == sum(len(s) - 2 for s in expected)
+    assert episodes.source.can.totals("train")["members"] == sum(len(s) - 2 for s in expected)
     renamed = rlds.sources.open(
         path, fields={"state.npy": "observation/state", "code.pyd": "", "wrist": "image"}
     )
@@ -163,7 +164,7 @@ def test_a_cut_file_gives_its_complete_samples(tmp_path):
     for size in range(512 * 30, len(data) + 1, 512):
         path.write_bytes(data[:size])
         episodes = rlds.sources.open(path, format="webdataset")
-        assert len(list(episodes.source.faults("train"))) == (size < mark)
+        assert len(list(episodes.source.can.faults("train"))) == (size < mark)
         *others, last = range(len(episodes))
         assert all(episodes[index].complete for index in others)
         try:
@@ -182,7 +183,7 @@ def test_a_long_name_that_is_not_there_takes_no_memory(tmp_path, kind):
     end = -(-len(archive.rstrip(b"\0")) // 512) * 512
     path.write_bytes(archive[:end] + long_name)
     episodes = rlds.sources.open(path, format="webdataset")
-    assert len(list(episodes.source.faults("train"))) == 1
+    assert len(list(episodes.source.can.faults("train"))) == 1
     path.write_bytes(long_name + archive)
     with pytest.raises(SourceError, match=r"a\.tar: .* a name of 1,099,511,627,776 bytes"):
         WebdatasetSource(path)
@@ -235,7 +236,8 @@ def test_there_and_back(tmp_path):
     assert [file.name for file in sorted((tmp_path / "made").glob("[!.]*"))] == [
         *("features.json", "shard-000000.tar", "shard-000001.tar")
     ]
-    for one, two in zip(NpzSource(path).episodes("train", "0-3"), rlds.sources.open(made.path)):
+    raw = reading.episodes(NpzSource(path), "train", "0-3")
+    for one, two in zip(raw, rlds.sources.open(made.path)):
         assert list(differences(one, two)) == []
     decode = autodecode.Decoder([autodecode.imagehandler("rgb8")])
     found = [decode(sample) for sample in samples(tmp_path / "made")]

@@ -13,6 +13,7 @@ import zarr
 import rlds.sources
 import tfds_builders
 from rlds.formats.npz.source import NpzSource
+from rlds.sources import reading
 from rlds.sources.exporting import differences, export
 
 
@@ -80,7 +81,7 @@ def test_other_episodes(tmp_path):
     assert places["steps/info/qpos"] == ("data/info_qpos", "exact")
     assert places["steps/note"] == ("", "sidecar")
     episodes = rlds.sources.open(tmp_path / "made.zarr.zip")
-    for one, two in zip(NpzSource(path).episodes("train", "0-3"), episodes, strict=True):
+    for one, two in zip(reading.episodes(NpzSource(path), "train", "0-3"), episodes, strict=True):
         assert list(differences(one, two)) == []
     made = raw_zarr.read_all(tmp_path / "made.zarr.zip")
     assert made["meta/episode_ends"].tolist() == [3, 8, 12]

@@ -59,7 +59,7 @@ def test_a_buffer_of_diffusion_policy(tmp_path, name):
     }
     assert found["attributes"]["data/action"] == {"frame": "world"}
     assert found["attributes"][""] == {"made by": "somebody"}
-    assert list(episodes.source.faults("train")) == []
+    assert list(episodes.source.can.faults("train")) == []
 
 
 def test_rows_of_an_aborted_episode(tmp_path):
@@ -67,13 +67,13 @@ def test_rows_of_an_aborted_episode(tmp_path):
     episodes = rlds.sources.open(tmp_path)  # The folder that has it, and videos.
     assert check_rows(episodes, raw_zarr.pusht(aborted=3), [4, 6, 12, 15])
     assert [episode.complete for episode in episodes] == [True] * 3 + [False]
-    assert episodes.source.totals("train") == {"rows": 15}
+    assert episodes.source.can.totals("train") == {"rows": 15}
     (path / "data" / "img" / ".zarray").write_text(
         (path / "data" / "img" / ".zarray").read_text().replace("15,", "14,", 1)
     )
     episodes = rlds.sources.open(path)
     assert episodes[3].num_steps == 2
-    faults = [str(fault) for fault in episodes.source.faults("train")]
+    faults = [str(fault) for fault in episodes.source.can.faults("train")]
     assert len(faults) == 6
     assert "row 14, field 'data/action': 15 rows, but other arrays have 14" in faults[0]
 
