@@ -46,7 +46,7 @@ class WriteRequest:
         from rlds.formats.logs.source import EnvLoggerSource
 
         source = EnvLoggerSource(self.log)
-        source.description = _DESCRIPTION
+        source.about = source.about.replace(description=_DESCRIPTION)
         return source
 
 
