@@ -133,9 +133,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
     names = names_at(path)
     found, missing = _recognized(path, known, names)
     if len(found) > 1:
-        found = [
-            name for name in found if not getattr(known[name].load(), "is_fallback", False)
-        ] or found
+        found = [name for name in found if not known[name].load().is_fallback] or found
     if len(found) > 1:
         raise ValueError(
             f"{os.fspath(path)!r} could be {' or '.join(found)}: pass the right one, such as "

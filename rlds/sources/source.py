@@ -16,7 +16,7 @@ import html
 import os
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from etils import epath
@@ -447,6 +447,8 @@ class AnySource(abc.ABC):
 
     Attributes:
       splits: The names of the splits.
+      is_fallback: Whether data of other formats may look like its data: what another format
+        recognizes, is of that format.
       bases: The sources that it is made of; none if it reads files.
       opened: The files as they were when it was opened: `rlds.sources.reading` compares them after
         each read. None in a store. A source sets it whose path does not name the dataset's folder.
@@ -456,58 +458,34 @@ class AnySource(abc.ABC):
     """
 
     splits: Sequence[str] = ("train",)
+    is_fallback: ClassVar[bool] = False
     bases: Sequence[Source] = ()
     may_grow: bool = False
     opened: Files | None = None
 
-    # --- LEGACY: new from old.
-    _legacy = dict(
-        description="",
-        homepage="",
-        citation="",
-        license="",
-        finite_fields=(),
-        images_as_png=True,
-        video="packets",
-        quality=95,
-    )
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """Whether a path seems to be what the source reads, after a look at little of it.
+
+        For `rlds.sources.open`. An `OSError` or a `ValueError` means that it is not.
+        """
+        del path
+        return False
+
+    @property
+    @abc.abstractmethod
+    def fields(self) -> Fields:
+        """The fields of the episodes."""
 
     @property
     def about(self) -> About:
         """What is known of the data as a whole."""
-        it = {name: getattr(self, name, value) for name, value in self._legacy.items()}
-        for name in ("metadata", "options", "aliases"):
-            if hasattr(self, name):
-                it[name] = getattr(self, name)()
-        return About(finite=it.pop("finite_fields"), **it)
-
-    @property
-    def fields(self) -> Fields:
-        """The fields of the episodes."""
-        episode = self.episode_fields() if hasattr(self, "episode_fields") else {}
-        return Fields(self.step_fields(), episode, getattr(self, "step_flags", rlds.STEP_FLAGS))
+        return About()
 
     @property
     def can(self) -> Can:
         """What only some sources can do."""
-        names = dict(
-            totals="totals",
-            faults="faults",
-            shards="shard_lengths",
-            sidecar="stored_sidecar",
-            origin="origin",
-            image_files="with_image_files",
-            run="read_run",
-            hold_open="hold_open",
-        )
-        found = {new: getattr(self, old) for new, old in names.items() if hasattr(self, old)}
-        if hasattr(self, "outlines"):
-            found["lengths"] = self.outlines
-        elif hasattr(self, "num_steps"):
-            found["lengths"] = lambda split: (
-                None if (it := self.num_steps(split)) is None else Lengths.of(it)
-            )
-        return Can(reads_rows=getattr(self, "reads_rows", False), **found)
+        return Can()
 
     @abc.abstractmethod
     def inputs(self) -> Sequence[str | os.PathLike[str]]:

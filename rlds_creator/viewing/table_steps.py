@@ -49,7 +49,7 @@ class Tables:
         Raises:
           SourceError: The file is damaged, or was changed.
         """
-        ends = list(itertools.accumulate(self._source.can.shards(split)))
+        ends = list(itertools.accumulate(self._source.folder[split].shard_lengths))
         shard = bisect.bisect_right(ends, index)
         name = f"{split}[{shard}shard]"
         with self._lock:

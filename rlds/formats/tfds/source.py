@@ -111,7 +111,6 @@ class FolderSource(Source):
         with source_errors(self.directory):
             self._check()
 
-    @override
     def _with_image_files(self) -> FolderSource:
         source = copy.copy(self)
         for name, value in vars(FolderSource).items():
