@@ -390,7 +390,7 @@ def test_whatever_is_in_a_pickle_it_is_an_episode_or_a_source_error(tmp_path):
     for index, episode in enumerate(episodes[1:40:3]):  # As the first one, which says what it is.
         with contextlib.suppress(SourceError):
             first = raw.write_directory(tmp_path / str(index), [episode])
-            RldsCreatorSource(first).fields.steps
+            list(RldsCreatorSource(first).fields.steps)
 
 
 @pytest.mark.parametrize(
