@@ -57,6 +57,13 @@ class ViewStorage(Storage):
         self._of([opened(part, below) for part in self._parts(episodes)], whole)
 
     def _of(self, below: Sequence[Storage], whole: Callable[[Lengths], Storage] | None) -> None:
+        # Which fields are those below, as they are.
+        names, touches = self.view.names or {}, type(self.view).touches is not View.touches
+        self._plain = {
+            path: needs[0]
+            for path, needs in self._needs.items()
+            if needs and not touches and names.get(_STEPS + path) == _STEPS + needs[0]
+        }
         self.below, self.outlines = below, self._lengths(below)
         slow = None in self._needs.values()
         self._whole = whole(self.outlines) if slow and whole is not None else None
@@ -153,6 +160,8 @@ class ViewStorage(Storage):
 
     def at(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """Returns the steps below of steps of episodes of a split."""
+        if type(self.view).at is View.at:
+            return steps
         return self.view.at(split, self._index[episodes], steps)
 
     def needed(self, paths: Sequence[str]) -> list[str]:
@@ -281,6 +290,8 @@ class _ViewRows(Rows):
 
     def _made(self, number: int, path: str, needs: Sequence[str]) -> np.ndarray:
         storage, (at, _, split) = self._storage, self._groups[number]
+        if path in storage._plain:
+            return self._rows[number].take(storage._plain[path])
         values = {_STEPS + name: self._rows[number].take(name) for name in needs}
         of = Of(split, storage._index[self._episodes[at]], self._steps[at], beside=self._paths)
         made: np.ndarray = storage.view.make(values, of, {_STEPS + path})[_STEPS + path]
