@@ -318,7 +318,7 @@ def _episodes_in(output: str | os.PathLike[str], env: dm_env.Environment, name: 
     """
     import envlogger
     from envlogger.backends.riegeli_files import layout
-    from rlds_ecosystem import stores
+    from rlds_ecosystem.files import stores
 
     if not (stores.as_path(output) / layout.METADATA_FILE).exists():
         return 0
@@ -342,7 +342,7 @@ def _video(path: str | os.PathLike[str] | None, env: Any) -> Iterator[Callable[[
     if path is None:
         yield lambda: None
         return
-    from rlds_tools.video import VideoWriter
+    from rlds.video.writing import VideoWriter
 
     rate = getattr(env, "metadata", {}).get("render_fps")
     if not rate and hasattr(env, "control_timestep"):

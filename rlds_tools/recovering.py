@@ -89,7 +89,7 @@ def recover(
 ) -> Recovery:
     """Repairs what a killed recorder or a damaged disk left: a log, or a LeRobot dataset.
 
-    `envlogger.recover` and `rlds.recording.recovering.recover` say what is done.
+    `envlogger.recover` and `rlds.formats.lerobot.recovering.recover` say what is done.
 
     Args:
       path: The directory of the log, or the LeRobot dataset. Its recorder must have ended.

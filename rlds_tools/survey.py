@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rlds
-from rlds import loader_profiles, validation
+from rlds.feeds.compat import loader_profiles, validation
 from rlds.sources import Episodes, reading
+from rlds.sources.cameras import Frames, cameras_of, fault_of
 from rlds.sources.selected import SelectedSource
 from rlds.sources.source import SourceEpisode, SourceError
 from rlds.sources.texts import is_instruction
 from rlds.video import FRAMES, VIDEO
-from rlds_ecosystem.columns import known_field
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import named_leaves, root_of
-from rlds_tools.cameras import Frames, cameras_of, fault_of
+from rlds_ecosystem.model.columns import known_field
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import named_leaves, root_of
 from rlds_tools.findings import Finding, Severity, Tally
 from rlds_tools.inspection import recorded_steps
 from rlds_tools.reading import read_all

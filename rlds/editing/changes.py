@@ -29,8 +29,8 @@ from rlds.sources.texts import as_text, is_instruction
 from rlds.sources.view import Of, View, flat, with_values
 from rlds.video import CLIP, VIDEO
 from rlds.video.fields import camera_path
-from rlds_ecosystem.fields import Field, as_fields
-from rlds_ecosystem.nests import fields_there_are, is_in, nest, root_of
+from rlds_ecosystem.model.fields import Field, as_fields
+from rlds_ecosystem.model.nests import fields_there_are, is_in, nest, root_of
 
 __all__ = [
     "Added",

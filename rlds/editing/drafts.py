@@ -29,8 +29,8 @@ from rlds.sources.selected import SelectedSource
 from rlds.sources.source import FACTS, About, Source, SourceEpisode, with_random_access
 from rlds.sources.text_tables import join_tables
 from rlds.sources.view import View
-from rlds_ecosystem import stores
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["Draft", "state_of"]
 

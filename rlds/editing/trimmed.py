@@ -22,8 +22,8 @@ from rlds.sources.source import (
 )
 from rlds.sources.view import Of, View, read_values, taken, values_of, with_values
 from rlds.video import FIRST, FRAMES, VIDEO
-from rlds_ecosystem.columns import zeros_like
-from rlds_ecosystem.nests import leaves_at, nest, root_of
+from rlds_ecosystem.model.columns import zeros_like
+from rlds_ecosystem.model.nests import leaves_at, nest, root_of
 from tfds_files.columns import stack
 
 __all__ = ["Flagged", "Trimmed"]

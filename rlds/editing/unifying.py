@@ -15,7 +15,7 @@ from rlds.sources.episodes import as_values
 from rlds.sources.source import Source
 from rlds.sources.texts import as_text, as_texts
 from rlds.sources.view import Of
-from rlds_ecosystem.fields import MEANING, Field
+from rlds_ecosystem.model.fields import MEANING, Field
 
 __all__ = ["Unified", "unify"]
 

@@ -26,7 +26,7 @@ from rlds.feeds.samples import Batch, Columns, Samples
 from rlds.feeds.storage import hash_of
 from rlds.sources import arrays
 from rlds.sources.arrays import joined
-from rlds_ecosystem.nests import nest
+from rlds_ecosystem.model.nests import nest
 
 __all__ = ["Feed", "FeedIterator"]
 

@@ -22,7 +22,7 @@ import tfds_files
 from rlds.sources import arrays
 from rlds.sources.row_threads import for_all_rows
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.columns import fits
+from rlds_ecosystem.model.columns import fits
 from tfds_files.features import Image
 from tfds_files.images import may_hold
 from tfds_files.png import HEADER_SIZE as PNG_HEADER_SIZE

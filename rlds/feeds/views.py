@@ -17,8 +17,8 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.source import Fields, Lengths, Source
 from rlds.sources.text_tables import join_tables, table_in
 from rlds.sources.view import Of, View
-from rlds_ecosystem.fields import Field, in_words
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.model.fields import Field, in_words
+from rlds_ecosystem.model.nests import leaves_at, nest
 
 __all__ = ["ViewStorage", "WithColumn", "check_alike", "joined_metadata"]
 

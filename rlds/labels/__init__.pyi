@@ -1,9 +1,9 @@
 from rlds.labels.agreements import Agreement as Agreement
 from rlds.labels.agreements import agreement as agreement
+from rlds.labels.as_fields import labelled as labelled
 from rlds.labels.label_files import as_labels as as_labels
 from rlds.labels.label_files import read as read
 from rlds.labels.label_files import write as write
-from rlds.labels.as_fields import labelled as labelled
 from rlds.labels.labels import Labels as Labels
 from rlds.labels.labels import open as open
 from rlds.sources.label_rows import Label as Label

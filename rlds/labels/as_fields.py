@@ -15,8 +15,8 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.label_rows import COLUMN, TYPES, Label
 from rlds.sources.source import About, Fields, Source, files_of, with_random_access
 from rlds.sources.view import Of, View, stored_names
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.names import what_there_is
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.names import what_there_is
 
 __all__ = ["LabelledSource", "labelled"]
 

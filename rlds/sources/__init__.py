@@ -29,7 +29,7 @@ from rlds.sources.source import (
     Stream,
 )
 from rlds.sources.view import View
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 __all__ = [
     "About",

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from rlds.sources import reading
 from rlds.sources.source import AnySource
-from rlds_ecosystem import stores
-from rlds_ecosystem.caches import cache_folder
-from rlds_ecosystem.replacing import FOLDER
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.caches import cache_folder
+from rlds_ecosystem.files.replacing import FOLDER
 
 __all__ = ["cached", "facts_of", "folder_of", "root_of"]
 

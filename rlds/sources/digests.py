@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.nests import leaves_at
 from tfds_files.columns import RaggedColumn, stack
 
 __all__ = ["as_array", "content_of", "digest_of", "digest_of_columns", "text_of"]

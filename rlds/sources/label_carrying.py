@@ -28,7 +28,7 @@ from rlds.sources.label_rows import (
 )
 from rlds.sources.source import AnySource, Source, SourceError
 from rlds.sources.view import traced
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 
 __all__ = ["carry", "moved", "said_in"]
 

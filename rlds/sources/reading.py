@@ -34,8 +34,8 @@ from rlds.sources.source import (
     files_of,
     mistakes_of,
 )
-from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.nests import is_in, leaves_at, nest
+from rlds_ecosystem.model.errors import StorageError
+from rlds_ecosystem.model.nests import is_in, leaves_at, nest
 
 __all__ = [
     "bases",

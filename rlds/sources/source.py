@@ -28,10 +28,10 @@ from rlds.raw_files.untrusted import (
     SourceError,
     check_is_file,
 )
-from rlds_ecosystem import stores
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.names import what_there_is
-from rlds_ecosystem.nests import has, is_in, leaves_at, named_leaves
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.nests import has, is_in, leaves_at, named_leaves
 
 if TYPE_CHECKING:
     from rlds.sources.sidecar import StoredSidecar

@@ -15,8 +15,8 @@ from rlds.robotics.standard import fields_of, standard_columns, widths_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import About, Fields, Source, files_of, with_random_access
 from rlds.sources.view import Of, View
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import is_in, named_leaves, nest
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import is_in, named_leaves, nest
 
 __all__ = ["STANDARD", "StandardizedSource", "name_of", "standardized"]
 

@@ -15,7 +15,7 @@ from envlogger.step_data import StepData
 from rlds_creator.exporting.recordings import ExportError, RecordedEpisode
 from rlds_creator.recorded import STEP_FIELDS
 from rlds_creator.worker.recording import total
-from rlds_ecosystem.errors import EnvLoggerError
+from rlds_ecosystem.model.errors import EnvLoggerError
 
 __all__ = ["Selection", "tag_field"]
 

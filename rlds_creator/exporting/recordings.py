@@ -19,7 +19,7 @@ from envlogger.backends.riegeli_files.layout import METADATA_FILE
 from rlds.raw_files.untrusted import SourceError, check_is_file
 from rlds_creator.model import Consent, EpisodeState, Verdict
 from rlds_creator.recorded import ENVIRONMENT, ENVIRONMENT_ID
-from rlds_ecosystem.errors import DamagedDataError, EnvLoggerError
+from rlds_ecosystem.model.errors import DamagedDataError, EnvLoggerError
 
 __all__ = [
     "ANNOTATIONS_FILE",

@@ -14,14 +14,14 @@ from typing_extensions import override
 import rlds
 from envlogger.reader import Reader
 from envlogger.step_data import StepData
+from rlds.sources.cameras import evenly
 from rlds.sources.source import OF_TRANSITIONS
 from rlds_creator.recorded import TIME
 from rlds_creator.viewing import steps
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.steps import Steps, num_curves
-from rlds_ecosystem.errors import EnvLoggerError
-from rlds_ecosystem.fields import Field, Opaque
-from rlds_tools.cameras import evenly
+from rlds_ecosystem.model.errors import EnvLoggerError
+from rlds_ecosystem.model.fields import Field, Opaque
 
 __all__ = ["LogSteps"]
 

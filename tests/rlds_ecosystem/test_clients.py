@@ -30,8 +30,8 @@ from envlogger import StepData
 from envlogger.converters import spec_codec
 from envlogger.errors import StorageError
 from rlds.formats.tfds.source import FolderSource
-from rlds_ecosystem import stores
-from rlds_ecosystem.stores import _clients, _paths
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.stores import _clients, _paths
 
 pytestmark = [
     pytest.mark.slow,
@@ -139,7 +139,7 @@ def test_the_door(store):
     (root / "e").rmtree()
     assert [e.name for e in stores.list_directory(root)] == ["d-1-of-2", "text"]
     # Another process, with another memory of what is there.
-    code = f"from rlds_ecosystem import stores; stores.as_path('{root}/f/g').write_bytes(b'1')"
+    code = f"from rlds_ecosystem.files import stores; stores.as_path('{root}/f/g').write_bytes(b'1')"
     subprocess.run([sys.executable, "-c", code], check=True, env=environment())
     assert [e.name for e in stores.list_directory(root)] == ["d-1-of-2", "f", "text"]
     assert (root / "f/g").read_bytes() == b"1"

@@ -8,8 +8,8 @@ import numpy as np
 
 from rlds.alignment import from_sars
 from rlds.sources.source import About, Fields, Origin, Source, SourceEpisode
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import leaves_at, nest
 from tfds_files.png import encode_png
 
 

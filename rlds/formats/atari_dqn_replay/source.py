@@ -51,8 +51,8 @@ from rlds.sources.source import (
     SourceError,
     Stream,
 )
-from rlds_ecosystem import stores
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["BUCKET", "GAMES", "REPLAY_LOGS", "AtariDqnReplaySource"]
 

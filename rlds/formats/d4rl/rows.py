@@ -20,8 +20,8 @@ from rlds.raw_files.hdf5_values import read_attributes, read_constant
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import Can, require_files
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import is_in
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import is_in
 
 __all__ = [
     "ACTIONS",

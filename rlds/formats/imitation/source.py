@@ -24,7 +24,7 @@ from rlds.raw_files.input_files import changed
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import About, Origin, SourceError, require_files
 from rlds_ecosystem import import_extra, stores
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["ImitationSource"]
 

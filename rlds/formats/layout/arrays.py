@@ -29,7 +29,7 @@ from rlds.raw_files.untrusted import (
     trusted_bytes,
 )
 from rlds_ecosystem import import_extra, stores
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["IMAGES", "KINDS", "Arrays", "FolderArrays", "groups_in", "open_arrays"]
 

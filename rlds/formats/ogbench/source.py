@@ -22,8 +22,8 @@ from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable
 from rlds.raw_files.npz_files import NpzRows
 from rlds.raw_files.untrusted import is_there, source_errors
 from rlds.sources.source import About, Can, Lengths, Origin, SourceError
-from rlds_ecosystem import stores
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["OGBenchSource"]
 

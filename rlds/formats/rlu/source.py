@@ -53,7 +53,7 @@ from rlds.sources.source import (
     SourceError,
     Stream,
 )
-from rlds_ecosystem.nests import put
+from rlds_ecosystem.model.nests import put
 
 __all__ = ["PLACEHOLDERS", "RECORDED_ID", "RluSource"]
 

@@ -20,8 +20,8 @@ from rlds.sources.exporting import Export, Placement, as_it_was, encoding_of
 from rlds.sources.sidecar import field_json
 from rlds.sources.source import AnySource, Place, SourceEpisode
 from rlds.sources.view import stored_at
-from rlds_ecosystem.fields import Field, as_fields
-from rlds_ecosystem.nests import leaves_at, map_named_leaves
+from rlds_ecosystem.model.fields import Field, as_fields
+from rlds_ecosystem.model.nests import leaves_at, map_named_leaves
 from tfds_files.features import Dataset, Feature, Features, Image, Tensor
 
 __all__ = ["TfdsExport", "said_of_fields"]

@@ -22,9 +22,9 @@ from rlds.sources.exporting import differences, export
 from rlds.sources.lineage import file_of, traced
 from rlds.sources.source import Origin
 from rlds.video.container import Clip, packets_of
-from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import at
+from rlds_ecosystem.model.errors import StorageError
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import at
 
 LENGTHS = (4, 6, 3, 8, 5)
 

@@ -12,7 +12,7 @@ from rlds.feeds import Feed, SegmentShuffle
 from rlds.feeds.samples import Steps
 from rlds.feeds.storage import Lengths, Rows, Storage
 from rlds.feeds.table import Table
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 
 class Numbers(Rows):

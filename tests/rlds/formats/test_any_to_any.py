@@ -15,8 +15,8 @@ from rlds.raw_files.jpeg_images import black_jpeg
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.exporting import differences, export
 from rlds.sources.source import About, Fields, Origin, Source, SourceEpisode
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import leaves_at, nest
 from tfds_files.columns import stack
 from tfds_files.png import encode_png
 

@@ -23,7 +23,7 @@ import rlds.sources
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.exporting import PNGS, differences, prepare, write_export
 from rlds.sources.rates import with_rate
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.nests import leaves_at
 
 # More raw data: what writes it to a folder, and returns what to open.
 MORE = {

@@ -13,7 +13,7 @@ from rlds.raw_files.untrusted import (
     source_errors,
 )
 from rlds.sources.source import SourceError, require_files
-from rlds_ecosystem.nests import nest
+from rlds_ecosystem.model.nests import nest
 
 
 def test_names_that_are_too_deep_for_recursion():

@@ -13,8 +13,8 @@ import rlds.sources
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import differences, export
 from rlds.sources.video_frames import with_frames
-from rlds_ecosystem.fields import BGR
-from rlds_ecosystem.nests import at
+from rlds_ecosystem.model.fields import BGR
+from rlds_ecosystem.model.nests import at
 
 CAMERA = "observation/images/cam_low"
 SAID = "its channels are blue, green, red"

@@ -44,7 +44,7 @@ from rlds.sources.standardized import StandardizedSource
 from rlds.sources.video_frames import FramesSource
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.source_steps import SourceSteps
-from rlds_ecosystem.fields import BGR, Field
+from rlds_ecosystem.model.fields import BGR, Field
 from rlds_ecosystem.video_codec import Video
 
 MEMBERS = {name for name in {*dir(Source), *AnySource.__annotations__} if name[0] != "_"}

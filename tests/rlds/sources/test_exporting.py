@@ -16,7 +16,7 @@ from rlds.sources.exporting import Export, differences, export, sidecar_placemen
 from rlds.sources.registry import Format
 from rlds.sources.sidecar import Sidecar, SidecarWriter, StoredSidecar
 from rlds.sources.source import Fields, Source, SourceError
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 
 class TableSource(Source):

@@ -11,7 +11,7 @@ from toy_source import ToySource
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import Episodes, reading
 from rlds.sources.source import DamagedEpisode, SourceError, Stream
-from rlds_ecosystem.errors import StorageError
+from rlds_ecosystem.model.errors import StorageError
 from tfds_builders.builder import convert
 
 

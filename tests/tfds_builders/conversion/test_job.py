@@ -23,8 +23,8 @@ from rlds.raw_files.input_files import check_unchanged, state_of
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import reading
 from rlds.sources.source import Can, DamagedEpisode, SourceError, Stream
-from rlds_ecosystem import stores
-from rlds_ecosystem.stores import _clients
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.stores import _clients
 from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.conversion import encoder as episode_encoder
 from tfds_builders.conversion import episode_groups, staging

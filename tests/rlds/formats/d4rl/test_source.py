@@ -17,7 +17,7 @@ from rlds.raw_files import hdf5_access
 from rlds.sources import reading
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import DamagedEpisode, SourceError
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.nests import leaves_at
 from tfds_builders.builder import convert
 from tfds_builders.published import D4rlConfig, RldsD4rl
 

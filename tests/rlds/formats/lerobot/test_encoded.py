@@ -22,8 +22,8 @@ from rlds.sources.exporting import differences, export
 from rlds.sources.source import SourceError
 from rlds.sources.video_frames import with_frames
 from rlds.video.container import VideoFile
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import leaves_at
 from rlds_ecosystem.video_codec import FrameEncoder
 
 CAMERAS = ("camera", "wrist")

@@ -24,7 +24,7 @@ from rlds.sources import Episodes, reading
 from rlds.sources.encoded_frames import with_video
 from rlds.sources.source import DamagedEpisode, SourceError
 from rlds.video.decoding import ClipReader
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.nests import leaves_at
 
 # What the metadata of schemas says of lists is not what the source reads: `Sequence` and `List`.
 VERSIONS = {

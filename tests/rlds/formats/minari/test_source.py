@@ -24,8 +24,8 @@ from rlds.formats.minari.source import MinariSource
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import reading
 from rlds.sources.source import DamagedEpisode, SourceError
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import at, leaves_at
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import at, leaves_at
 from tfds_builders.features import features_of
 from tfds_builders.formats import RldsMinari
 

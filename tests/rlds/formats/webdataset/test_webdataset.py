@@ -18,7 +18,7 @@ from rlds.formats.webdataset.source import WebdatasetSource
 from rlds.sources import reading
 from rlds.sources.exporting import differences, export
 from rlds.sources.source import Origin, SourceError
-from rlds_ecosystem.nests import at
+from rlds_ecosystem.model.nests import at
 
 
 def samples(path):

@@ -33,7 +33,7 @@ import rlds
 from envlogger.backends.riegeli_files.layout import METADATA_FILE
 from envlogger.converters.rlds_episode import to_rlds_episode
 from envlogger.step_data import StepData
-from rlds.formats.creator.pickles import NAMES
+from rlds.formats.google_creator.pickles import NAMES
 from rlds.raw_files.archives import read_member
 from rlds.raw_files.input_files import present
 from rlds.raw_files.jpeg_images import jpeg_shape
@@ -50,10 +50,10 @@ from rlds.sources.source import (
     SourceError,
 )
 from rlds.sources.specs import fields_from_spec, specs_from_columns
-from rlds_ecosystem import stores
-from rlds_ecosystem.columns import stack_values
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.json_values import to_json
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.columns import stack_values
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.json_values import to_json
 
 __all__ = ["RldsCreatorSource"]
 
