@@ -22,6 +22,7 @@ from envlogger.converters.stored_types import ARRAYS
 from envlogger.step_data import StepData
 from rlds.formats.logs.source import EnvLoggerSource
 from rlds.sources import lineage
+from rlds.sources.episode_fields import RESERVED
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import (
     PNGS,
@@ -35,12 +36,13 @@ from rlds.sources.sidecar import Sidecar, SidecarWriter
 from rlds.sources.source import OF_TRANSITIONS, Place, SourceEpisode
 from rlds.video import VIDEO
 from rlds_ecosystem.columns import known_field
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.fields import Field, as_fields
 from rlds_ecosystem.nests import leaves_at, nest, root_of
 
 __all__ = ["EnvLoggerExport"]
 
 _SPECS = "environment_specs"
+_OF_ENVIRONMENT = (rlds.OBSERVATION, *OF_TRANSITIONS)
 
 
 class EnvLoggerExport(Export):
@@ -50,7 +52,8 @@ class EnvLoggerExport(Export):
     those of episodes their metadata. JPEG files, and PNG files of several sizes, are bytes in it.
     What a log cannot hold is in `rlds.json` and `rlds.tfrecord`, beside it: arrays of varying size,
     which bytes are images, the flags of other formats, the last action of an episode whose final
-    observation is not known. Episodes of logs are copied as they are recorded.
+    observation is not known. Episodes of logs are copied as they are recorded; where only custom
+    data or metadata became others, the specs of the environment and the packets of video stay.
 
     Args:
       episodes: The episodes.
@@ -139,8 +142,7 @@ class EnvLoggerExport(Export):
         """The specs of an environment whose steps have the fields."""
         assert self._sidecar is not None
         found = nest({path: _spec_of(self._sidecar.steps[path]) for path in self._sidecar.places})
-        names = (rlds.OBSERVATION, *OF_TRANSITIONS)
-        known = {name: found[name] for name in names if name in found}
+        known = {name: found[name] for name in _OF_ENVIRONMENT if name in found}
         known.setdefault(rlds.DISCOUNT, specs.Array((), np.float32))
         return {f"{name}_spec": spec_codec.encode(spec) for name, spec in known.items()}
 
@@ -149,7 +151,11 @@ class EnvLoggerExport(Export):
         if self._sidecar is not None:
             values = {path: values[path] for path in self._sidecar.episode_places}
         else:  # The packets of clips are in the steps.
-            values = {path: value for path, value in values.items() if root_of(path) != VIDEO}
+            values = {
+                _recorded_name(path): value
+                for path, value in values.items()
+                if root_of(path) != VIDEO
+            }
         return self._as_recorded(nest(values), "episode_metadata")
 
     def _steps(self, episode: SourceEpisode) -> Iterator[StepData]:
@@ -166,6 +172,8 @@ class EnvLoggerExport(Export):
         before: dict[str, Any] = {}  # What the step before brings.
         for row in range(number):
             now = nest({path: column[row] for path, column in columns.items()})
+            if self._log is not None:
+                now = _with_tuples_of(self._log.specs, now)
             is_last, is_first = row == number - 1, row == 0
             kind = dm_env.StepType.MID
             if is_first and begins and not (is_last and ends and number > 1):
@@ -195,14 +203,42 @@ class EnvLoggerExport(Export):
 
 
 def _log_of(episodes: Episodes) -> EnvLoggerSource | None:
-    """The first log whose episodes are copied, if all have the fields that it has."""
+    """The first log, if all episodes are of the environment whose specs it has."""
     source = episodes.source
     for log in source.bases():
         if isinstance(log, EnvLoggerSource):
-            same = log.step_fields() == source.step_fields()
-            same = same and log.episode_fields() == source.episode_fields()
+            same = _are_recorded(source.step_fields(), log.step_fields(), _OF_ENVIRONMENT)
+            same = same and _are_recorded(source.episode_fields(), log.episode_fields(), (VIDEO,))
             return log if same and log.is_as_recorded else None
     return None
+
+
+def _are_recorded(now: Any, recorded: Any, fixed: Sequence[str]) -> bool:
+    """Whether fields are those of a log, but for custom data or metadata that a log holds."""
+    fields, known = (dict(leaves_at(as_fields(each), None)) for each in (now, recorded))
+    if any(fields.get(path) != known[path] for path in known if root_of(path) in fixed):
+        return False
+    return all(
+        field == known.get(path)
+        or (root_of(path) not in fixed and _can_hold(field) and not field.meaning)
+        for path, field in fields.items()
+    )
+
+
+def _with_tuples_of(spec: Any, value: Any) -> Any:
+    """A value whose tuples are those of a spec, in which a dataset has dicts."""
+    if isinstance(spec, Mapping) and isinstance(value, Mapping):
+        return {name: _with_tuples_of(spec.get(name), child) for name, child in value.items()}
+    if isinstance(spec, list | tuple) and isinstance(value, Mapping):
+        children = enumerate(spec)
+        return tuple(_with_tuples_of(child, value.get(str(number))) for number, child in children)
+    return value
+
+
+def _recorded_name(path: str) -> str:
+    """The name that metadata had in a log, whose name a dataset has for itself."""
+    name = path.removeprefix("recorded_")
+    return name if name in RESERVED else path
 
 
 def _with_tuples(said: Any) -> Any:

@@ -402,6 +402,11 @@ class EnvLoggerSource(RandomAccessSource):
         return columns
 
     @property
+    def specs(self) -> Mapping[str, Any]:
+        """The specs of the fields of a step, with their dicts and tuples."""
+        return self._specs
+
+    @property
     def is_as_recorded(self) -> bool:
         """Whether episodes are what is in files, and nothing was given beside it."""
         are_files = all(isinstance(log.source, str) for log in self._all_logs())
