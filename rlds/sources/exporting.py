@@ -19,13 +19,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import google_crc32c
-import numpy as np
 
 import rlds
-import tfds_files
 from rlds.raw_files.input_files import natural_order
 from rlds.sources import lineage, reading
-from rlds.sources.digests import as_array, content_of, text_of
+from rlds.sources.digests import COMPARED_FACTS, content_of, differences
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.label_carrying import carry
@@ -61,7 +59,6 @@ __all__ = [
     "Placement",
     "as_it_was",
     "check_arrays",
-    "differences",
     "encoding_of",
     "export",
     "export_class",
@@ -78,8 +75,7 @@ __all__ = [
 _PNG = "png"
 # The codes of a disk, a quota or a limit of the size of files that is used up.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# What episodes are compared by, beside their fields; and which placements keep no values.
-_FACTS = ("key", "truncated", "complete", "final_observation_known")
+# Which placements keep no values.
 _INEXACT = ("changed", "lost", "renumbered")
 # How files are called that no format has a folder for.
 _SUFFIXES_OF_FILES = (".bag", ".h5", ".hdf5", ".json", ".mcap", ".npz", ".parquet", ".tar", ".zip")
@@ -817,63 +813,10 @@ def _random_access(episodes: Episodes) -> RandomAccessSource:
 
 def _digest(episode: SourceEpisode, but: Collection[str]) -> int:
     """Returns a CRC-32C of all that `differences` compares."""
-    facts = [f"{name} {getattr(episode, name)}" for name in _FACTS if name not in but]
+    facts = [f"{name} {getattr(episode, name)}" for name in COMPARED_FACTS if name not in but]
     crc = google_crc32c.value("\n".join(facts).encode())
     fields = {f"steps/{path}": leaf for path, leaf in leaves_at(episode.steps, None)}
     fields |= leaves_at(episode.metadata, None)
     for part in content_of({path: fields[path] for path in fields.keys() - {*but}}):
         crc = google_crc32c.extend(crc, bytes(part))
     return int(crc)
-
-
-def differences(
-    episode: SourceEpisode, other: SourceEpisode, but: Collection[str] = ()
-) -> Iterator[str]:
-    """Yields in which ways an episode is not another one, bit by bit.
-
-    Args:
-      episode: An episode.
-      other: Another one.
-      but: The paths of fields that may differ, such as `steps/action`.
-    """
-    for name in _FACTS:
-        one, two = getattr(episode, name), getattr(other, name)
-        if name not in but and one != two:
-            yield f"{name}: {one!r} became {two!r}"
-    for prefix, one, two in (
-        ("steps/", episode.steps, other.steps),
-        ("", episode.metadata, other.metadata),
-    ):
-        ones = {prefix + path: leaf for path, leaf in leaves_at(one, None)}
-        others = {prefix + path: leaf for path, leaf in leaves_at(two, None)}
-        for path in ones.keys() | others.keys():
-            if path in but:
-                continue
-            if path not in ones or path not in others:
-                yield f"{path}: {'missing' if path not in others else 'new'}"
-            elif (what := _difference(ones[path], others[path])) is not None:
-                yield f"{path}: {what}"
-
-
-def _difference(one: Any, other: Any) -> str | None:
-    one, other = as_array(one), as_array(other)
-    if (one.dtype.kind == "O") != (other.dtype.kind == "O"):  # Images as files, and as arrays.
-        one, other = _pixels(one, other), _pixels(other, one)
-    if one.dtype.kind in "USO" and other.dtype.kind in "USO":
-        if one.shape != other.shape:
-            return f"shape {one.shape} became {other.shape}"
-        pairs = zip(one.reshape(-1).tolist(), other.reshape(-1).tolist())
-        differ = [row for row, (a, b) in enumerate(pairs) if text_of(a) != text_of(b)]
-        return f"value {differ[0]} differs" if differ else None
-    if (one.shape, one.dtype) != (other.shape, other.dtype):
-        return f"{one.dtype} of shape {one.shape} became {other.dtype} of shape {other.shape}"
-    if one.tobytes() != other.tobytes():
-        return "values differ"
-    return None
-
-
-def _pixels(images: np.ndarray, like: np.ndarray) -> np.ndarray:
-    if images.dtype.kind != "O" or not all(isinstance(image, bytes) for image in images.flat):
-        return images
-    feature = tfds_files.Image(shape=(None, None, like.shape[-1]), dtype=like.dtype)
-    return tfds_files.stack([tfds_files.decode_image(image, feature) for image in images])
