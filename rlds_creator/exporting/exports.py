@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlds_creator.exporting.archives import write_archive
-from rlds_creator.exporting.merging import Selection, tag_field
+from rlds_creator.exporting.recipes import Recipe, tag_field
 from rlds_creator.exporting.recordings import ExportError
-from rlds_creator.exporting.targets import FORMATS, Format, WriteRequest
+from rlds_creator.exporting.targets import FORMATS, Format
 from rlds_ecosystem import version
 from rlds_ecosystem.names import what_there_is
 from rlds_ecosystem.whole_files import made_at_once
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Exported", "export"]
 
-# How much of the work a ZIP file is, and how much of the rest the log for another format.
-_PART_OF_ZIP, _PART_OF_LOG = 0.2, 0.5
+# How much of the work a ZIP file is.
+_PART_OF_ZIP = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +79,8 @@ def export(
     Args:
       directories: For each episode the directory of its log, with its `annotations.json`.
       output: The folder, or the ZIP file; must not exist yet, or be an empty folder.
-      format: One of `FORMATS`. For all but the log, the longest episode has to fit into memory a
-        few times, uncompressed; of a log only some steps are in memory at a time.
+      format: One of `FORMATS`. The longest episode has to fit into memory a few times,
+        uncompressed.
       name: What the data is called, in any words; its files get a name that is made of them.
       keep_internal: Whether to keep what only the tool needs: `image`, `keys`, `info`, `inputs`,
         `time`, `fps`, `camera` and `quality` of the steps, `notes` of the episodes.
@@ -105,7 +105,7 @@ def export(
     target, report = Path(output), progress or (lambda _: None)
     file_name = dataset_name(name)
     with made_at_once(target) as made:
-        selection = Selection(
+        recipe = Recipe(
             [os.fspath(directory) for directory in directories],
             keep_internal=keep_internal,
             end_at=end_at,
@@ -114,30 +114,22 @@ def export(
         folder = made.with_name(f"{made.name}.files") if archive else made
         folder.mkdir()
         end = 1 - _PART_OF_ZIP * archive
-        placements: Sequence[Placement] = ()
-        if chosen.write is None:
-            data = folder / file_name
-            selection.write_log(os.fspath(data), _part(report, 0, end))
-        else:
-            log = made.with_name(f"{made.name}.log")
-            selection.write_log(os.fspath(log), _part(report, 0, end * _PART_OF_LOG))
-            progress_of_data = _part(report, end * _PART_OF_LOG, end)
-            wanted = WriteRequest(log, folder, file_name, options, progress_of_data)
-            try:
-                data, placements = chosen.write(wanted)
-            except ValueError as error:
-                text = f"{chosen.title} cannot hold these episodes: {error}"
-                raise ExportError(text.replace(os.fspath(log), file_name)) from error
+        try:
+            episodes = recipe.episodes(lambda done: report(end * done))
+            data, placements = chosen.write(episodes, folder, file_name, options)
+        except ValueError as error:
+            raise _as_export_error(error, chosen, folder, recipe) from error
         path = data.relative_to(folder).as_posix()
-        _describe(folder, chosen, name, path, selection, end_at, placements)
+        _describe(folder, chosen, name, path, recipe, end_at, placements)
         num_bytes = sum(found.stat().st_size for found in folder.rglob("*") if found.is_file())
+        report(end)
         if archive:
-            write_archive(folder, made, file_name, _part(report, end, 1))
+            write_archive(folder, made, file_name, lambda done: report(end + (1 - end) * done))
             num_bytes = made.stat().st_size
     return Exported(
-        num_episodes=len(selection.episodes),
-        num_steps=selection.num_steps,
-        num_cut=selection.num_cut,
+        num_episodes=len(recipe.recordings),
+        num_steps=sum(recipe.lengths),
+        num_cut=recipe.num_cut,
         paths=[path],
         output=os.fspath(output),
         num_bytes=num_bytes,
@@ -153,9 +145,21 @@ def _format(name: str) -> Format:
     return chosen
 
 
-def _part(report: Callable[[float], None], begin: float, end: float) -> Callable[[float], None]:
-    """Reports the progress of a part of the work."""
-    return lambda done: report(begin + (end - begin) * done)
+def _as_export_error(
+    error: ValueError, chosen: Format, folder: Path, recipe: Recipe
+) -> ExportError:
+    """Returns what went wrong, without paths."""
+    from rlds.raw_files.untrusted import SourceError
+
+    if isinstance(error, ExportError):
+        return error
+    text = f"{chosen.title} cannot hold these episodes: {error}"
+    if isinstance(error, SourceError):
+        of = [one.name for one in recipe.recordings if error.file.startswith(one.directory)]
+        text = f"episode {of[0] if of else error.episode}: {error.what}"
+    for place in {str(folder), *(os.path.dirname(one.directory) for one in recipe.recordings)}:
+        text = text.replace(f"{place}/", "")
+    return ExportError(text, details=str(error))
 
 
 def _describe(
@@ -163,30 +167,30 @@ def _describe(
     chosen: Format,
     name: str,
     path: str,
-    selection: Selection,
+    recipe: Recipe,
     end_at: Sequence[str],
     placements: Sequence[Placement],
 ) -> None:
     """Writes what says what an export is, for people and for programs."""
     states = collections.Counter(
         "" if state is None else state.value
-        for state in (episode.annotations.state for episode in selection.episodes)
+        for state in (episode.annotations.state for episode in recipe.recordings)
     )
     described: dict[str, Any] = {
         "name": name,
         "format": chosen.name,
         "data": path,
-        "num_episodes": len(selection.episodes),
-        "num_steps": selection.num_steps,
-        "num_cut": selection.num_cut,
+        "num_episodes": len(recipe.recordings),
+        "num_steps": sum(recipe.lengths),
+        "num_cut": recipe.num_cut,
         "states": dict(sorted(states.items())),
-        "studies": sorted({episode.annotations.study.name for episode in selection.episodes}),
-        "environments": sorted({episode.environment for episode in selection.episodes}),
-        "step_tags": [tag_field(label) for label in selection.labels],
+        "studies": sorted({episode.annotations.study.name for episode in recipe.recordings}),
+        "environments": sorted({episode.environment for episode in recipe.recordings}),
+        "step_tags": [tag_field(label) for label in recipe.labels],
         "end_at": list(end_at),
         "changed": [str(one) for one in placements if one.how in ("changed", "lost")],
         "sidecar": [one.field for one in placements if one.how == "sidecar"],
-        "keep_internal": selection.keep_internal,
+        "keep_internal": recipe.keep_internal,
         "software": f"rlds-ecosystem {version()}",
     }
     beside = [f"`{one}`" for one in described["sidecar"]]
@@ -197,8 +201,8 @@ def _describe(
         _README.format(
             path=path,
             title=chosen.title,
-            num_episodes=count(len(selection.episodes), "episode"),
-            num_steps=count(selection.num_steps, "step"),
+            num_episodes=count(len(recipe.recordings), "episode"),
+            num_steps=count(sum(recipe.lengths), "step"),
             opening=chosen.opening.format(path=path),
             changed="".join(f"- Changed or lost: {one}\n" for one in described["changed"])
             + (f"- Only in `rlds.sources.open`: {', '.join(beside)}\n" if beside else ""),

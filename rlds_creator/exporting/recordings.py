@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 import numpy as np
@@ -19,6 +19,7 @@ from envlogger.backends.riegeli_files.layout import METADATA_FILE
 from rlds.raw_files.untrusted import SourceError, check_is_file
 from rlds_creator.model import Consent, EpisodeState, Verdict
 from rlds_creator.recorded import ENVIRONMENT, ENVIRONMENT_ID
+from rlds_creator.worker.recording import total
 from rlds_ecosystem.errors import DamagedDataError, EnvLoggerError
 
 __all__ = [
@@ -132,15 +133,13 @@ class RecordedEpisode:
       directory: The directory of its log.
       annotations: What was said about it.
       metadata: What was recorded about the episode.
-      log_metadata: What was recorded about its log, with the specs as they are stored.
       specs: The specs of the environment, by name.
-      num_steps: How many steps were recorded.
+      num_steps: The number of recorded steps.
     """
 
     directory: str
     annotations: Annotations
     metadata: Mapping[str, Any]
-    log_metadata: Mapping[str, Any]
     specs: Mapping[str, Any]
     num_steps: int
 
@@ -162,13 +161,10 @@ class RecordedEpisode:
                     "expected 1"
                 )
             metadata = reader.episode_metadata()[0]
-            if metadata is None:
-                metadata = {}
             return cls(
                 directory=os.fspath(directory),
                 annotations=annotations,
-                metadata=metadata if isinstance(metadata, dict) else {"episode_metadata": metadata},
-                log_metadata=dict(reader.metadata()),
+                metadata=metadata if isinstance(metadata, dict) else {},
                 specs={
                     "observation": reader.observation_spec(),
                     "action": reader.action_spec(),
@@ -211,23 +207,14 @@ class RecordedEpisode:
             column[tag.first : min(last, self.num_steps - 1) + 1] = True
         return {label: column for label, column in flags.items() if column.any()}
 
-    def episode_labels(self) -> list[str]:
-        """Returns the tags of the episode as a whole, in the order in which they were set."""
-        labels = [tag.label for tag in self.annotations.tags if tag.first is None]
-        return list(dict.fromkeys(labels))
-
-    def steps(self, *, has_packets: bool = False) -> Iterator[envlogger.StepData]:
-        """Reads the steps, of which only some are in memory at a time.
-
-        Args:
-          has_packets: Whether they have the packets of video in the place of its frames.
+    def total_reward(self, num_steps: int) -> float:
+        """Returns the sum of the rewards of the first steps.
 
         Raises:
           ExportError: One of them cannot be read.
         """
-        video: Literal["packets", "frames"] = "packets" if has_packets else "frames"
-        with _errors_of(self.directory), envlogger.Reader(self.directory, video=video) as reader:
-            yield from reader.episodes[0]
+        with _errors_of(self.directory), envlogger.Reader(self.directory) as reader:
+            return sum(total(reader.episodes[0][row].timestep.reward) for row in range(num_steps))
 
 
 def find_recordings(path: str | os.PathLike[str]) -> list[str]:
