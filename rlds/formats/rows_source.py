@@ -79,6 +79,7 @@ class EpisodeRows(NamedTuple):
       final: The final observation: "row", the observation of the last row; "extra", a row that only
         observations have; "next", a row of other arrays; or "", unknown.
       complete: Whether the episode is whole.
+      handle: The episode, as the hooks of the derived class need it to read values.
     """
 
     origin: Origin
@@ -86,6 +87,7 @@ class EpisodeRows(NamedTuple):
     terminal: bool
     final: Literal["row", "extra", "next", ""]
     complete: bool = True
+    handle: Any = None
 
     @property
     def num_steps(self) -> int:
@@ -113,16 +115,16 @@ class RowsSource(RandomAccessSource):
         """Returns the rows of an episode."""
 
     @abc.abstractmethod
-    def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:
+    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
         """Reads the rows of an episode of some fields, by their paths."""
 
-    def _final(self, split: str, index: int) -> Any:
+    def _final(self, run: EpisodeRows) -> Any:
         """Returns the final observation, if it is the "next" one."""
         raise NotImplementedError
 
-    def _values(self, split: str, index: int, paths: Collection[str]) -> Mapping[str, Any]:
+    def _values(self, run: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
         """Returns fields of an episode, but for leftovers."""
-        del split, index, paths
+        del run, paths
         return {}
 
     def _counts(self, run: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
@@ -157,15 +159,15 @@ class RowsSource(RandomAccessSource):
         run = self._run(split, index)
         wanted, values = self.step_paths(fields), self.episode_paths(fields)
         leftovers = {p: name for p, name in self.table.leftovers.items() if name in values}
-        columns = self._rows(split, index, {*wanted, *leftovers})
+        columns = self._rows(run, {*wanted, *leftovers})
         metadata = {
-            **self._values(split, index, values),
+            **self._values(run, values),
             **{name: self._leftover(run, path, columns[path]) for path, name in leftovers.items()},
         }
         counts = self._counts(run, columns)
         if rlds.OBSERVATION in map(root_of, columns) and run.final == "next":
             observation = nest(columns)[rlds.OBSERVATION]
-            final = append_row(observation, self._final(split, index))
+            final = append_row(observation, self._final(run))
             columns |= {
                 path: at({rlds.OBSERVATION: final}, path)
                 for path in columns

@@ -245,11 +245,13 @@ class D3rlpySource(RowsSource):
             terminated,
             "" if terminated else "row",
             not self._is_first or bool(self._marked[self._ends[index] - 1]),
+            index,
         )
 
     @override
-    def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:
-        with self._file.read(episode=self.key(split, index)) as opened:
+    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
+        index = run.handle
+        with self._file.read(episode=self.key("", index)) as opened:
             columns = {
                 path: self._file.array(opened, name)[self._slice(index)]
                 for path, name in self._names(index).items()

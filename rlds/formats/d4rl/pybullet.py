@@ -145,13 +145,11 @@ class D4rlPybulletSource(Hdf5RowsSource):
         begin, end = self._bounds(index)
         is_done = bool(self._terminals[end - 1])
         terminal = is_done and end - begin - 1 != self._time_limit
-        return EpisodeRows(
-            Origin(self._path.name, begin, end), end - begin, terminal, "row", is_done
-        )
+        origin = Origin(self._path.name, begin, end)
+        return EpisodeRows(origin, end - begin, terminal, "row", is_done, index)
 
     @override
-    def _values(self, split: str, index: int, paths: Collection[str]) -> Mapping[str, Any]:
-        run = self._run(split, index)
+    def _values(self, run: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
         return {_IS_AMBIGUOUS: np.bool_(run.complete and not run.terminal)}
 
     @override

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.hdf5_sidecar import SIDECAR_GROUP, read_hdf5_sidecar, read_numbers
-from rlds.formats.rows_source import RowsSource
+from rlds.formats.rows_source import EpisodeRows, RowsSource
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_values import read_attributes, read_constant
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
@@ -362,12 +362,11 @@ class Hdf5RowsSource(RowsSource):
         return int(self._ends[index - 1]) if index else 0, int(self._ends[index])
 
     @override
-    def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:
-        begin, end = self._bounds(index)
-        columns = {}
+    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
+        columns, key = {}, self.key("", run.handle)
         for name in self._contents.arrays:
             path = self.table.field_path(name)
             if path in paths:
-                rows = self._reader.rows(name, begin, end, self.key(split, index))
+                rows = self._reader.rows(name, run.origin.begin, run.origin.end, key)
                 columns[path] = rows.reshape(len(rows)) if name in SCALARS else rows
         return columns

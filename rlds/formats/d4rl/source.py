@@ -333,7 +333,7 @@ class D4rlSource(Hdf5RowsSource):
         is_end = any(bool(f[end - 1]) for f in (self._marked, self._terminals, self._timeouts))
         final: Any = "" if self._next is None else "next"
         origin = Origin(self._name, begin, end)
-        return EpisodeRows(origin, end - begin, self._is_terminal(index), final, is_end)
+        return EpisodeRows(origin, end - begin, self._is_terminal(index), final, is_end, index)
 
     @override
     def _counts(self, run: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
@@ -348,12 +348,12 @@ class D4rlSource(Hdf5RowsSource):
         return bool(self._terminals[end - 1]) and not is_limit
 
     @override
-    def _final(self, split: str, index: int) -> Any:
+    def _final(self, run: EpisodeRows) -> Any:
         assert self._next is not None
         if self._next.final is not None:
-            return self._next.final[index]
-        end = self._bounds(index)[1]
-        return self._reader.rows(NEXT_OBSERVATIONS, end - 1, end, self.key(split, index))[0]
+            return self._next.final[run.handle]
+        end, key = run.origin.end, self.key("", run.handle)
+        return self._reader.rows(NEXT_OBSERVATIONS, end - 1, end, key)[0]
 
     def _is_left_out(self, name: str) -> bool:
         """Whether an array is not stored, as it says nothing that the observations do not."""

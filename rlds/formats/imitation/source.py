@@ -178,11 +178,12 @@ class ImitationSource(RowsSource):
         if observations != actions + 1 or not actions:
             what = f"{observations} observations and {actions} actions"
             raise SourceError(what, file=file, row=row)
-        return EpisodeRows(Origin(file.name, row, row + 1), actions, terminal, "extra")
+        origin = Origin(file.name, row, row + 1)
+        return EpisodeRows(origin, actions, terminal, "extra", handle=index)
 
     @override
-    def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:
-        columns = {}
+    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
+        columns, index = {}, run.handle
         for name, path in FIELDS.items():
             if path in paths:
                 columns[path] = self._column(name, index)

@@ -7,7 +7,6 @@ final observation, whose action means nothing. There are no rewards: tasks compu
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -136,7 +135,11 @@ class OGBenchSource(RowsSource):
         ends = self._ends[split]
         begin, end = int(ends[index - 1]) if index else 0, int(ends[index])
         return EpisodeRows(
-            Origin(self._files[split].path.name, begin, end), end - begin, False, "row"
+            Origin(self._files[split].path.name, begin, end),
+            end - begin,
+            False,
+            "row",
+            handle=self._files[split],
         )
 
     @override
@@ -144,10 +147,9 @@ class OGBenchSource(RowsSource):
         return {"rows": run.num_rows}
 
     @override
-    def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:
-        _, begin, end = dataclasses.astuple(self._run(split, index).origin)
+    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
         return {
-            path: self._files[split].rows(name, begin, end)
+            path: run.handle.rows(name, run.origin.begin, run.origin.end)
             for name in self._arrays
             if (path := _TABLE.field_path(name)) in paths
         }
