@@ -9,10 +9,10 @@ import tensorflow_datasets as tfds
 from toy_source import ToySource
 
 from envlogger.errors import StorageError
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
 from rlds.tfds.examples import ExampleEncoder
 from rlds.validation import InvalidDatasetError
-from tfds_builders.builder import SourceBuilder, convert
+from tfds_builders import SourceBuilder, convert
 from tfds_builders.conversion import sharding
 from tfds_builders.conversion import verification as checks
 

@@ -16,14 +16,12 @@ from export_options import options_for
 import rlds
 from rlds import editing
 from rlds.editing import Add, Delete, Describe, Drop, Fix, Keep, Merge, Rename, Set, Split, Trim
-from rlds.sources import RandomAccessSource, SourceEpisode
+from rlds.sources import Field, Origin, RandomAccessSource, SourceEpisode, export
 from rlds.sources.episode_fields import as_converted
-from rlds.sources.exporting import differences, export
 from rlds.sources.lineage import file_of, traced
-from rlds.sources.source import Origin
+from rlds.sources.testing import differences
 from rlds.video.container import Clip, packets_of
 from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import at
 
 LENGTHS = (4, 6, 3, 8, 5)

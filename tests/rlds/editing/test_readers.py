@@ -20,8 +20,8 @@ import rlds.feeds
 import rlds.labels
 from envlogger.testing.catch_env import Catch
 from rlds.editing import Add, Delete, Describe, Trim
+from rlds.sources import export
 from rlds.sources.digests import digest_of
-from rlds.sources.exporting import export
 from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.nests import named_leaves
 from rlds_ecosystem.replacing import replaced

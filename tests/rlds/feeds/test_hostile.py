@@ -17,8 +17,7 @@ import pytest
 import rlds.feeds
 import tfds_files
 from rlds.feeds import Feed, Mixture, _core
-from rlds.raw_files.untrusted import SourceChangedError
-from rlds.sources import SourceError
+from rlds.sources import SourceChangedError, SourceError
 from rlds_ecosystem.nests import named_leaves
 from tfds_files import Dataset, Features, Image, Tensor, record_files
 from tfds_files.png import encode_png

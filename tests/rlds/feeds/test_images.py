@@ -18,7 +18,7 @@ from PIL import PngImagePlugin
 import tfds_files
 from rlds.feeds import images
 from rlds.feeds.images import ImageDecoder, ImageError
-from tfds_files.features import Image
+from tfds_files import Image
 from tfds_files.png import encode_png
 
 MODULES = {"simplejpeg": "simplejpeg", "opencv": "cv2", "pillow": "PIL"}

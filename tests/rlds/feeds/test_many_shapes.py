@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds.feeds import Feed, SegmentShuffle
+from rlds.feeds import Feed, SegmentShuffle, Table
 from rlds.feeds.samples import Steps
 from rlds.feeds.storage import Outlines, Rows, Storage
-from rlds.feeds.table import Table
-from rlds_ecosystem.fields import Field
+from rlds.sources import Field
 
 
 class Numbers(Rows):

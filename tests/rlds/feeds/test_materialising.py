@@ -10,12 +10,12 @@ import tree
 
 import envlogger
 import tfds_files
-from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
+from envlogger import RiegeliBackendWriter
 from envlogger.testing.catch_env import Catch
 from rlds import sources
-from rlds.feeds.materialising import materialise
+from rlds.feeds import materialise
 from rlds.feeds.resizing import resize
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
 from rlds_ecosystem.nests import at, leaves_at
 from tfds_files import NOT_DIRECT, indexing
 from tfds_files.png import encode_png

@@ -18,8 +18,7 @@ from numpy.testing import assert_equal
 import rlds.feeds
 import tfds_files
 from rlds.feeds import Feed
-from rlds.raw_files.untrusted import SourceChangedError
-from rlds.sources.source import SourceError
+from rlds.sources import SourceChangedError, SourceError
 from rlds_ecosystem import stores
 from rlds_ecosystem.stores import _copies
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import rlds.feeds
+from rlds.feeds import PrioritizedFeed, lambda_returns
 from rlds.feeds.combined import JoinedStorage
-from rlds.feeds.priorities import PrioritizedFeed, SumTree
-from rlds.feeds.returns import lambda_returns
+from rlds.feeds.priorities import SumTree
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,8 @@ from file_watch import Watch, not_opened
 from rlds.formats.d4rl.source import D4rlSource
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
-from rlds.raw_files.untrusted import SourceChangedError, SourceError
-from tfds_builders.builder import convert
-from tfds_builders.published import D4rlConfig, RldsD4rl
+from rlds.sources import SourceChangedError, SourceError
+from tfds_builders import D4rlConfig, RldsD4rl, convert
 
 ROWS = 12
 

@@ -6,13 +6,9 @@ import pickle
 
 import pytest
 
-from rlds.raw_files.untrusted import (
-    SourceChangedError,
-    check_declared,
-    check_is_file,
-    source_errors,
-)
-from rlds.sources.source import SourceError, require_files
+from rlds.raw_files.untrusted import check_declared, check_is_file, source_errors
+from rlds.sources import SourceChangedError, SourceError
+from rlds.sources.source import require_files
 from rlds_ecosystem.nests import nest
 
 

@@ -20,7 +20,7 @@ from PIL import Image
 
 import rlds.sources
 from rlds.formats.lerobot import unfinished_parquet
-from rlds.recording.recovering import recover
+from rlds.recording import recover
 from rlds.sources import SourceError
 from rlds_tools.command_line.commands import run
 

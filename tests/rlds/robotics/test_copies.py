@@ -5,7 +5,7 @@ import raw_oxe
 
 import tfds_files
 from rlds.formats.tfds.source import FolderSource
-from tfds_builders.builder import convert
+from tfds_builders import convert
 
 WRITERS = (
     *(raw_oxe.bridge_dataset, raw_oxe.fractal, raw_oxe.kuka, raw_oxe.roboturk),

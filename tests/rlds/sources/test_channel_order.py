@@ -9,8 +9,8 @@ import raw_aloha
 from pictured_robot import PicturedRobot, psnr
 
 import rlds.sources
-from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import differences, export
+from rlds.sources import Episodes, export
+from rlds.sources.testing import differences
 from rlds.sources.video_frames import with_frames
 from rlds_ecosystem.fields import BGR
 from rlds_ecosystem.nests import at

@@ -10,13 +10,19 @@ import raw_npz
 
 import rlds.sources
 from rlds.formats.npz.source import NpzSource
-from rlds.sources import exporting
-from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, differences, export, sidecar_placements
-from rlds.sources.registry import Format
+from rlds.sources import (
+    Episodes,
+    Export,
+    Field,
+    Format,
+    RandomAccessSource,
+    SourceError,
+    export,
+    exporting,
+)
+from rlds.sources.exporting import sidecar_placements
 from rlds.sources.sidecar import Sidecar, SidecarWriter, StoredSidecar
-from rlds.sources.source import RandomAccessSource, SourceError
-from rlds_ecosystem.fields import Field
+from rlds.sources.testing import differences
 
 
 class TableSource(RandomAccessSource):

@@ -8,11 +8,9 @@ import zipfile
 import pytest
 from toy_source import ToySource
 
-from rlds.raw_files.untrusted import SourceChangedError
-from rlds.sources import Episodes, reading
-from rlds.sources.source import DamagedEpisode, SourceError
+from rlds.sources import DamagedEpisode, Episodes, SourceChangedError, SourceError, reading
 from rlds_ecosystem.errors import StorageError
-from tfds_builders.builder import convert
+from tfds_builders import convert
 
 
 class Failing(ToySource):

@@ -16,9 +16,7 @@ from random_episodes import (
     in_both_layouts,
 )
 
-from rlds.transformations import _sections
-from rlds.transformations.absorbing import add_absorbing_states
-from rlds.transformations.transition_ops import transitions
+from rlds.transformations import _sections, add_absorbing_states, transitions
 
 
 @pytest.mark.slow

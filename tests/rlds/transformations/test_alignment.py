@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_episodes import few_examples
 
-from rlds.transformations import episode_length, final_step, map_steps
-from rlds.transformations.alignment import AlignmentType, add_alignment_to_step, shift_keys
+from rlds.transformations import (
+    AlignmentType,
+    add_alignment_to_step,
+    episode_length,
+    final_step,
+    map_steps,
+    shift_keys,
+)
 
 UNKNOWN = tf.data.experimental.UNKNOWN_CARDINALITY
 

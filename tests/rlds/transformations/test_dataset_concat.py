@@ -8,8 +8,13 @@ import pytest
 import tensorflow as tf
 from fast_share import one_in
 
-from rlds.transformations import layouts, map_steps, zero_dataset_like
-from rlds.transformations.dataset_concat import concat_if_terminal, concatenate
+from rlds.transformations import (
+    concat_if_terminal,
+    concatenate,
+    layouts,
+    map_steps,
+    zero_dataset_like,
+)
 
 UNKNOWN = tf.data.experimental.UNKNOWN_CARDINALITY
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_episodes import few_examples
 
-from rlds.transformations import layouts, sar_fields_mask
-from rlds.transformations.dataset_truncate import truncate_after_condition
+from rlds.transformations import layouts, sar_fields_mask, truncate_after_condition
 
 
 def columns(n: int) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from random_episodes import (
     in_both_layouts,
 )
 
-from rlds.transformations import _sections
-from rlds.transformations.filters import (
+from rlds.transformations import (
+    _sections,
     drop_idle_steps,
     has_length,
     has_return,

@@ -17,9 +17,8 @@ from random_episodes import (
     in_both_layouts,
 )
 
+from rlds.transformations import Statistics, normalize, unnormalize
 from rlds.transformations import statistics as module
-from rlds.transformations.normalization import normalize, unnormalize
-from rlds.transformations.statistics import Statistics
 
 # The episodes of these tests have an action in the last step too.
 compute_statistics = functools.partial(module.compute_statistics, include_last_action=False)

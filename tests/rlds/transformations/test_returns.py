@@ -16,7 +16,7 @@ from random_episodes import (
     in_both_layouts,
 )
 
-from rlds.transformations.returns import episode_return, returns_to_go
+from rlds.transformations import episode_return, returns_to_go
 
 
 def by_hand(columns: Columns, gamma: float, stored: bool, known: bool) -> list[float]:

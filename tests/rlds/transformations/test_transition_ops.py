@@ -19,9 +19,7 @@ from random_episodes import (
     rest_after_restoring,
 )
 
-from rlds.transformations import _sections
-from rlds.transformations.goals import relabel_goals
-from rlds.transformations.transition_ops import transitions
+from rlds.transformations import _sections, relabel_goals, transitions
 
 
 def by_hand(steps: Columns, n: int, gamma: float, is_final_known: bool) -> list[dict[str, Any]]:

@@ -18,8 +18,7 @@ from random_episodes import (
     rest_after_restoring,
 )
 
-from rlds.transformations import _sections
-from rlds.transformations.window_ops import windows
+from rlds.transformations import _sections, windows
 
 
 @pytest.fixture

@@ -20,8 +20,7 @@ from PIL import Image
 
 import rlds
 from rlds.editing import Delete
-from rlds.sources import episode_table, label_rows, reading
-from rlds.sources.exporting import export
+from rlds.sources import episode_table, export, label_rows, reading
 from rlds_creator.server.view_app import view_app
 from rlds_creator.viewing import Shelf, shelf
 from rlds_creator.viewing.thumbnails import Thumbnails

@@ -19,8 +19,8 @@ from PIL import Image
 from playing import Clock, Player
 
 import envlogger
+from rlds_creator import export
 from rlds_creator.environments import make
-from rlds_creator.exporting.exports import export
 from rlds_creator.frames import Frame
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.log_steps import LogSteps

@@ -11,10 +11,9 @@ import tensorflow_datasets as tfds
 import toy_source
 from toy_source import ToySource
 
-from rlds.sources.source import SourceError
-from tfds_builders.builder import convert
+from rlds.sources import SourceError
+from tfds_builders import convert, dataset_statistics
 from tfds_builders.conversion import beam
-from tfds_builders.statistics import dataset_statistics
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from toy_source import ToySource
 
-from rlds.alignment import from_sars
-from rlds.sources.source import DamagedEpisode, Origin, SourceEpisode, SourceError, StoredEpisode
-from tfds_builders.builder import convert
+from rlds import from_sars
+from rlds.sources import DamagedEpisode, Origin, SourceEpisode, SourceError
+from rlds.sources.source import StoredEpisode
+from tfds_builders import convert
 from tfds_builders.conversion import episode_groups
 from tfds_builders.conversion.encoder import EpisodeEncoder
 from tfds_builders.conversion.episode_groups import in_groups

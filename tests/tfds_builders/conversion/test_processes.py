@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 
 import tfds_builders
 from rlds.formats.d4rl.source import D4rlSource
-from rlds.sources.source import RandomAccessSource
+from rlds.sources import RandomAccessSource
 from tfds_builders.conversion import job as conversion
 from tfds_builders.conversion import sharding
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envlogger.errors import StorageError
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
 from rlds_ecosystem import whole_files
 from tfds_builders.conversion import staging
 from tfds_builders.conversion.staging import (

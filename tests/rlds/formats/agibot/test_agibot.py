@@ -11,7 +11,7 @@ from videos import decoded, encoded
 
 import rlds.sources
 from rlds.formats.agibot.source import AgiBotSource
-from rlds.raw_files.untrusted import SourceError
+from rlds.sources import SourceError
 from rlds_ecosystem.nests import at
 from tfds_builders import RldsAgibot
 

@@ -11,7 +11,8 @@ import tfds_builders
 from rlds.editing import Delete, Set
 from rlds.formats.aloha.source import AlohaSource
 from rlds.formats.npz.source import NpzSource
-from rlds.sources.exporting import differences, export
+from rlds.sources import export
+from rlds.sources.testing import differences
 
 NAMES = ("episode_0", "episode_2", "episode_10")
 

@@ -8,7 +8,7 @@ import raw_aloha
 
 import rlds.sources
 from rlds.formats.aloha.source import AlohaSource
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
 from tfds_builders import RldsAloha
 
 IMAGES = ("plain", "padded", "rows", "matrix")

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds.formats.atari_dqn_replay.source import AtariDqnReplaySource
-from rlds.sources.source import DamagedEpisode, SourceError
-from tfds_builders.builder import convert
-from tfds_builders.published import BucketConfig, RldsAtariDqnReplay
+from rlds.sources import DamagedEpisode, SourceError
+from tfds_builders import BucketConfig, RldsAtariDqnReplay, convert
 
 PART = "Pong/1"
 

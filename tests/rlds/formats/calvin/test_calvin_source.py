@@ -11,7 +11,7 @@ import raw_calvin
 import rlds.sources
 import tfds_builders
 from rlds.formats.calvin.source import CalvinSource
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
 
 
 @pytest.mark.slow

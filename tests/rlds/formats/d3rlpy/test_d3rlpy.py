@@ -14,8 +14,8 @@ import rlds.sources
 import tfds_builders
 from rlds.formats.d3rlpy.source import D3rlpySource
 from rlds.raw_files import hdf5_values
-from rlds.sources.exporting import differences
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
+from rlds.sources.testing import differences
 
 
 def contents(path):

@@ -7,7 +7,7 @@ from raw_d4rl_pybullet import write_pybullet
 
 import rlds.sources
 from rlds.editing import Trim
-from rlds.sources.exporting import differences
+from rlds.sources.testing import differences
 
 # Some families have none; see the tests of the source.
 pytestmark = pytest.mark.filterwarnings("ignore:.*there are no timeouts")

@@ -8,9 +8,8 @@ from raw_d4rl_pybullet import write_pybullet
 
 import rlds.sources
 from rlds.formats.d4rl.pybullet import D4rlPybulletSource
-from rlds.sources import reading
-from rlds.sources.source import SourceError
-from tfds_builders.formats import RldsD4rlPybullet
+from rlds.sources import SourceError, reading
+from tfds_builders import RldsD4rlPybullet
 
 
 def episodes(source):

@@ -14,12 +14,9 @@ from hypothesis import strategies as st
 import rlds.sources
 from rlds.formats.d4rl.source import D4rlSource
 from rlds.raw_files import hdf5_access
-from rlds.sources import reading
-from rlds.sources.episodes import Episodes
-from rlds.sources.source import DamagedEpisode, SourceError
+from rlds.sources import DamagedEpisode, Episodes, SourceError, reading
 from rlds_ecosystem.nests import leaves_at
-from tfds_builders.builder import convert
-from tfds_builders.published import D4rlConfig, RldsD4rl
+from tfds_builders import D4rlConfig, RldsD4rl, convert
 
 # Some families have none; the warning has a test of its own.
 pytestmark = pytest.mark.filterwarnings("ignore:.*there are no timeouts")

@@ -11,7 +11,7 @@ import raw_imitation
 import rlds.sources
 import tfds_builders
 from rlds.formats.imitation.source import ImitationSource
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
 
 
 @pytest.mark.parametrize("pixels", [False, True])

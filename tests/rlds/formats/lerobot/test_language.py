@@ -17,9 +17,7 @@ from rlds.editing import Delete, Drop, Merge, Set, Trim
 from rlds.formats.lerobot.language import STYLES, SUBTASKS
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.labels import labelled
-from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import export
-from rlds.sources.source import SourceError
+from rlds.sources import Episodes, SourceError, export
 
 # As `lerobot-annotate` writes them; times are those of rows 0, 2 and 5.
 SAID = [

@@ -20,8 +20,8 @@ import rlds.sources
 from rlds.editing import Add, Delete, Drop, Merge, Rename, Trim
 from rlds.formats.lerobot.dataset_files import DatasetFiles
 from rlds.formats.lerobot.source import LeRobotSource
-from rlds.sources.exporting import export, prepare, write_export
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError, export
+from rlds.sources.exporting import prepare, write_export
 from rlds.video.container import Clip, packets_of
 from rlds.video.decoding import ClipReader
 from rlds_ecosystem.nests import at, leaves_at

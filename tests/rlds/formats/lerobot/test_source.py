@@ -20,9 +20,8 @@ import rlds.feeds
 import rlds.sources
 from rlds.formats.lerobot.layout import episode_key, step_paths
 from rlds.formats.lerobot.source import LeRobotSource
-from rlds.sources import Episodes, reading
+from rlds.sources import DamagedEpisode, Episodes, SourceError, reading
 from rlds.sources.encoded_frames import with_video
-from rlds.sources.source import DamagedEpisode, SourceError
 from rlds.video.decoding import ClipReader
 from rlds_ecosystem.nests import leaves_at
 

@@ -10,11 +10,12 @@ from robot_source import RobotSource
 
 import envlogger
 import rlds
-from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
+from envlogger import RiegeliBackendWriter
 from envlogger.backends.riegeli_files.assembler import LogAssembler
 from envlogger.errors import EnvLoggerError
 from rlds.editing import Add, Delete, Drop, Set, Trim
-from rlds.sources.exporting import differences, export
+from rlds.sources import export
+from rlds.sources.testing import differences
 
 FIRST, MID, LAST = dm_env.StepType
 

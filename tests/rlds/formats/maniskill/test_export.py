@@ -17,7 +17,8 @@ import rlds.sources
 import tfds_builders
 from rlds.formats.maniskill.source import ManiSkillSource
 from rlds.formats.npz.source import NpzSource
-from rlds.sources.exporting import differences, export
+from rlds.sources import export
+from rlds.sources.testing import differences
 from rlds_ecosystem.nests import leaves_at
 
 KINDS = {

@@ -10,7 +10,7 @@ import raw_maniskill
 
 import rlds.sources
 from rlds.formats.maniskill.source import ManiSkillSource
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
 from rlds_ecosystem.nests import at
 from tfds_builders import RldsManiskill
 

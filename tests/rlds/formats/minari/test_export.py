@@ -8,7 +8,7 @@ import pytest
 import raw_npz
 
 import rlds.sources
-from rlds.sources.exporting import differences
+from rlds.sources.testing import differences
 
 
 @pytest.mark.slow

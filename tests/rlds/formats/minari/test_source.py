@@ -21,12 +21,10 @@ from PIL import Image
 from random_episodes import assert_equal
 
 from rlds.formats.minari.source import MinariSource
-from rlds.sources import reading
-from rlds.sources.source import DamagedEpisode, SourceChangedError, SourceError
-from rlds_ecosystem.fields import Field
+from rlds.sources import DamagedEpisode, Field, SourceChangedError, SourceError, reading
 from rlds_ecosystem.nests import at, leaves_at
+from tfds_builders import RldsMinari
 from tfds_builders.features import features_of
-from tfds_builders.formats import RldsMinari
 
 FORMATS = ["hdf5", "arrow", "parquet"]
 

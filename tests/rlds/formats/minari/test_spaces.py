@@ -5,7 +5,7 @@ from minari.dataset.minari_storage import is_image_space
 from minari.serialization import deserialize_space, serialize_space
 
 from rlds.formats.minari.spaces import box, parse_space
-from rlds_ecosystem.fields import Field
+from rlds.sources import Field
 
 LEAVES = [
     spaces.Box(-1, 1, (2, 3), np.float32),

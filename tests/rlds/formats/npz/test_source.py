@@ -14,8 +14,7 @@ import tree
 import rlds
 import rlds.sources
 from rlds.formats.npz.source import NpzSource
-from rlds.sources import reading
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError, reading
 from rlds_ecosystem import nests, stores
 
 

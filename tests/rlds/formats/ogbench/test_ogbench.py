@@ -10,8 +10,8 @@ import raw_ogbench
 import rlds.sources
 import tfds_builders
 from rlds.formats.ogbench.source import OGBenchSource
-from rlds.sources.exporting import differences
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
+from rlds.sources.testing import differences
 
 
 def check(episodes, raw):

@@ -18,10 +18,8 @@ from rlds.formats.rlu.dmlab import RluDmlabSource
 from rlds.formats.rlu.locomotion import RluLocomotionSource
 from rlds.formats.rlu.locomotion_windows import RluLocomotionWindowsSource
 from rlds.formats.rlu.rwrl import RluRwrlSource
-from rlds.sources.source import DamagedEpisode, SourceError
-from tfds_builders.builder import convert
-from tfds_builders.features import features_of
-from tfds_builders.published import (
+from rlds.sources import DamagedEpisode, SourceError
+from tfds_builders import (
     RldsRluAtari,
     RldsRluAtariTransitions,
     RldsRluBsuite,
@@ -31,7 +29,9 @@ from tfds_builders.published import (
     RldsRluLocomotion,
     RldsRluLocomotionWindows,
     RldsRluRwrl,
+    convert,
 )
+from tfds_builders.features import features_of
 
 PRODUCTS = {
     "atari": (RluAtariSource, RldsRluAtari, raw_rlu.atari_episodes),

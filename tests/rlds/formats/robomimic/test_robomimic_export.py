@@ -13,7 +13,9 @@ import rlds.sources
 from rlds.editing import Set
 from rlds.formats.robomimic.source import RobomimicSource
 from rlds.raw_files.input_files import natural_order
-from rlds.sources.exporting import differences, export, prepare
+from rlds.sources import export
+from rlds.sources.exporting import prepare
+from rlds.sources.testing import differences
 
 DAMAGED = "demo_2"
 

@@ -11,7 +11,7 @@ import raw_robomind
 
 import rlds.sources
 from rlds.formats.robomind.source import RoboMindSource
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
 from tfds_builders import RldsRobomind
 
 

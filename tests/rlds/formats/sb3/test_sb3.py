@@ -13,7 +13,7 @@ from gymnasium import spaces
 import rlds.sources
 import tfds_builders
 from rlds.formats.sb3.source import Sb3Source
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
 
 
 def episodes_of(added, size):

@@ -15,8 +15,8 @@ import rlds.sources
 import tfds_builders
 from rlds.formats.npz.source import NpzSource
 from rlds.formats.webdataset.source import WebdatasetSource
-from rlds.sources.exporting import differences, export
-from rlds.sources.source import Origin, SourceError
+from rlds.sources import Origin, SourceError, export
+from rlds.sources.testing import differences
 from rlds_ecosystem.nests import at
 
 

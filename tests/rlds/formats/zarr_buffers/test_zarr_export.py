@@ -13,7 +13,8 @@ import zarr
 import rlds.sources
 import tfds_builders
 from rlds.formats.npz.source import NpzSource
-from rlds.sources.exporting import differences, export
+from rlds.sources import export
+from rlds.sources.testing import differences
 
 
 def files(path):

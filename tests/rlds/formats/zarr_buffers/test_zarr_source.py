@@ -19,7 +19,7 @@ import zarr
 import rlds.sources
 import tfds_builders
 from rlds.formats.zarr_buffers.source import ZarrSource
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
 
 
 def check_rows(episodes, raw, ends):
