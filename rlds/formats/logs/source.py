@@ -26,6 +26,7 @@ import rlds
 from envlogger.backends.riegeli_backend_reader import RiegeliBackendReader
 from envlogger.backends.riegeli_files.assembler import StoredEpisode
 from envlogger.converters.rlds_episode import to_rlds_episode, to_rlds_episodes
+from envlogger.converters.video_fields import KEY as VIDEO_KEY
 from envlogger.converters.video_fields import PACKET, SINCE_KEY, VideoFields, value_at, without
 from envlogger.step_data import StepData
 from rlds.formats.logs.recorded_logs import IdleReaders, Log, Logs, find_logs, logs_by_split
@@ -39,6 +40,7 @@ from rlds.sources.source import (
     Origin,
     Outline,
     Outlines,
+    Place,
     RandomAccessSource,
     SourceEpisode,
     SourceError,
@@ -94,6 +96,10 @@ def episode_flags(
         "complete": begins and ends,
         "origin": Origin(file, begin, begin + len(is_terminal)),
     }
+
+
+class _VideoDiffersError(SourceError):
+    """Logs have video in other fields, or of another codec."""
 
 
 class _Recorded(NamedTuple):
@@ -167,7 +173,13 @@ class EnvLoggerSource(RandomAccessSource):
         examples: dict[Any, _Recorded] = {}
         samples: list[Mapping[str, Any]] = []
         self._specs: dict[str, Any] = {}
-        recorded = [self._scan(log, examples, samples) for log in self._all_logs()]
+        try:
+            recorded = [self._scan(log, examples, samples) for log in self._all_logs()]
+        except _VideoDiffersError:  # Frames are what all of them have.
+            for log in self._all_logs():
+                log.video = "frames"
+            self._idle, examples, samples = IdleReaders(), {}, []
+            recorded = [self._scan(log, examples, samples) for log in self._all_logs()]
         for sample in samples:
             self._specs = {k: widened_spec(spec, sample.get(k)) for k, spec in self._specs.items()}
         self._step_fields = self._find_step_fields(self._specs)
@@ -220,9 +232,9 @@ class EnvLoggerSource(RandomAccessSource):
             video = _video_in(reader)
             if log is self._all_logs()[0]:
                 self._video = video
-            if video.cameras.keys() != self._video.cameras.keys():
-                what = "its video fields differ from those of the first log; convert it alone"
-                raise SourceError(what, file=log.path)
+            if _codecs_of(video) != _codecs_of(self._video):
+                what = "its video differs from that of the first log; convert it alone"
+                raise _VideoDiffersError(what, file=log.path)
             log.joins = not video
             specs = _recorded_specs(reader)
             for path in video.cameras:
@@ -444,10 +456,16 @@ class EnvLoggerSource(RandomAccessSource):
                 is_first = False
         return int(crc)
 
+    @override
+    def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
+        decodes = any(log.video == "frames" for log in self._logs[split])
+        return None if decodes else super().stored_at(split, index, in_part=in_part)
+
     def recorded_metadata(self) -> dict[str, Any]:
         """Returns the metadata of the first log as it is recorded, with its specs."""
         with self._idle.borrow(self._all_logs()[0]) as reader:
-            return dict(reader.metadata())
+            metadata = dict(reader.metadata())
+        return metadata if self._video else {k: v for k, v in metadata.items() if k != VIDEO_KEY}
 
     @override
     def stored_sidecar(self) -> StoredSidecar | None:
@@ -633,6 +651,11 @@ def _video_in(reader: envlogger.Reader) -> VideoFields:
     backend = reader.backend
     gives_packets = isinstance(backend, RiegeliBackendReader) and backend.gives_packets
     return backend.video if gives_packets else VideoFields({})  # type: ignore[attr-defined]
+
+
+def _codecs_of(video: VideoFields) -> dict[Any, Any]:
+    """Returns how the packets of each field are decoded."""
+    return {path: (said["codec"], said["fps"]) for path, said in video.cameras.items()}
 
 
 def _path_of(path: Sequence[str]) -> str:
