@@ -42,7 +42,7 @@ MUST_NOT_IMPORT = {
 }
 # What reads recordings.
 KNOWS_RECORDINGS = (
-    "rlds/formats/creator/",
+    "rlds/formats/google_creator/",
     "rlds/formats/logs/",
     "rlds/recording/",
 )

@@ -6,10 +6,10 @@ from rlds.formats.agibot.source import AgiBotSource
 from rlds.formats.aloha.source import AlohaSource
 from rlds.formats.bags.source import McapSource, RosbagSource
 from rlds.formats.calvin.source import CalvinSource
-from rlds.formats.creator.source import RldsCreatorSource
 from rlds.formats.d3rlpy.source import D3rlpySource
 from rlds.formats.d4rl.pybullet import D4rlPybulletSource
 from rlds.formats.droid.source import DroidSource
+from rlds.formats.google_creator.source import RldsCreatorSource
 from rlds.formats.imitation.source import ImitationSource
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.formats.maniskill.source import ManiSkillSource

@@ -226,7 +226,7 @@ _FORMATS = (
     _own("d4rl", "d4rl", "source:D4rlSource", "export:D4rlExport", _hdf5("terminals")),
     _own("d4rl_pybullet", "d4rl", "pybullet:D4rlPybulletSource", signs=_hdf5("terminals")),
     _own("atari_dqn_replay", "atari_dqn_replay", "source:AtariDqnReplaySource", signs="*.gz"),
-    _own("rlds_creator", "creator", "source:RldsCreatorSource", signs="*.pkl *.zip"),
+    _own("rlds_creator", "google_creator", "source:RldsCreatorSource", signs="*.pkl *.zip"),
     _own("rlu_atari", "rlu", "atari:RluAtariSource", signs=_RLU),
     _own("rlu_atari_transitions", "rlu", "atari_transitions:RluAtariTransitionsSource", signs=_RLU),
     _own("rlu_bsuite", "rlu", "bsuite:RluBsuiteSource", signs=_RLU),

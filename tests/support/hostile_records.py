@@ -27,8 +27,8 @@ import envlogger
 import tfds_builders
 from envlogger.testing.catch_env import Catch
 from rlds.formats.atari_dqn_replay.source import AtariDqnReplaySource
-from rlds.formats.creator import pickles
-from rlds.formats.creator.source import RldsCreatorSource
+from rlds.formats.google_creator import pickles
+from rlds.formats.google_creator.source import RldsCreatorSource
 from rlds.formats.rlu.atari import RluAtariSource
 from rlds.formats.rlu.atari_transitions import RluAtariTransitionsSource
 from rlds.formats.rlu.bsuite import RluBsuiteSource

@@ -32,7 +32,7 @@ import rlds
 from envlogger.backends.riegeli_files.layout import METADATA_FILE
 from envlogger.converters.rlds_episode import to_rlds_episode
 from envlogger.step_data import StepData
-from rlds.formats.creator.pickles import NAMES
+from rlds.formats.google_creator.pickles import NAMES
 from rlds.raw_files.archives import read_member
 from rlds.raw_files.input_files import present
 from rlds.raw_files.jpeg_images import jpeg_shape

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import envlogger
-from rlds.formats.creator.pickles import NAMES
-from rlds.formats.creator.source import RldsCreatorSource
+from rlds.formats.google_creator.pickles import NAMES
+from rlds.formats.google_creator.source import RldsCreatorSource
 from rlds.raw_files.jpeg_images import black_jpeg
 from rlds.raw_files.restricted_pickle import RestrictedPickleError, loads
 from rlds.sources import DamagedEpisode, SourceError, reading
