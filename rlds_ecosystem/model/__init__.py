@@ -1,0 +1,1 @@
+"""The model of data: fields, nests, columns; names, texts and JSON values of it; errors."""
