@@ -118,7 +118,7 @@ def _from_store(data: Data, *, is_kept: bool) -> Batches:
     import stores_of_tests
 
     import rlds.sources
-    from rlds_ecosystem import stores
+    from rlds_ecosystem.files import stores
 
     files = [file for file in data.folder.rglob("*") if file.is_file()]
     size = sum(file.stat().st_size for file in files)

@@ -1,6 +1,6 @@
-"""The errors of this package; `rlds_ecosystem.errors` has them for all packages."""
+"""The errors of this package; `rlds_ecosystem.model.errors` has them for all packages."""
 
-from rlds_ecosystem.errors import (
+from rlds_ecosystem.model.errors import (
     DamagedDataError,
     EnvLoggerError,
     InvalidStepError,

@@ -25,8 +25,8 @@ from envlogger.backends.riegeli_files.shard_rebuilder import RebuiltShard, rebui
 from envlogger.converters import codec
 from envlogger.errors import DamagedDataError, StorageError, storage_errors
 from envlogger.proto.storage_pb2 import Datum
-from rlds_ecosystem import stores
-from rlds_ecosystem.whole_files import sync, write_at_once
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.whole_files import sync, write_at_once
 
 __all__ = ["RecoveryReport", "ShardReport", "recover"]
 

@@ -23,8 +23,8 @@ from envlogger.backends.frame_threads import FrameThread, Packet, WaitingFrames
 from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from envlogger.closing import Closing
 from envlogger.errors import StorageError, UnsupportedTypeError, UnsupportedValueError, UsageError
+from rlds_ecosystem.files.whole_files import Share, write_at_once
 from rlds_ecosystem.video_codec import Video
-from rlds_ecosystem.whole_files import Share, write_at_once
 
 __all__ = ["EPISODE_TOPIC", "StreamRecorder"]
 

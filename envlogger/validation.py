@@ -10,7 +10,7 @@ import numpy as np
 from dm_env import specs
 
 from envlogger.errors import InvalidStepError
-from rlds_ecosystem.columns import equal_in
+from rlds_ecosystem.model.columns import equal_in
 
 __all__ = ["StepValidator"]
 

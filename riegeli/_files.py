@@ -26,7 +26,7 @@ def as_file(target: PathType | BinaryIO, mode: str) -> tuple[BinaryIO, bool]:
         return target, False
     name = os.fspath(target)
     if "://" in name:
-        from rlds_ecosystem import stores
+        from rlds_ecosystem.files import stores
 
         return stores.open_binary(name, mode), True
     return cast(BinaryIO, open(name, mode)), True

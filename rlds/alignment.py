@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from rlds import rlds_types
-from rlds_ecosystem.columns import map_columns, step_flags, with_placeholder
-from rlds_ecosystem.nests import is_in
+from rlds_ecosystem.model.columns import map_columns, step_flags, with_placeholder
+from rlds_ecosystem.model.nests import is_in
 
 __all__ = ["append_row", "discounts_of", "from_rsa", "from_sars", "num_rows"]
 

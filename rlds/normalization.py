@@ -10,7 +10,7 @@ import numpy as np
 
 from rlds import rlds_types
 from rlds.statistics import FieldStatistics, FieldType, Statistics
-from rlds_ecosystem.nests import map_named_leaves, named_leaves, root_of
+from rlds_ecosystem.model.nests import map_named_leaves, named_leaves, root_of
 
 __all__ = ["normalize", "unnormalize"]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from rlds import rlds_types
 from rlds._quantile_sketch import QuantileSketch
-from rlds_ecosystem.nests import named_leaves
+from rlds_ecosystem.model.nests import named_leaves
 
 __all__ = [
     "FieldStatistics",

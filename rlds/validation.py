@@ -15,7 +15,7 @@ import numpy as np
 
 import tfds_files
 from rlds import loader_profiles, metadata, rlds_types
-from rlds_ecosystem.nests import named_leaves
+from rlds_ecosystem.model.nests import named_leaves
 from tfds_files.features import leaves_of
 
 __all__ = ["InvalidDatasetError", "Report", "Validator", "Violation", "validate"]

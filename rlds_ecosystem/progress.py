@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rlds_ecosystem.texts import printable
+from rlds_ecosystem.model.texts import printable
 
 if TYPE_CHECKING:
     import rich.progress

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.errors import DamagedDataError
+from rlds_ecosystem.model.errors import DamagedDataError
 
 __all__ = ["FrameDecoder", "FrameEncoder", "Video", "usual_scheduling"]
 

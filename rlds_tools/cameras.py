@@ -10,7 +10,7 @@ import numpy as np
 
 import tfds_files
 from rlds.sources.video_frames import FramesSource
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["Frames", "VideoFrames", "cameras_of", "evenly", "fault_of"]
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.whole_files import write_at_once
 from rlds_ecosystem.progress import show_progress
-from rlds_ecosystem.whole_files import write_at_once
 from rlds_tools import markdown
 from rlds_tools.inspection import (
     FORMAT_NAMES,
@@ -471,7 +471,7 @@ def _field_table(fields: Sequence[Field]) -> str:
 
 
 def _provenance(metadata: Mapping[str, Any], lineage: Mapping[str, Any] | None) -> str:
-    from rlds_ecosystem.nests import named_leaves
+    from rlds_ecosystem.model.nests import named_leaves
     from rlds_tools.editing import described
 
     made = ""

@@ -16,11 +16,11 @@ from rlds.formats.tfds.source import FolderSource
 from rlds.sources.episode_fields import ORIGIN, fields_of
 from rlds.sources.episodes import as_values
 from rlds.sources.source import RandomAccessSource, SourceError, files_of
-from rlds_ecosystem.fields import MEANING, Field, in_words
-from rlds_ecosystem.names import what_there_is
-from rlds_ecosystem.nests import is_in, named_leaves
+from rlds_ecosystem.model.fields import MEANING, Field, in_words
+from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.nests import is_in, named_leaves
+from rlds_ecosystem.model.texts import shorten
 from rlds_ecosystem.progress import show_progress
-from rlds_ecosystem.texts import shorten
 from rlds_tools.reading import indices_of
 from rlds_tools.results import Block, Result, Table, count, next_commands, plain, text_of
 from rlds_tools.survey import open_splits

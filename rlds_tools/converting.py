@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from rlds_ecosystem.names import what_there_is
-from rlds_ecosystem.texts import printable
+from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.texts import printable
 from rlds_tools.results import Block, Result, Table, count, next_commands
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing_extensions import override
 import rlds
 from rlds.sources.source import OF_TRANSITIONS, SourceError
 from rlds.statistics import Statistics, compute_statistics
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.names import what_there_is
-from rlds_ecosystem.nests import is_in, named_leaves, root_of
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.nests import is_in, named_leaves, root_of
 from rlds_ecosystem.progress import show_progress
 from rlds_tools.cameras import cameras_of
 from rlds_tools.inspection import number_of
@@ -126,7 +126,7 @@ class Stats(Result):
         Raises:
           ValueError: It is neither.
         """
-        from rlds_ecosystem import stores
+        from rlds_ecosystem.files import stores
 
         target = stores.as_path(path)
         if target.suffix == ".json":

@@ -23,8 +23,8 @@ from rlds_ecosystem.marks import (
     marked_formats,
     several_datasets,
 )
-from rlds_ecosystem.names import what_there_is
-from rlds_ecosystem.texts import shorten
+from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.texts import shorten
 from rlds_tools.recording_facts import recording_facts
 from rlds_tools.results import Block, Result, Table, count, next_commands, plain, size_of, text_of
 
@@ -671,7 +671,7 @@ def _record_file(path: str) -> RecordFile:
 
 def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> Inspection:
     from rlds import sources
-    from rlds_ecosystem import stores
+    from rlds_ecosystem.files import stores
 
     if format is None:
         marked = ["layout"] if "layout" in options else marked_formats(path)
@@ -723,7 +723,7 @@ def _spread(lengths: Sequence[int]) -> tuple[int, float, int] | None:
 
 
 def _fields_of(fields: Mapping[str, Any]) -> Iterator[Field]:
-    from rlds_ecosystem import fields as declared
+    from rlds_ecosystem.model import fields as declared
 
     for name, field in _leaves(fields):
         if not isinstance(field, declared.Field):
@@ -742,7 +742,7 @@ def _fields_of(fields: Mapping[str, Any]) -> Iterator[Field]:
 
 
 def _leaves(nest: Any) -> Iterator[tuple[str, Any]]:
-    from rlds_ecosystem.nests import named_leaves
+    from rlds_ecosystem.model.nests import named_leaves
 
     yield from named_leaves(nest)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from rlds_ecosystem.names import what_there_is
+from rlds_ecosystem.model.names import what_there_is
 from rlds_tools.inspection import Inspection, RecordFile, find_datasets, inspect
 from rlds_tools.results import Block, Result, Style, Table, count, next_commands, size_of
 

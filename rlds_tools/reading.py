@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from rlds.sources import Episodes, SourceEpisode, SourceError
-from rlds_ecosystem.nests import named_leaves
-from rlds_ecosystem.processes import in_processes
+from rlds_ecosystem.files.processes import in_processes
+from rlds_ecosystem.model.nests import named_leaves
 
 __all__ = ["indices_of", "read_all"]
 

@@ -318,7 +318,7 @@ def _episodes_in(output: str | os.PathLike[str], env: dm_env.Environment, name: 
     """
     import envlogger
     from envlogger.backends.riegeli_files import layout
-    from rlds_ecosystem import stores
+    from rlds_ecosystem.files import stores
 
     if not (stores.as_path(output) / layout.METADATA_FILE).exists():
         return 0

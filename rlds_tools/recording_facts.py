@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlds_ecosystem.texts import shorten
+from rlds_ecosystem.model.texts import shorten
 from rlds_tools.results import Block, Table, count
 
 __all__ = ["recording_facts"]

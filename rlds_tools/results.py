@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rlds_ecosystem.texts import printable, shorten
+from rlds_ecosystem.model.texts import printable, shorten
 
 __all__ = [
     "Block",

@@ -11,8 +11,8 @@ from rlds.robotics import DatasetMeaning, find_meaning
 from rlds.robotics.registry import is_misspelled
 from rlds.sources import Episodes
 from rlds.sources.standardized import name_of
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import named_leaves
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import named_leaves
 
 __all__ = ["check_description", "known_defect", "meaning_or_none"]
 

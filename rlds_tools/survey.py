@@ -23,9 +23,9 @@ from rlds.sources.selected import SelectedSource
 from rlds.sources.source import SourceEpisode, SourceError, StoredSource
 from rlds.sources.texts import is_instruction
 from rlds.video import FRAMES, VIDEO
-from rlds_ecosystem.columns import known_field
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import named_leaves, root_of
+from rlds_ecosystem.model.columns import known_field
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import named_leaves, root_of
 from rlds_tools.cameras import Frames, cameras_of, fault_of
 from rlds_tools.findings import Finding, Severity, Tally
 from rlds_tools.inspection import recorded_steps

@@ -28,9 +28,9 @@ from rlds.sources.options import Option, options_of
 from rlds.sources.restored import with_sidecar
 from rlds.sources.source import Source
 from rlds.tfds.features import TensorStorage
-from rlds_ecosystem import stores
-from rlds_ecosystem.errors import StorageError, storage_errors
-from rlds_ecosystem.stores import is_local
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.stores import is_local
+from rlds_ecosystem.model.errors import StorageError, storage_errors
 from tfds_builders.conversion.publishing import missing_files, publish
 from tfds_builders.conversion.staging import StagingArea, remove_leftovers, staging_directory
 from tfds_builders.features import features_of

@@ -26,7 +26,7 @@ from rlds.tfds.features import (
     encoding_of,
     lossless,
 )
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["feature_of", "features_of"]
 

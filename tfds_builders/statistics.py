@@ -15,7 +15,7 @@ from etils import epath
 from rlds.statistics import warn_of_last_actions
 from rlds.tfds import load
 from rlds.transformations import Statistics, compute_statistics
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 
 __all__ = ["dataset_statistics"]
 

@@ -22,8 +22,8 @@ from rlds.sources.opening import only_split
 from rlds.sources.source import Source, SourceEpisode, SourceError
 from rlds.tfds.features import fields_of_features
 from rlds.transformations import _layouts
-from rlds_ecosystem.fields import Opaque, match_columns
-from rlds_ecosystem.nests import at, leaves_at, put
+from rlds_ecosystem.model.fields import Opaque, match_columns
+from rlds_ecosystem.model.nests import at, leaves_at, put
 from tfds_builders.features import features_of
 from tfds_builders.logs import EnvLoggerSource
 

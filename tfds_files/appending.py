@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 
-from rlds_ecosystem.errors import StorageError
+from rlds_ecosystem.model.errors import StorageError
 from tfds_files.growing import GrowingDataset, ShardDraft
 
 __all__ = ["AppendingWriter"]

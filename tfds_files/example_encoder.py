@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds_ecosystem.columns import fits
+from rlds_ecosystem.model.columns import fits
 from tfds_files import features as nodes
 from tfds_files.columns import RaggedColumn
 from tfds_files.features import Dataset, Feature, Features, Image, Tensor

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 from tfds_files.errors import DamagedFileError, TfdsFilesError, UnsupportedFileError
 from tfds_files.examples import ExampleDecoder
 from tfds_files.features import Features, images_as_bytes, read_features

@@ -38,10 +38,10 @@ from typing import Any
 
 from etils import epath
 
-from rlds_ecosystem import stores
-from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.stores import is_local
-from rlds_ecosystem.whole_files import locked, sync, try_to_lock
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.stores import is_local
+from rlds_ecosystem.files.whole_files import locked, sync, try_to_lock
+from rlds_ecosystem.model.errors import StorageError
 from tfds_files import index_files
 from tfds_files.errors import DamagedFileError, TfdsFilesError
 from tfds_files.features import leaves_of, parse_features, read_features

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds_ecosystem.columns import fits
+from rlds_ecosystem.model.columns import fits
 from tfds_files import png
 from tfds_files.errors import DamagedFileError, UnsupportedFileError
 from tfds_files.features import Image

@@ -26,11 +26,11 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from rlds_ecosystem import stores
-from rlds_ecosystem.caches import cache_folder
-from rlds_ecosystem.mapping import map_file
-from rlds_ecosystem.stores import is_local
-from rlds_ecosystem.whole_files import write_at_once
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.caches import cache_folder
+from rlds_ecosystem.files.mapping import map_file
+from rlds_ecosystem.files.stores import is_local
+from rlds_ecosystem.files.whole_files import write_at_once
 from tfds_files.example_scan import NOT_DIRECT, FieldLayout
 from tfds_files.record_files import FOOTER, HEADER
 from tfds_files.shard_index import ShardIndex, stored_checksum

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 from tfds_files import index_files
 from tfds_files.errors import DamagedFileError, UnsupportedFileError
 from tfds_files.example_scan import Scanner, layouts_of

@@ -10,7 +10,7 @@ from typing import Any
 
 from etils import epath
 
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 from tfds_files.appending import AppendingWriter
 from tfds_files.example_encoder import ExampleEncoder
 from tfds_files.features import Features, Image, Leaf, leaves_of

@@ -7,7 +7,7 @@ import os
 from etils import epath
 
 from envlogger.errors import StorageError
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 
 __all__ = ["directory_to_read", "directory_to_write"]
 

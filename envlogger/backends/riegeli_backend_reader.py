@@ -42,7 +42,7 @@ from envlogger.damage import Damage
 from envlogger.errors import DamagedDataError, StorageError, UsageError
 from envlogger.proto.storage_pb2 import Data
 from envlogger.step_data import StepData
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 
 __all__ = ["RiegeliBackendReader"]
 

@@ -28,7 +28,7 @@ from envlogger.converters.video_fields import VideoFields
 from envlogger.errors import StorageError
 from envlogger.proto.storage_pb2 import Data
 from envlogger.step_data import StepData
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 
 __all__ = ["DEFAULT_WRITER_OPTIONS", "RiegeliBackendWriter"]
 

@@ -34,9 +34,9 @@ from rlds.tfds.features import (
     lossless_config,
 )
 from rlds.tfds.growing import growing_dataset, new_info
-from rlds_ecosystem.columns import first_row, known_field, stack_values
-from rlds_ecosystem.fields import Field, is_mark, match_columns
-from rlds_ecosystem.json_values import to_json
+from rlds_ecosystem.model.columns import first_row, known_field, stack_values
+from rlds_ecosystem.model.fields import Field, is_mark, match_columns
+from rlds_ecosystem.model.json_values import to_json
 from tfds_files.appending import AppendingWriter
 
 __all__ = ["DatasetConfig", "Episode", "TFDSBackendWriter"]

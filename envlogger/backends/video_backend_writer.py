@@ -28,7 +28,7 @@ from envlogger.converters.video_fields import (
 )
 from envlogger.errors import StorageError, UnsupportedValueError
 from envlogger.step_data import StepData
-from rlds_ecosystem.columns import map_columns
+from rlds_ecosystem.model.columns import map_columns
 from rlds_ecosystem.video_codec import Video
 
 __all__ = ["VideoBackendWriter", "cameras_in"]

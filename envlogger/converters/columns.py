@@ -20,7 +20,7 @@ from envlogger.converters.step_template import ByteArray, NoMatchError, Template
 from envlogger.errors import DamagedDataError
 from envlogger.step_data import StepData
 from riegeli import JoinedRecords
-from rlds_ecosystem.columns import dtype_and_shape, map_columns, stack_values, zeros_like
+from rlds_ecosystem.model.columns import dtype_and_shape, map_columns, stack_values, zeros_like
 
 __all__ = [
     "StoredRecords",

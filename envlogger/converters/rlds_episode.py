@@ -20,7 +20,7 @@ import dm_env
 import numpy as np
 
 from envlogger.step_data import StepData
-from rlds_ecosystem.columns import (
+from rlds_ecosystem.model.columns import (
     leaves,
     shifted,
     stack_partial,

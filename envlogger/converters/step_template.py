@@ -126,7 +126,7 @@ class Template:
 
         Returns:
           The structure of a step, with arrays `[number of records, ...]` in place of its values,
-          as `rlds_ecosystem.columns.stack_values` returns. They may be views.
+          as `rlds_ecosystem.model.columns.stack_values` returns. They may be views.
 
         Raises:
           NoMatchError: There is a record that is not of this form.

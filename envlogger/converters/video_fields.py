@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from envlogger.step_data import StepData
-from rlds_ecosystem.errors import DamagedDataError
+from rlds_ecosystem.model.errors import DamagedDataError
 from rlds_ecosystem.video_codec import FrameDecoder
 
 __all__ = [

@@ -22,8 +22,8 @@ from rlds.sources.source import OF_TRANSITIONS, SourceEpisode, is_derived
 from rlds.sources.texts import as_text, is_instruction
 from rlds.video import CLIP, VIDEO
 from rlds.video.fields import camera_path
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import fields_there_are, is_in, leaves_at, nest, root_of
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import fields_there_are, is_in, leaves_at, nest, root_of
 
 __all__ = [
     "Added",

@@ -24,8 +24,8 @@ from rlds.sources.opening import open as open_episodes
 from rlds.sources.queries import check_repeatable
 from rlds.sources.rates import rate_in
 from rlds.sources.source import FACTS, SourceEpisode, StoredSource
-from rlds_ecosystem import stores
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["Draft", "state_of"]
 

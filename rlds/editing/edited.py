@@ -33,9 +33,9 @@ from rlds.sources.source import (
     files_of,
 )
 from rlds.video import FIRST, FRAMES, VIDEO
-from rlds_ecosystem.columns import zeros_like
-from rlds_ecosystem.fields import as_fields
-from rlds_ecosystem.nests import leaves_at, nest, root_of
+from rlds_ecosystem.model.columns import zeros_like
+from rlds_ecosystem.model.fields import as_fields
+from rlds_ecosystem.model.nests import leaves_at, nest, root_of
 from tfds_files.columns import stack
 
 __all__ = ["EditedSource", "Part", "Rows", "fields_of", "source_of"]

@@ -23,10 +23,10 @@ from rlds.sources.label_carrying import said_in
 from rlds.sources.label_rows import folders_of
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import Source, StoredSource
-from rlds_ecosystem import stores
-from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.replacing import FOLDER, RUNNING, files_in, replaced
-from rlds_ecosystem.whole_files import write_at_once
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.replacing import FOLDER, RUNNING, files_in, replaced
+from rlds_ecosystem.files.whole_files import write_at_once
+from rlds_ecosystem.model.errors import StorageError
 
 __all__ = ["Edit", "Edited", "edit", "prepare_edit"]
 

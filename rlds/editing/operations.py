@@ -24,7 +24,7 @@ from rlds.editing.edited import source_of
 from rlds.editing.stated import Policy
 from rlds.sources import lineage
 from rlds.sources.source import FACTS, SourceEpisode, check_flags
-from rlds_ecosystem.names import what_there_is
+from rlds_ecosystem.model.names import what_there_is
 
 __all__ = [
     "Add",

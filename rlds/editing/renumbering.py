@@ -11,7 +11,7 @@ from typing_extensions import override
 from rlds.editing.changes import Change
 from rlds.sources.source import SourceEpisode
 from rlds.sources.text_tables import join_tables, with_new_numbers
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["Renumbered", "with_joined_tables"]
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from rlds.sources.registry import formats
-from rlds_ecosystem.json_values import parsed
-from rlds_ecosystem.nests import Paths, put
-from rlds_ecosystem.texts import shorten
+from rlds_ecosystem.model.json_values import parsed
+from rlds_ecosystem.model.nests import Paths, put
+from rlds_ecosystem.model.texts import shorten
 
 __all__ = ["DATASET_METADATA", "Policy", "Stated", "merged"]
 

@@ -14,7 +14,7 @@ from rlds.editing.stated import Policy
 from rlds.sources.episodes import as_values
 from rlds.sources.source import SourceEpisode
 from rlds.sources.texts import as_text, as_texts
-from rlds_ecosystem.fields import MEANING, Field
+from rlds_ecosystem.model.fields import MEANING, Field
 
 __all__ = ["Unified", "unify"]
 

@@ -17,7 +17,7 @@ from rlds.feeds.roles import joined
 from rlds.feeds.samples import FilteredSamples, NormalizedSamples
 from rlds.feeds.table import Table
 from rlds.sources.episodes import Episodes
-from rlds_ecosystem.nests import at, is_in, leaves_at, map_named_leaves, nest
+from rlds_ecosystem.model.nests import at, is_in, leaves_at, map_named_leaves, nest
 
 __all__ = ["EvaluationSet", "check_episode_weights", "check_gamma", "collect"]
 

@@ -18,7 +18,7 @@ from rlds.evaluation.policies import (
     Policy,
     whole_numbers,
 )
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.nests import leaves_at
 
 __all__ = ["Features", "OneHot", "Quadratic", "Sampled", "as_vectors"]
 

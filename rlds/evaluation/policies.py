@@ -11,8 +11,8 @@ from typing import Any, Literal, NoReturn, TypeAlias
 import numpy as np
 from typing_extensions import override
 
-from rlds_ecosystem.names import what_there_is
-from rlds_ecosystem.nests import named_leaves
+from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.nests import named_leaves
 
 __all__ = [
     "CategoricalPolicy",

@@ -11,7 +11,7 @@ from rlds.evaluation.policy_formats.deep_ope import DeepOpePolicy, read_deep_ope
 from rlds.evaluation.policy_formats.saved_models import SAVED_MODEL, open_saved_model
 from rlds.raw_files.untrusted import SourceError
 from rlds.sources.source import require_files
-from rlds_ecosystem.stores import as_path, open_binary
+from rlds_ecosystem.files.stores import as_path, open_binary
 
 __all__ = ["load_policy"]
 

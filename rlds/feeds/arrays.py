@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 import tfds_files
-from rlds_ecosystem.forking import begin_anew_in_forks
+from rlds_ecosystem.files.forking import begin_anew_in_forks
 
 __all__ = [
     "ALIGNMENT",

@@ -12,8 +12,8 @@ from typing_extensions import override
 from rlds.feeds import arrays
 from rlds.feeds.storage import Outlines, Rows, Storage, WrappedStorage, hash_of, row_shape
 from rlds.sources.text_tables import join_tables, table_in, with_new_numbers
-from rlds_ecosystem.fields import Field, in_words
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.fields import Field, in_words
+from rlds_ecosystem.model.nests import leaves_at
 
 __all__ = ["ExtendedStorage", "JoinedStorage"]
 

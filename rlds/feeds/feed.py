@@ -26,7 +26,7 @@ from rlds.feeds.permutation import RowRandom, key_of
 from rlds.feeds.planning import explain, planned_shuffle, samples_ahead
 from rlds.feeds.samples import Batch, Columns, Samples
 from rlds.feeds.storage import hash_of
-from rlds_ecosystem.nests import nest
+from rlds_ecosystem.model.nests import nest
 
 __all__ = ["Feed", "FeedIterator"]
 

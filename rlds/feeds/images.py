@@ -25,7 +25,7 @@ import numpy as np
 import tfds_files
 from rlds.feeds import arrays
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.columns import fits
+from rlds_ecosystem.model.columns import fits
 from tfds_files.features import Image
 from tfds_files.images import may_hold
 from tfds_files.png import HEADER_SIZE as PNG_HEADER_SIZE

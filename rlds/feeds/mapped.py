@@ -37,10 +37,10 @@ from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import SourceError
-from rlds_ecosystem import stores
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.mapping import map_file
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.mapping import map_file
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import leaves_at
 from tfds_files.indexing import index_shard, open_indexes
 from tfds_files.shard_index import NOT_DIRECT, ShardIndex
 

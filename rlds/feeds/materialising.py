@@ -24,12 +24,12 @@ from rlds.sources.registry import formats
 from rlds.sources.source import SourceError, files_of
 from rlds.sources.stored_features import as_features
 from rlds.validation import Validator
-from rlds_ecosystem import stores
-from rlds_ecosystem.columns import stack_values
-from rlds_ecosystem.fields import match_columns
-from rlds_ecosystem.nests import leaves_at, map_named_leaves, nest
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.whole_files import made_at_once
+from rlds_ecosystem.model.columns import stack_values
+from rlds_ecosystem.model.fields import match_columns
+from rlds_ecosystem.model.nests import leaves_at, map_named_leaves, nest
 from rlds_ecosystem.progress import show_progress
-from rlds_ecosystem.whole_files import made_at_once
 from tfds_files.example_scan import direct_encoding
 from tfds_files.features import Dataset, Features, Image, Tensor
 from tfds_files.summary import INFO_FILE

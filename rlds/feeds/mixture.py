@@ -13,7 +13,7 @@ from rlds.feeds.permutation import key_of
 from rlds.feeds.samples import Samples
 from rlds.feeds.table import Table
 from rlds.sources.text_tables import table_in
-from rlds_ecosystem.fields import MEANING, Field
+from rlds_ecosystem.model.fields import MEANING, Field
 
 __all__ = ["Mixture", "not_samples"]
 

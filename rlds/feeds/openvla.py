@@ -15,7 +15,7 @@ from rlds.feeds.roles import ACTION, STATE
 from rlds.feeds.samples import Batch, Columns
 from rlds.feeds.statistics_files import PROPRIO, filed, plain_field, read_filed
 from rlds.statistics import Statistics
-from rlds_ecosystem.nests import named_leaves, nest
+from rlds_ecosystem.model.nests import named_leaves, nest
 
 __all__ = ["OpenVLASamples", "rows_of", "statistics_from_json", "statistics_to_json"]
 

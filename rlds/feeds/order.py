@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from rlds.feeds._core import locate, permute
 from rlds.feeds.permutation import key_of, uniform_of
-from rlds_ecosystem.columns import numbered
+from rlds_ecosystem.model.columns import numbered
 
 __all__ = ["InOrder", "Order", "SegmentShuffle", "Segmented", "Shuffled", "Weighted"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from rlds.feeds.arrays import as_numbers, joined
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.samples import Batch, Samples
-from rlds_ecosystem.nests import nest
+from rlds_ecosystem.model.nests import nest
 
 __all__ = ["PrioritizedFeed", "SumTree"]
 

@@ -10,7 +10,7 @@ import rlds
 from rlds.alignment import discounts_of
 from rlds.feeds.samples import Transitions, with_rank_of
 from rlds.feeds.table import Table
-from rlds_ecosystem.nests import is_in, leaves_at, nest
+from rlds_ecosystem.model.nests import is_in, leaves_at, nest
 
 __all__ = ["lambda_returns"]
 

@@ -12,7 +12,7 @@ from rlds.feeds.table import Table
 from rlds.robotics.registry import DatasetMeaning, meaning_of
 from rlds.sources.standardized import STANDARD
 from rlds.statistics import Statistics, compute_statistics
-from rlds_ecosystem.nests import at
+from rlds_ecosystem.model.nests import at
 
 __all__ = ["ACTION", "STATE", "Roles", "joined"]
 

@@ -30,8 +30,8 @@ from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.storage import Rows, hash_of
 from rlds.sources.source import OF_TRANSITIONS, step_aliases
 from rlds.statistics import FieldType, Statistics
-from rlds_ecosystem.columns import numbered
-from rlds_ecosystem.nests import fields_there_are, is_in, leaves_at, nest, root_of
+from rlds_ecosystem.model.columns import numbered
+from rlds_ecosystem.model.nests import fields_there_are, is_in, leaves_at, nest, root_of
 
 if TYPE_CHECKING:
     from rlds.feeds.table import Table

@@ -29,11 +29,11 @@ from rlds.feeds.images import ImageDecoder, ImageError
 from rlds.formats.tfds.source import FolderSource
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import Outlines, SourceError, files_of
-from rlds_ecosystem import stores
-from rlds_ecosystem.daemon_threads import DaemonThreads
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.forking import begin_anew_in_forks
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.daemon_threads import DaemonThreads
+from rlds_ecosystem.files.forking import begin_anew_in_forks
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import leaves_at
 
 __all__ = [
     "CachedStorage",

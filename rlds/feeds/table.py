@@ -48,10 +48,10 @@ from rlds.sources.source import (
 from rlds.sources.text_tables import with_new_numbers
 from rlds.sources.video_frames import FramesSource
 from rlds.statistics import Statistics, compute_statistics
-from rlds_ecosystem import stores
-from rlds_ecosystem.columns import numbered
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import fields_there_are, is_in, leaves_at, nest, root_of
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.columns import numbered
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import fields_there_are, is_in, leaves_at, nest, root_of
 from rlds_ecosystem.progress import show_progress
 from tfds_files.features import leaves_of
 

@@ -22,8 +22,8 @@ from rlds.feeds.storage import (
 from rlds.feeds.table import Table
 from rlds.sources.source import SourceError, files_of
 from rlds.sources.texts import as_utf8
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import named_leaves, nest
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import named_leaves, nest
 
 __all__ = ["Trajectory", "map_episodes"]
 

@@ -15,8 +15,8 @@ from rlds.feeds.storage import Outlines, Rows, Storage, WrappedStorage, hash_of
 from rlds.feeds.table import Table
 from rlds.robotics.registry import meaning_of
 from rlds.sources.standardized import name_of
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import fields_there_are
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import fields_there_are
 
 __all__ = ["unify"]
 

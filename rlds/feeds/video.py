@@ -12,7 +12,7 @@ from rlds.feeds.images import for_all_rows
 from rlds.feeds.storage import Rows, Storage, WrappedStorage, hash_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.video_frames import FramesSource
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["VideoStorage"]
 

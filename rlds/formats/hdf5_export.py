@@ -23,8 +23,8 @@ from rlds.sources.exporting import (
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode
 from rlds.sources.texts import as_texts, json_in
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at, root_of
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import leaves_at, root_of
 
 __all__ = ["Hdf5EpisodesExport"]
 

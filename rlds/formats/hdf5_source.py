@@ -30,9 +30,9 @@ from rlds.sources.source import (
     files_of,
 )
 from rlds.video import VIDEO
-from rlds_ecosystem.columns import with_placeholder
-from rlds_ecosystem.fields import BGR, Field
-from rlds_ecosystem.nests import Paths, conflicts, nest, root_of
+from rlds_ecosystem.model.columns import with_placeholder
+from rlds_ecosystem.model.fields import BGR, Field
+from rlds_ecosystem.model.nests import Paths, conflicts, nest, root_of
 
 __all__ = [
     "ATTRIBUTE_NAMES",

@@ -13,7 +13,7 @@ from rlds.sources.source import SourceError
 from rlds.video import VIDEO
 from rlds.video.container import VideoFile
 from rlds.video.fields import clip_fields, clip_values
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["read_video", "video_fields"]
 

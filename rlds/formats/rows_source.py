@@ -20,8 +20,8 @@ from rlds.sources.source import (
     RandomAccessSource,
     SourceEpisode,
 )
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import at, is_in, nest, root_of
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import at, is_in, nest, root_of
 
 __all__ = ["EpisodeRows", "Order", "RowsSource", "RowsTable"]
 

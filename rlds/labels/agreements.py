@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 
 from rlds.labels.labels import Labels
-from rlds_ecosystem.names import what_there_is
+from rlds_ecosystem.model.names import what_there_is
 
 __all__ = ["Agreement", "agreement", "alpha_of"]
 

@@ -17,8 +17,8 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.label_rows import COLUMN, TYPES, Label
 from rlds.sources.source import ALL_ROWS, Place, RandomAccessSource, SourceEpisode, files_of
 from rlds.sources.wrapped import WrappedSource
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.names import what_there_is
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.names import what_there_is
 
 __all__ = ["LabelledSource", "labelled"]
 

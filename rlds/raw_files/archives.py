@@ -22,8 +22,8 @@ from typing import IO, Any, NamedTuple, Self
 from etils import epath
 
 from rlds.raw_files.untrusted import SourceError, check_declared, check_is_file, source_errors
-from rlds_ecosystem import stores
-from rlds_ecosystem.errors import storage_errors
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.errors import storage_errors
 
 __all__ = [
     "SUFFIXES",

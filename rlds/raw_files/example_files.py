@@ -9,7 +9,7 @@ from etils import epath
 
 from rlds.raw_files.tfrecord_files import TFRecordReader
 from rlds.raw_files.untrusted import source_errors
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 from tfds_files import open_record_file
 
 __all__ = ["read_examples"]

@@ -26,7 +26,7 @@ from rlds.raw_files.untrusted import (
     source_errors,
 )
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.stores import as_path, is_local, open_binary, version_of
+from rlds_ecosystem.files.stores import as_path, is_local, open_binary, version_of
 
 __all__ = ["Hdf5File", "is_array"]
 

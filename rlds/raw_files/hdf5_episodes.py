@@ -13,7 +13,7 @@ from rlds.raw_files.hdf5_values import read_attributes, text_or_bytes
 from rlds.raw_files.image_files import image_field, is_image_file
 from rlds.raw_files.untrusted import SourceError
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["ComputedArray", "EpisodeGroup", "field_of_values"]
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from rlds.raw_files.untrusted import SourceChangedError
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 
 __all__ = [
     "FileState",
@@ -152,7 +152,7 @@ class FileState(NamedTuple):
     Attributes:
       path: The file.
       size: How many bytes it has.
-      version: What is another when it was written anew, see `rlds_ecosystem.stores.version_of`.
+      version: What is another when it was written anew, see `rlds_ecosystem.files.stores.version_of`.
       samples: A digest of 16 pieces, spread evenly, of 16 KiB each, of a file of this machine. It
         finds other contents where all else is the same, as times can be set. Of stores, the version
         is enough.

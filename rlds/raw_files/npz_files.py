@@ -19,8 +19,8 @@ from rlds.raw_files.archives import check_method
 from rlds.raw_files.input_files import changed
 from rlds.raw_files.restricted_pickle import loads
 from rlds.raw_files.untrusted import SourceError, check_declared, check_is_file, source_errors
-from rlds_ecosystem import stores
-from rlds_ecosystem.forking import begin_anew_in_forks
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.forking import begin_anew_in_forks
 
 __all__ = ["NpyArray", "NpzFile", "NpzRows", "open_npz", "parse_npy", "read_npy"]
 

@@ -25,9 +25,9 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.stores import as_path, is_local, list_directory
-from rlds_ecosystem.texts import shorten
+from rlds_ecosystem.files.stores import as_path, is_local, list_directory
+from rlds_ecosystem.model.errors import StorageError
+from rlds_ecosystem.model.texts import shorten
 
 __all__ = [
     "SourceChangedError",

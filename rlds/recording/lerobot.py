@@ -39,11 +39,11 @@ from rlds.sources.episode_fields import COMPLETE
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import SourceEpisode
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.daemon_threads import DaemonThreads
-from rlds_ecosystem.errors import StorageError, storage_errors
-from rlds_ecosystem.nests import at, leaves_at
-from rlds_ecosystem.replacing import FOLDER, RUNNING
-from rlds_ecosystem.whole_files import can_lock, try_to_lock, write_at_once
+from rlds_ecosystem.files.daemon_threads import DaemonThreads
+from rlds_ecosystem.files.replacing import FOLDER, RUNNING
+from rlds_ecosystem.files.whole_files import can_lock, try_to_lock, write_at_once
+from rlds_ecosystem.model.errors import StorageError, storage_errors
+from rlds_ecosystem.model.nests import at, leaves_at
 
 __all__ = ["LeRobotBackendWriter", "add_recordings", "recordings_in", "undone_files"]
 

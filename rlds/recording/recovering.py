@@ -54,10 +54,11 @@ from rlds.sources.encoded_clips import pixels
 from rlds.sources.text_tables import TASKS, unknown_numbers
 from rlds.video.container import Clip, VideoFile
 from rlds.video.encoding import encoded
-from rlds_ecosystem import import_extra, stores
-from rlds_ecosystem.replacing import replaced
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.replacing import replaced
+from rlds_ecosystem.files.whole_files import made_at_once
 from rlds_ecosystem.video_codec import Video
-from rlds_ecosystem.whole_files import made_at_once
 
 __all__ = ["Recovered", "is_dataset", "recover"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlds.robotics.expressions import Piece, parse
-from rlds_ecosystem.names import nearest
+from rlds_ecosystem.model.names import nearest
 
 __all__ = [
     "CONFIDENCE",
@@ -247,7 +247,7 @@ class DatasetMeaning:
         return units.pop() if len(units) == 1 else ""
 
     def kind_of(self, field: str) -> str:
-        """Returns the kind of an action's numbers, one of `rlds_ecosystem.fields.KINDS`.
+        """Returns the kind of an action's numbers, one of `rlds_ecosystem.model.fields.KINDS`.
 
         Empty if it is not known, or if the elements that move the robot have several kinds.
         """

@@ -11,7 +11,7 @@ import numpy as np
 from rlds.robotics.expressions import Piece, parse
 from rlds.robotics.registry import ACTIONS, DatasetMeaning
 from rlds.robotics.rules import RULES
-from rlds_ecosystem.nests import fields_there_are, named_leaves
+from rlds_ecosystem.model.nests import fields_there_are, named_leaves
 
 __all__ = ["fields_of", "standard_columns", "widths_of"]
 

@@ -23,7 +23,7 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
 )
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 __all__ = [
     "DamagedEpisode",

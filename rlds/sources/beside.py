@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rlds.sources.source import Source, StoredSource
-from rlds_ecosystem import stores
-from rlds_ecosystem.caches import cache_folder
-from rlds_ecosystem.replacing import FOLDER
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.caches import cache_folder
+from rlds_ecosystem.files.replacing import FOLDER
 
 __all__ = ["cached", "facts_of", "folder_of", "root_of"]
 

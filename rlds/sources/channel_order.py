@@ -13,8 +13,8 @@ import rlds
 from rlds.sources.encoded_frames import ChangedImages
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.source import RandomAccessSource
-from rlds_ecosystem.fields import BGR, Field, as_fields
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.fields import BGR, Field, as_fields
+from rlds_ecosystem.model.nests import leaves_at
 from tfds_files.png import encode_png
 
 __all__ = ["RED_FIRST", "RgbSource", "as_rgb", "is_bgr", "red_first", "with_rgb"]

@@ -11,7 +11,7 @@ import numpy as np
 
 import tfds_files
 from rlds.sources.source import SourceEpisode
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.nests import leaves_at
 from tfds_files.columns import RaggedColumn, stack
 
 __all__ = [

@@ -28,8 +28,8 @@ from rlds.video.decoding import ClipReader
 from rlds.video.encoding import clip_of, encoded, stream_packets
 from rlds.video.fields import cameras_of, clip_fields, clip_values
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.fields import Field, as_fields
-from rlds_ecosystem.nests import at, is_in, leaves_at, nest
+from rlds_ecosystem.model.fields import Field, as_fields
+from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest
 from rlds_ecosystem.video_codec import Video
 
 __all__ = ["ClipsSource", "encodable", "encoded_placements", "pixels", "with_clips"]

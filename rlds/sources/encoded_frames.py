@@ -16,8 +16,8 @@ from rlds.sources.source import ALL_ROWS, RandomAccessSource, Source, SourceEpis
 from rlds.sources.video_frames import FramesSource
 from rlds.sources.wrapped import WrappedSource
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import leaves_at, nest
 from tfds_files.png import encode_png
 
 __all__ = ["ChangedImages", "EncodedFrames", "with_video"]

@@ -10,7 +10,7 @@ import numpy as np
 
 import rlds
 from rlds.sources.source import Origin, SourceEpisode
-from rlds_ecosystem.fields import Field, Fields
+from rlds_ecosystem.model.fields import Field, Fields
 
 __all__ = [
     "COMPLETE",

@@ -29,12 +29,12 @@ from rlds.sources.selected import SelectedSource
 from rlds.sources.source import RandomAccessSource, Source, SourceError
 from rlds.sources.wrapped import WrappedSource
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.nests import is_in
-from rlds_ecosystem.processes import default_jobs, in_processes
+from rlds_ecosystem.files.processes import default_jobs, in_processes
+from rlds_ecosystem.files.replacing import FOLDER
+from rlds_ecosystem.files.whole_files import try_to_lock, write_at_once
+from rlds_ecosystem.model.errors import StorageError
+from rlds_ecosystem.model.nests import is_in
 from rlds_ecosystem.progress import show_progress
-from rlds_ecosystem.replacing import FOLDER
-from rlds_ecosystem.whole_files import try_to_lock, write_at_once
 
 __all__ = [
     "EpisodeTable",

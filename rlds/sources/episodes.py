@@ -29,9 +29,9 @@ from rlds.sources.source import (
     files_of,
     step_aliases,
 )
-from rlds_ecosystem.fields import Field, MismatchError, as_fields, in_words, match_columns
-from rlds_ecosystem.forking import begin_anew_in_forks
-from rlds_ecosystem.nests import leaves_at, nest, put
+from rlds_ecosystem.files.forking import begin_anew_in_forks
+from rlds_ecosystem.model.fields import Field, MismatchError, as_fields, in_words, match_columns
+from rlds_ecosystem.model.nests import leaves_at, nest, put
 from tfds_files.splits import ranges_of
 
 if TYPE_CHECKING:

@@ -46,11 +46,11 @@ from rlds.sources.source import (
     is_derived,
 )
 from rlds.video.fields import DEPTHS_OF_CODES
-from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.fields import BGR, Field
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.files.whole_files import made_at_once
+from rlds_ecosystem.model.errors import StorageError
+from rlds_ecosystem.model.fields import BGR, Field
+from rlds_ecosystem.model.nests import leaves_at, nest
 from rlds_ecosystem.progress import show_progress
-from rlds_ecosystem.whole_files import made_at_once
 
 __all__ = [
     "PNGS",

@@ -26,7 +26,7 @@ from rlds.sources.label_rows import (
     rows,
 )
 from rlds.sources.source import RandomAccessSource, Source, SourceError
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 
 __all__ = ["carry", "moved", "said_in"]
 

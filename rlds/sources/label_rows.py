@@ -27,9 +27,9 @@ from typing import Any, TypeVar
 from rlds.sources.beside import cached, folder_of, root_of
 from rlds.sources.source import Source, SourceError
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.caches import cache_folder
-from rlds_ecosystem.replacing import FOLDER, finish_replacing
-from rlds_ecosystem.whole_files import locked, write_at_once
+from rlds_ecosystem.files.caches import cache_folder
+from rlds_ecosystem.files.replacing import FOLDER, finish_replacing
+from rlds_ecosystem.files.whole_files import locked, write_at_once
 
 __all__ = [
     "COLUMN",

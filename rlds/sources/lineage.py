@@ -29,9 +29,9 @@ from rlds.sources.registry import formats
 from rlds.sources.selected import SelectedSource
 from rlds.sources.source import Origin, RandomAccessSource, Source
 from rlds.sources.wrapped import WrappedSource
-from rlds_ecosystem import stores
-from rlds_ecosystem.replacing import FOLDER
-from rlds_ecosystem.whole_files import write_at_once
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.replacing import FOLDER
+from rlds_ecosystem.files.whole_files import write_at_once
 
 __all__ = [
     "CONVERT",

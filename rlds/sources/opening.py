@@ -15,10 +15,11 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.options import options_of
 from rlds.sources.registry import Format, formats, names_at
 from rlds.sources.source import Source, SourceError, files_of
-from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.replacing import finish_replacing
 from rlds_ecosystem.marks import find_datasets, marked_formats, several_datasets
-from rlds_ecosystem.names import what_there_is
-from rlds_ecosystem.replacing import finish_replacing
+from rlds_ecosystem.model.names import what_there_is
 
 __all__ = ["UnknownFormatError", "format_of", "only_split", "open"]
 

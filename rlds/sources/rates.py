@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds_ecosystem.json_values import parsed
+from rlds_ecosystem.model.json_values import parsed
 
 __all__ = ["rate_in", "rates_in", "with_rate"]
 

@@ -29,7 +29,7 @@ from rlds.sources.source import (
     files_of,
     mistakes_of,
 )
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.model.nests import leaves_at, nest
 
 __all__ = [
     "check",

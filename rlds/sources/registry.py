@@ -18,7 +18,8 @@ from rlds.sources.encoded_frames import with_video
 from rlds.sources.options import Option, options_of
 from rlds.sources.restored import with_sidecar
 from rlds.sources.source import Source
-from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.files import stores
 
 if TYPE_CHECKING:
     from rlds.sources.exporting import Export

@@ -26,7 +26,7 @@ from rlds.sources.source import (
 from rlds.sources.texts import is_instruction
 from rlds.sources.wrapped import WrappedSource
 from rlds.video.fields import camera_path
-from rlds_ecosystem.nests import at, nest
+from rlds_ecosystem.model.nests import at, nest
 
 __all__ = ["DescribedSource", "RestoredSource", "with_sidecar"]
 

@@ -31,10 +31,10 @@ from rlds.sources.stored_features import as_features
 from rlds.sources.texts import as_texts
 from rlds.video import CLIP, FIRST
 from rlds.video.container import Clip, split_clip, whole_clip
-from rlds_ecosystem import stores
-from rlds_ecosystem.columns import stack_values, step_flags
-from rlds_ecosystem.fields import DepthCodes, Field, match_columns
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.columns import stack_values, step_flags
+from rlds_ecosystem.model.fields import DepthCodes, Field, match_columns
+from rlds_ecosystem.model.nests import leaves_at, nest
 from tfds_files.columns import RaggedColumn
 from tfds_files.features import Dataset, Features, Image, images_as_bytes
 from tfds_files.record_files import TFRecordWriter

@@ -27,11 +27,11 @@ from rlds.raw_files.untrusted import (
     check_is_file,
     source_errors,
 )
-from rlds_ecosystem import stores
-from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.names import what_there_is
-from rlds_ecosystem.nests import has, is_in, leaves_at, named_leaves
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.errors import StorageError
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.nests import has, is_in, leaves_at, named_leaves
 
 if TYPE_CHECKING:
     import numpy as np

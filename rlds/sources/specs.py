@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from dm_env import specs
 
-from rlds_ecosystem.columns import known_field
-from rlds_ecosystem.fields import Field, Fields, children_of, is_absent
+from rlds_ecosystem.model.columns import known_field
+from rlds_ecosystem.model.fields import Field, Fields, children_of, is_absent
 
 __all__ = ["fields_from_spec", "merged_specs", "specs_from_columns"]
 

@@ -17,8 +17,8 @@ from rlds.sources import reading
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import ALL_ROWS, RandomAccessSource, SourceEpisode, files_of
 from rlds.sources.wrapped import WrappedSource
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import is_in, named_leaves, nest
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import is_in, named_leaves, nest
 
 __all__ = ["STANDARD", "StandardizedSource", "name_of", "standardized"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 from tfds_files.example_scan import direct_encoding
 from tfds_files.features import Feature, Features, Image, Tensor
 

@@ -27,8 +27,8 @@ from rlds.sources.exporting import Exported, prepare, write_export
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import RandomAccessSource, Source, SourceEpisode
 from rlds.validation import validate
-from rlds_ecosystem.fields import match_columns
-from rlds_ecosystem.nests import at, leaves_at, nest, root_of
+from rlds_ecosystem.model.fields import match_columns
+from rlds_ecosystem.model.nests import at, leaves_at, nest, root_of
 
 __all__ = ["check_export", "check_source", "differences"]
 

@@ -29,10 +29,10 @@ from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.decoding import ClipIndex, ClipReader
 from rlds.video.fields import DEPTHS_OF_CODES, cameras_of, depths_of_codes
 from rlds.video.packets import VideoInfo
-from rlds_ecosystem.columns import known_field
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.forking import begin_anew_in_forks
-from rlds_ecosystem.nests import at, is_in, leaves_at, nest
+from rlds_ecosystem.files.forking import begin_anew_in_forks
+from rlds_ecosystem.model.columns import known_field
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest
 
 __all__ = ["FramesSource", "frames_of", "with_frames"]
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tfds_files
 from rlds.transformations import _layouts
-from rlds_ecosystem.columns import fits
+from rlds_ecosystem.model.columns import fits
 from tfds_files import Feature, Features, Image, RaggedColumn, Tensor
 
 __all__ = ["fit_steps", "fit_value"]

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 import tfds_files
-from rlds_ecosystem.columns import fits
+from rlds_ecosystem.model.columns import fits
 from tfds_files import RaggedColumn, parse_features
 from tfds_files.example_encoder import (
     Fields,

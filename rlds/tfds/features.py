@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 import tree
 
-from rlds_ecosystem.fields import Field, Opaque
+from rlds_ecosystem.model.fields import Field, Opaque
 from tfds_files.example_scan import direct_encoding
 from tfds_files.png import check_level
 
@@ -278,7 +278,7 @@ def _join(path: str, name: str) -> str:
 
 
 def fields_of_features(features: tfds.features.FeaturesDict) -> dict[str, Any]:
-    """Returns the fields that features hold; see `rlds_ecosystem.fields`.
+    """Returns the fields that features hold; see `rlds_ecosystem.model.fields`.
 
     >>> str(fields_of_features(tfds.features.FeaturesDict({"reward": np.float32}))["reward"])
     'float32 of shape ()'

@@ -8,7 +8,7 @@ import tensorflow_datasets as tfds
 from etils import epath
 from tensorflow_datasets.rlds.rlds_base import DatasetConfig, build_info
 
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 from tfds_files.growing import Description, GrowingDataset
 
 __all__ = ["growing_dataset", "new_info", "recover"]

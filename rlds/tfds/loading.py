@@ -11,8 +11,8 @@ import tensorflow_datasets as tfds
 
 import tfds_files
 from rlds import rlds_types
-from rlds_ecosystem import stores
-from rlds_ecosystem.nests import fields_there_are
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.nests import fields_there_are
 
 __all__ = ["load"]
 

@@ -35,7 +35,7 @@ from rlds.video.packets import (
     video_errors,
 )
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.stores import PathLike, open_binary
+from rlds_ecosystem.files.stores import PathLike, open_binary
 
 __all__ = [
     "Clip",

@@ -15,7 +15,7 @@ from rlds.raw_files.untrusted import SourceError
 from rlds.video.container import VideoFile
 from rlds.video.packets import Packets, VideoInfo, video_errors
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.stores import PathLike, open_binary
+from rlds_ecosystem.files.stores import PathLike, open_binary
 
 __all__ = ["ClipIndex", "ClipReader"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import rlds
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.container import Clip
-from rlds_ecosystem.fields import DepthCodes, Field
+from rlds_ecosystem.model.fields import DepthCodes, Field
 
 __all__ = [
     "DEPTHS_OF_CODES",

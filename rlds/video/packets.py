@@ -16,7 +16,7 @@ import numpy as np
 from rlds.raw_files.untrusted import SourceError, check_is_file, source_errors
 from rlds.video.boxes import check_boxes, has_several_descriptions, is_in_order
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.stores import as_path, open_binary
+from rlds_ecosystem.files.stores import as_path, open_binary
 
 __all__ = [
     "Packets",

@@ -95,7 +95,7 @@ def command(
         try:
             import_extra(module)
         except ImportError:
-            from rlds_ecosystem import stores
+            from rlds_ecosystem.files import stores
 
             for path in paths:  # What does not exist matters more.
                 if not stores.as_path(path).exists():

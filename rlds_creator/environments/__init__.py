@@ -13,7 +13,7 @@ from importlib import metadata
 from typing import Any
 
 from rlds_creator.environments.playable import Control, Family, Inputs, Playable
-from rlds_ecosystem.names import what_there_is
+from rlds_ecosystem.model.names import what_there_is
 
 __all__ = [
     "ENTRY_POINTS",

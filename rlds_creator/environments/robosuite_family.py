@@ -20,7 +20,7 @@ from rlds_creator.environments.mujoco_pictures import (
 )
 from rlds_creator.environments.playable import Family
 from rlds_creator.environments.simulation import Simulated
-from rlds_ecosystem.names import what_there_is
+from rlds_ecosystem.model.names import what_there_is
 
 __all__ = ["RobosuiteFamily", "RobosuitePlayable"]
 

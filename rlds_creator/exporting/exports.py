@@ -15,8 +15,8 @@ from rlds_creator.exporting.recipes import Recipe, tag_field
 from rlds_creator.exporting.recordings import ExportError
 from rlds_creator.exporting.targets import FORMATS, Format
 from rlds_ecosystem import version
-from rlds_ecosystem.names import what_there_is
-from rlds_ecosystem.whole_files import made_at_once
+from rlds_ecosystem.files.whole_files import made_at_once
+from rlds_ecosystem.model.names import what_there_is
 from rlds_tools.converting import dataset_name
 from rlds_tools.results import count
 

@@ -21,8 +21,8 @@ from rlds.sources.source import ALL_ROWS, SourceEpisode
 from rlds.sources.wrapped import WrappedSource
 from rlds_creator.exporting.recordings import ExportError, RecordedEpisode
 from rlds_creator.recorded import STEP_FIELDS
-from rlds_ecosystem.columns import known_field
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.columns import known_field
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["Recipe", "tag_field"]
 

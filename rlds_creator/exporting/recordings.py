@@ -20,7 +20,7 @@ from rlds.raw_files.untrusted import SourceError, check_is_file
 from rlds_creator.model import Consent, EpisodeState, Verdict
 from rlds_creator.recorded import ENVIRONMENT, ENVIRONMENT_ID
 from rlds_creator.worker.recording import total
-from rlds_ecosystem.errors import DamagedDataError, EnvLoggerError
+from rlds_ecosystem.model.errors import DamagedDataError, EnvLoggerError
 
 __all__ = [
     "ANNOTATIONS_FILE",

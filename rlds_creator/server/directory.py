@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rlds_creator.identifiers import check_identifier
-from rlds_ecosystem import whole_files
+from rlds_ecosystem.files import whole_files
 
 __all__ = ["DataDirectory"]
 

@@ -35,7 +35,7 @@ from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.log_steps import LogSteps
 from rlds_creator.viewing.thumbnails import Thumbnails, state_of
 from rlds_creator.worker.recovery import recover_episode
-from rlds_ecosystem.whole_files import write_at_once
+from rlds_ecosystem.files.whole_files import write_at_once
 
 __all__ = ["Recordings"]
 

@@ -23,7 +23,7 @@ from rlds_creator.server.bodies import answer, body
 from rlds_creator.server.errors import without_folders
 from rlds_creator.viewing import EpisodeView, Shelf
 from rlds_creator.viewing.labels import EpisodeLabels, Said, ShownLayer
-from rlds_ecosystem.errors import EnvLoggerError
+from rlds_ecosystem.model.errors import EnvLoggerError
 
 __all__ = ["dataset_routes", "in_thread", "routes"]
 

@@ -12,9 +12,9 @@ from rlds.labels import Labels
 from rlds.sources.episode_table import row_maker
 from rlds.sources.label_rows import COLUMN as LABEL
 from rlds_creator.viewing.values import as_json
-from rlds_ecosystem.columns import known_field
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.columns import known_field
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import leaves_at
 
 __all__ = [
     "ORDERS",

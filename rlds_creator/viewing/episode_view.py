@@ -18,9 +18,9 @@ from rlds_creator.viewing import pictures
 from rlds_creator.viewing.pictures import Scale
 from rlds_creator.viewing.steps import Steps, num_curves
 from rlds_creator.viewing.values import as_json, number_or_none
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.json_values import parsed
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.json_values import parsed
+from rlds_ecosystem.model.nests import leaves_at
 from rlds_tools.cameras import evenly
 from rlds_tools.video import VideoWriter
 

@@ -19,8 +19,8 @@ from rlds_creator.recorded import TIME
 from rlds_creator.viewing import steps
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.steps import Steps, num_curves
-from rlds_ecosystem.errors import EnvLoggerError
-from rlds_ecosystem.fields import Field, Opaque
+from rlds_ecosystem.model.errors import EnvLoggerError
+from rlds_ecosystem.model.fields import Field, Opaque
 from rlds_tools.cameras import evenly
 
 __all__ = ["LogSteps"]

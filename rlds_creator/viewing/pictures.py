@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 from rlds_tools.cameras import cameras_of
 from tfds_files.images import may_hold
 

@@ -14,9 +14,9 @@ from rlds.sources import RandomAccessSource
 from rlds.sources.episodes import Episodes
 from rlds_creator.viewing.cache import Cache, size_of
 from rlds_creator.viewing.steps import Steps
-from rlds_ecosystem.columns import known_field
-from rlds_ecosystem.fields import Field, is_mark
-from rlds_ecosystem.nests import at, leaves_at
+from rlds_ecosystem.model.columns import known_field
+from rlds_ecosystem.model.fields import Field, is_mark
+from rlds_ecosystem.model.nests import at, leaves_at
 
 __all__ = ["SourceSteps"]
 

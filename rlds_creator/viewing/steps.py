@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 from rlds_tools.cameras import evenly
 
 __all__ = ["MOST_POINTS", "Steps", "num_curves"]

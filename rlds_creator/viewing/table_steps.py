@@ -16,7 +16,7 @@ from rlds.formats.tfds.source import FolderSource
 from rlds.sources.episodes import Episodes
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.source_steps import SourceSteps
-from rlds_ecosystem.stores import is_local
+from rlds_ecosystem.files.stores import is_local
 
 __all__ = ["TableSteps", "Tables"]
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rlds_creator.viewing.pictures import media_type_of
-from rlds_ecosystem.caches import cache_folder
-from rlds_ecosystem.whole_files import write_at_once
+from rlds_ecosystem.files.caches import cache_folder
+from rlds_ecosystem.files.whole_files import write_at_once
 
 __all__ = ["Thumbnails", "state_of"]
 

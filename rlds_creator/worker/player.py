@@ -28,7 +28,7 @@ from rlds_creator.worker.link import Link
 from rlds_creator.worker.pictures import DRAFT, QUALITIES, PictureEncoder, as_rgb
 from rlds_creator.worker.recording import Recording, as_json, finite, total, versions
 from rlds_creator.worker.states import Expiry, Play, State, WrongStateError
-from rlds_ecosystem.errors import EnvLoggerError
+from rlds_ecosystem.model.errors import EnvLoggerError
 from rlds_ecosystem.video_codec import FrameEncoder, Video
 
 __all__ = ["Player", "serve"]

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import click
 
-from rlds_ecosystem.texts import printable
+from rlds_ecosystem.model.texts import printable
 from rlds_tools.command_line.printing import Invocation
 
 __all__ = ["COMMANDS", "main", "rlds"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rlds_ecosystem.names import what_there_is
+from rlds_ecosystem.model.names import what_there_is
 from rlds_tools.command_line.printing import (
     format_option,
     invocation,

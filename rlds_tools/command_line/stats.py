@@ -43,7 +43,7 @@ def command(
     """
     if out is not None and not out.endswith((".json", ".npz")):
         raise click.UsageError(f"--out: got {out!r}, expected a name that ends with .json or .npz.")
-    from rlds_ecosystem.processes import default_jobs
+    from rlds_ecosystem.files.processes import default_jobs
     from rlds_tools import describing
 
     found = describing.stats(

@@ -55,7 +55,7 @@ def command(paths: tuple[str, ...], jobs: int | None, **options: Any) -> Result:
     cameras, constant dimensions, values at their limits, NaN, duplicates, empty instructions. The
     exit code is 1 if there are errors.
     """
-    from rlds_ecosystem.processes import default_jobs
+    from rlds_ecosystem.files.processes import default_jobs
     from rlds_tools import validating
 
     return validating.validate(

@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from rlds_ecosystem.whole_files import write_at_once
+from rlds_ecosystem.files.whole_files import write_at_once
 from rlds_tools.findings import Finding
 from rlds_tools.results import Block, Result, Table, count, next_commands, size_of
 

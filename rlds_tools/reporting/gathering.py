@@ -14,9 +14,9 @@ from rlds.sources import Episodes
 from rlds.sources.source import SourceEpisode, SourceError
 from rlds.sources.texts import is_instruction
 from rlds.sources.video_frames import FramesSource, frames_of
-from rlds_ecosystem import stores
-from rlds_ecosystem.names import what_there_is
-from rlds_ecosystem.nests import named_leaves
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.nests import named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_tools import inspection
 from rlds_tools.cameras import Frames, VideoFrames, evenly

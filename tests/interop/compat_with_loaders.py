@@ -21,7 +21,7 @@ import arm_datasets
 import numpy as np
 
 from rlds.feeds.compat import octo, openpi, openvla
-from rlds_ecosystem.nests import named_leaves, nest
+from rlds_ecosystem.model.nests import named_leaves, nest
 
 SIZE = (8, 9)
 NAMES = {form: fields[0] for form, fields in arm_datasets.FIELDS.items()}

@@ -13,7 +13,7 @@ from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode
 from rlds.video import VIDEO
 from rlds.video.container import Clip, VideoFile
 from rlds.video.fields import clip_fields, clip_values
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 TOP, WRIST = "observation/images/top", "wrist"
 # Where the episodes begin and end in a file of 40 frames.

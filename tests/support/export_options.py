@@ -2,7 +2,7 @@
 
 import rlds
 from rlds.sources.exporting import is_array
-from rlds_ecosystem.nests import leaves_at, root_of
+from rlds_ecosystem.model.nests import leaves_at, root_of
 
 # What has to be called so; any other name will do.
 NAMES = {

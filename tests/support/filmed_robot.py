@@ -5,7 +5,7 @@ import raw_lerobot as raw
 from robot_source import RobotSource
 
 from rlds.video.container import VideoFile
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 
 class FilmedSource(RobotSource):

@@ -21,7 +21,7 @@ from dm_env import specs
 import envlogger
 import rlds.sources
 from rlds.recording import LeRobotBackendWriter, recover
-from rlds_ecosystem.errors import StorageError
+from rlds_ecosystem.model.errors import StorageError
 
 KINDS = ("log", "video", "lerobot", "lerobot images", "streams")
 _SHAPE = (240, 320, 3)

@@ -91,7 +91,7 @@ from rlds.formats.zarr_buffers.source import ZarrSource
 from rlds.sources import reading
 from rlds.sources.registry import formats
 from rlds.sources.source import DamagedEpisode, Source, SourceError, StoredEpisode
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 from tfds_builders.conversion.encoder import EpisodeEncoder
 from tfds_builders.features import features_of
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from rlds.alignment import from_sars
 from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode
-from rlds_ecosystem.fields import DepthCodes, Field
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.fields import DepthCodes, Field
+from rlds_ecosystem.model.nests import leaves_at
 
 CODES = DepthCodes(0.01, 10.0, 3.5, is_log=True)
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from robot_source import RobotSource
 
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 from tfds_files.png import encode_png
 
 NAMES = ("shoulder.pos", "elbow.pos", "gripper.pos")

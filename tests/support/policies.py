@@ -11,7 +11,7 @@ from rlds.feeds.octo import OctoSamples
 from rlds.feeds.openpi import OpenpiSamples
 from rlds.feeds.openvla import OpenVLASamples
 from rlds.feeds.roles import Roles
-from rlds_ecosystem.nests import named_leaves
+from rlds_ecosystem.model.nests import named_leaves
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "policies"
 

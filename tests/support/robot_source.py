@@ -6,7 +6,7 @@ import numpy as np
 
 from rlds.alignment import from_sars
 from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 from tfds_files.png import encode_png
 
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from rlds_ecosystem.errors import StorageError
+from rlds_ecosystem.model.errors import StorageError
 from tfds_files import open_record_file
 from tfds_files.growing import Description, GrowingDataset, Replacement, ShardDraft
 

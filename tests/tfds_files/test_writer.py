@@ -8,7 +8,7 @@ import pytest
 import stores_of_tests
 import tensorflow_datasets as tfds
 
-from rlds_ecosystem.errors import StorageError
+from rlds_ecosystem.model.errors import StorageError
 from tfds_files import (
     Dataset,
     DatasetWriter,

@@ -22,8 +22,8 @@ from etils import epath
 
 from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.stores import is_local
+from rlds_ecosystem.files.stores import is_local
+from rlds_ecosystem.model.errors import StorageError
 from tfds_builders.conversion.job import Job, Part, Work, serially, stage_part, write_staged_shard
 from tfds_builders.conversion.sharding import ShardPlan
 

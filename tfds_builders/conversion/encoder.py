@@ -14,9 +14,9 @@ from rlds.sources.source import Columns, SourceEpisode, SourceError
 from rlds.tfds.examples import ExampleEncoder
 from rlds.tfds.features import EXACT, TensorStorage, fields_of_features
 from rlds.validation import Validator, Violation
-from rlds_ecosystem.columns import stack_values
-from rlds_ecosystem.fields import Field, match_columns
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.columns import stack_values
+from rlds_ecosystem.model.fields import Field, match_columns
+from rlds_ecosystem.model.nests import leaves_at
 
 __all__ = ["EpisodeEncoder", "counts_of"]
 

@@ -32,8 +32,8 @@ from rlds.sources.source import (
     files_of,
 )
 from rlds.tfds.features import EXACT, TensorStorage
-from rlds_ecosystem import stores
-from rlds_ecosystem.errors import storage_errors
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.errors import storage_errors
 from rlds_ecosystem.progress import show_progress
 from tfds_builders.conversion.encoder import EpisodeEncoder, counts_of
 from tfds_builders.conversion.episode_groups import in_groups

@@ -6,8 +6,8 @@ import os
 
 from etils import epath
 
-from rlds_ecosystem import stores
-from rlds_ecosystem.errors import StorageError, storage_errors
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.errors import StorageError, storage_errors
 from tfds_files import index_files
 
 __all__ = ["missing_files", "publish"]

@@ -16,8 +16,8 @@ from tensorflow_datasets.core.hashing import Hasher
 from tensorflow_datasets.core.utils import shard_utils
 
 from rlds.sources.source import SourceError
-from rlds_ecosystem import stores
-from rlds_ecosystem.errors import StorageError, storage_errors
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.errors import StorageError, storage_errors
 from tfds_builders.conversion.staging import StagedExample, StagedPart, read_part
 
 __all__ = ["ShardPlan", "plan_shards", "write_shard"]

@@ -29,10 +29,10 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from etils import epath
 
 from rlds.sources.source import SourceError
-from rlds_ecosystem import stores
-from rlds_ecosystem.errors import StorageError, storage_errors
-from rlds_ecosystem.stores import is_local
-from rlds_ecosystem.whole_files import can_lock, lock
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.stores import is_local
+from rlds_ecosystem.files.whole_files import can_lock, lock
+from rlds_ecosystem.model.errors import StorageError, storage_errors
 from tfds_files import index_files
 
 __all__ = [

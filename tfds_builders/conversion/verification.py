@@ -22,7 +22,7 @@ from rlds.sources.source import Source, SourceError, StoredSource
 from rlds.tfds import load
 from rlds.tfds.joined_episodes import JoinedEpisodes, can_be_joined
 from rlds.validation import InvalidDatasetError, Report, Validator, Violation
-from rlds_ecosystem.errors import StorageError
+from rlds_ecosystem.model.errors import StorageError
 from tfds_builders.conversion.job import ConvertedSplit, SplitReport
 from tfds_builders.conversion.sharding import ShardPlan
 

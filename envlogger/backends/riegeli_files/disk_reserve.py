@@ -8,8 +8,8 @@ import tempfile
 import threading
 from typing import IO
 
-from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.stores import PathLike, is_local
+from rlds_ecosystem.files.stores import PathLike, is_local
+from rlds_ecosystem.model.errors import StorageError
 
 __all__ = ["DiskReserve"]
 

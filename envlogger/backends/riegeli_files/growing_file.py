@@ -12,7 +12,7 @@ from etils import epath
 
 import riegeli
 from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 
 __all__ = ["GrowingFile"]
 

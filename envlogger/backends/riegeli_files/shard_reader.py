@@ -24,7 +24,7 @@ from envlogger.backends.riegeli_files.episode_rule import kind_of
 from envlogger.damage import Damage
 from envlogger.errors import DamagedDataError, StorageError
 from envlogger.proto.storage_pb2 import Data, Datum
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 
 __all__ = [
     "Shard",

@@ -17,8 +17,8 @@ from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from envlogger.backends.riegeli_files.shard_writer import ShardWriter
 from envlogger.errors import UnsupportedValueError, storage_errors
 from envlogger.proto.storage_pb2 import Data
-from rlds_ecosystem import stores
-from rlds_ecosystem.whole_files import Share, write_at_once
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.whole_files import Share, write_at_once
 
 __all__ = ["ShardSequence", "store_metadata"]
 

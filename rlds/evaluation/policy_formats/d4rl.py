@@ -20,7 +20,7 @@ from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_values import decode_value
 from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds.sources.source import require_files
-from rlds_ecosystem.stores import as_path
+from rlds_ecosystem.files.stores import as_path
 
 __all__ = ["read_d4rl_policy"]
 

@@ -27,7 +27,7 @@ import numpy as np
 from rlds.raw_files.restricted_pickle import loads
 from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds.sources.source import require_files
-from rlds_ecosystem.stores import as_path
+from rlds_ecosystem.files.stores import as_path
 
 __all__ = ["DeepOpePolicy", "read_deep_ope", "read_deep_ope_index"]
 

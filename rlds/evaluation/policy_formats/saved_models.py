@@ -10,8 +10,8 @@ import numpy as np
 
 from rlds.raw_files.untrusted import SourceError
 from rlds_ecosystem import missing_tensorflow
-from rlds_ecosystem.nests import map_named_leaves, named_leaves
-from rlds_ecosystem.stores import as_path
+from rlds_ecosystem.files.stores import as_path
+from rlds_ecosystem.model.nests import map_named_leaves, named_leaves
 
 __all__ = ["SAVED_MODEL", "SavedModel", "open_saved_model"]
 

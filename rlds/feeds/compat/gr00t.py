@@ -24,7 +24,7 @@ from rlds.feeds.compat.lerobot import LeRobotDatasetMetadata
 from rlds.feeds.compat.loading import class_of
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.texts import as_text
-from rlds_ecosystem.names import what_there_is
+from rlds_ecosystem.model.names import what_there_is
 
 __all__ = ["ShardedSingleStepDataset", "StepData"]
 

@@ -25,7 +25,7 @@ from rlds.robotics.registry import DatasetMeaning, find_meaning, meaning_of
 from rlds.robotics.standard import standard_columns
 from rlds.sources.episodes import Episodes
 from rlds.statistics import FieldStatistics, Statistics
-from rlds_ecosystem.nests import fields_there_are, map_named_leaves, named_leaves, nest
+from rlds_ecosystem.model.nests import fields_there_are, map_named_leaves, named_leaves, nest
 
 __all__ = [
     "EqualBounds",

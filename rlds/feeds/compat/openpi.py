@@ -40,7 +40,7 @@ from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import RandomAccessSource
 from rlds.sources.texts import as_text
-from rlds_ecosystem.nests import at, leaves_at
+from rlds_ecosystem.model.nests import at, leaves_at
 
 __all__ = [
     "DroidActionSpace",

@@ -34,7 +34,7 @@ from rlds.feeds.compat.chains import Chain, Resumable
 from rlds.feeds.mixture import Mixture
 from rlds.feeds.samples import Samples
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.nests import map_named_leaves
+from rlds_ecosystem.model.nests import map_named_leaves
 
 # Without PyTorch, there is no DataLoader that asks for it.
 _IterableDataset: Any = loading.class_of("torch.utils.data", "IterableDataset")

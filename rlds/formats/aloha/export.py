@@ -15,7 +15,7 @@ from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import SidecarWriter
 from rlds.sources.source import SourceEpisode
-from rlds_ecosystem.nests import Paths, conflicts, root_of
+from rlds_ecosystem.model.nests import Paths, conflicts, root_of
 
 __all__ = ["AlohaExport"]
 

@@ -35,7 +35,7 @@ from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.input_files import natural_order, present
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import require_files
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 
 __all__ = ["INSTRUCTION", "METADATA_KEY", "SIDECAR", "TABLE", "AlohaSource"]
 

@@ -42,8 +42,8 @@ from rlds.formats.atari_dqn_replay.episodes import Run, RunReader
 from rlds.formats.atari_games import DQN_REPLAY_GAMES as GAMES
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import DERIVED_DISCOUNT, DamagedEpisode, Source, SourceEpisode, SourceError
-from rlds_ecosystem import stores
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["BUCKET", "GAMES", "REPLAY_LOGS", "AtariDqnReplaySource"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import rlds
-from rlds_ecosystem.nests import conflicts, root_of
+from rlds_ecosystem.model.nests import conflicts, root_of
 
 __all__ = ["BagConfig", "Clock", "EpisodesBy", "FieldOf"]
 

@@ -23,8 +23,8 @@ from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip
 from rlds.video.encoding import stream_packets
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.fields import BGR, Field
-from rlds_ecosystem.nests import leaves_at, root_of
+from rlds_ecosystem.model.fields import BGR, Field
+from rlds_ecosystem.model.nests import leaves_at, root_of
 from rlds_ecosystem.video_codec import Video
 
 __all__ = ["McapExport"]

@@ -20,7 +20,7 @@ from rlds.formats.bags.values import BYTES, NotThereError, Picked, pick
 from rlds.formats.bags.videos import is_keyframe
 from rlds.raw_files.untrusted import is_damage
 from rlds.sources.source import SourceError
-from rlds_ecosystem.nests import conflicts
+from rlds_ecosystem.model.nests import conflicts
 
 __all__ = ["Overview", "picked_of", "propose"]
 

@@ -19,7 +19,8 @@ from rlds.formats.bags.messages import LAST_TIME, Flaws, Message, MessageReader,
 from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import check_is_file, check_link, source_errors
 from rlds.sources.source import require_files
-from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.files import stores
 
 __all__ = ["Recording", "find_recordings", "looks_like"]
 

@@ -42,9 +42,9 @@ from rlds.sources.source import (
     SourceError,
 )
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
-from rlds_ecosystem.columns import step_flags
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import nest, root_of
+from rlds_ecosystem.model.columns import step_flags
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import nest, root_of
 
 __all__ = ["BagSource", "McapSource", "RosbagSource"]
 

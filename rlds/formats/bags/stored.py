@@ -18,7 +18,7 @@ from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode, SourceError
 from rlds.video.encoding import clip_of
 from rlds.video.fields import clip_values
-from rlds_ecosystem.fields import BGR, Field
+from rlds_ecosystem.model.fields import BGR, Field
 
 __all__ = ["EPISODE_ATTACHMENT", "RATE", "RLDS_RECORD", "StoredEpisodes", "sidecar_in"]
 

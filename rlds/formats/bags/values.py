@@ -14,7 +14,7 @@ from rlds.formats.bags.config import FieldOf
 from rlds.formats.bags.messages import Channel
 from rlds.raw_files.jpeg_images import jpeg_shape
 from rlds.raw_files.png_images import is_png, png_shape
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 from tfds_files import Image, decode_image
 
 __all__ = ["NotThereError", "Picked", "at_path", "header_stamp", "pick"]

@@ -35,10 +35,10 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
 )
-from rlds_ecosystem import stores
-from rlds_ecosystem.columns import step_flags
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import nest
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.columns import step_flags
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import nest
 
 __all__ = ["CalvinSource"]
 

@@ -24,7 +24,7 @@ from rlds.sources.exporting import (
 )
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode
-from rlds_ecosystem.nests import at, is_in, leaves_at
+from rlds_ecosystem.model.nests import at, is_in, leaves_at
 
 __all__ = ["D3rlpyExport"]
 

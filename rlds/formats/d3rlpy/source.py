@@ -28,8 +28,8 @@ from rlds.raw_files.hdf5_values import read_constant
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import ALL_ROWS, Origin, SourceError, require_files
 from rlds.sources.texts import as_text
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import is_in
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import is_in
 
 __all__ = ["FIELDS", "LAST", "METADATA_KEY", "SUFFIXES", "TERMINATED", "VERSION", "D3rlpySource"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlds.formats.d4rl.rows import INFOS, NEXT_OBSERVATIONS, OBSERVATIONS, TIMEOUTS, RowReader
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["BOUNDARY_RULES", "check_rules", "cut", "differ", "find_ends", "has_index"]
 

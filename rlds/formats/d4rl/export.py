@@ -39,7 +39,7 @@ from rlds.sources.exporting import (
 )
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import Outline, SourceEpisode
-from rlds_ecosystem.nests import conflicts, is_in, leaves_at
+from rlds_ecosystem.model.nests import conflicts, is_in, leaves_at
 
 __all__ = ["D4rlExport"]
 

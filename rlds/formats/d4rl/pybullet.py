@@ -31,7 +31,7 @@ from rlds.formats.d4rl.rows import (
 from rlds.formats.rows_source import EpisodeRows, RowsTable
 from rlds.sources.conventions import check_time_limit, warn_of_convention
 from rlds.sources.source import Origin
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["D4rlPybulletSource"]
 

@@ -24,8 +24,8 @@ from rlds.sources.source import (
     SourceEpisode,
     require_files,
 )
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import is_in
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import is_in
 
 __all__ = [
     "ACTIONS",

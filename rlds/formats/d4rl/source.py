@@ -55,8 +55,8 @@ from rlds.raw_files.hdf5_values import decode_value
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.conventions import check_time_limit, warn_of_convention
 from rlds.sources.source import DERIVED_DISCOUNT, Origin, SourceError
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import root_of
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import root_of
 
 __all__ = ["D4rlSource"]
 

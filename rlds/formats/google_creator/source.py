@@ -41,10 +41,10 @@ from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import ALL_ROWS, Origin, RandomAccessSource, SourceEpisode, SourceError
 from rlds.sources.specs import fields_from_spec, specs_from_columns
-from rlds_ecosystem import stores
-from rlds_ecosystem.columns import stack_values
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.json_values import to_json
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.columns import stack_values
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.json_values import to_json
 
 __all__ = ["RldsCreatorSource"]
 

@@ -22,8 +22,9 @@ from rlds.raw_files.arrow_columns import as_rows
 from rlds.raw_files.input_files import changed
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import Origin, SourceError, require_files
-from rlds_ecosystem import import_extra, stores
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["ImitationSource"]
 

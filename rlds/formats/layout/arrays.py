@@ -27,8 +27,9 @@ from rlds.raw_files.untrusted import (
     source_errors,
     trusted_bytes,
 )
-from rlds_ecosystem import import_extra, stores
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["KINDS", "Arrays", "FileArray", "files_in", "groups_in", "is_image", "open_arrays"]
 

@@ -15,9 +15,9 @@ from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import require_files
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.names import what_there_is
-from rlds_ecosystem.nests import conflicts, is_in, root_of
-from rlds_ecosystem.texts import shorten
+from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.nests import conflicts, is_in, root_of
+from rlds_ecosystem.model.texts import shorten
 
 __all__ = ["LAYOUT_FILE", "QUESTIONS", "UNKNOWN", "EpisodeEnds", "FileLayout", "LayoutField"]
 

@@ -15,9 +15,9 @@ import rlds
 from rlds.formats.layout.arrays import KINDS, Arrays, groups_in, is_image, open_arrays
 from rlds.formats.layout.layouts import QUESTIONS, UNKNOWN
 from rlds.raw_files.untrusted import SourceError
-from rlds_ecosystem import stores
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import conflicts, root_of
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import conflicts, root_of
 
 __all__ = ["propose_layout"]
 

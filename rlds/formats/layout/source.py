@@ -22,11 +22,11 @@ from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import check_link, source_errors
 from rlds.sources.conventions import warn_of_convention
 from rlds.sources.source import Origin, SourceError
-from rlds_ecosystem import stores
-from rlds_ecosystem.columns import equal_in
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.names import what_there_is
-from rlds_ecosystem.nests import nest
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.columns import equal_in
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.nests import nest
 
 __all__ = ["LayoutSource"]
 

@@ -17,9 +17,9 @@ from rlds.video.container import Clip, split_clip
 from rlds.video.decoding import ClipIndex, ClipReader
 from rlds.video.fields import depths_of_codes
 from rlds.video.packets import VideoInfo
-from rlds_ecosystem.daemon_threads import DaemonThreads
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.files.daemon_threads import DaemonThreads
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import leaves_at
 
 __all__ = ["Cameras", "clip_statistics", "described"]
 

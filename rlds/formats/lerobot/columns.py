@@ -19,7 +19,7 @@ from rlds.raw_files.png_images import is_png, png_shape
 from rlds.raw_files.tiff_images import is_depth_tiff, tiff_pixels
 from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 __all__ = [
     "Column",

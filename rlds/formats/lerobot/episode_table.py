@@ -29,8 +29,8 @@ from rlds.formats.lerobot.small_files import encoded_schema, read_info, read_lin
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import COMPLETE
 from rlds.sources.source import SourceError
-from rlds_ecosystem import stores
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["EpisodeRow", "EpisodeTable", "VideoSpan", "episodes_of_tasks"]
 

@@ -27,7 +27,7 @@ from rlds.sources.rates import rates_in
 from rlds.sources.restored import RestoredSource
 from rlds.sources.source import Outline, Place, SourceEpisode
 from rlds.video import VIDEO
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.nests import leaves_at
 from rlds_ecosystem.video_codec import Video
 
 __all__ = ["LeRobotExport"]

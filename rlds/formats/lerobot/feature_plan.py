@@ -11,7 +11,7 @@ import numpy as np
 import rlds
 from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, TABLE, depth_info
 from rlds.sources.texts import is_instruction
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 __all__ = [
     "DONE",

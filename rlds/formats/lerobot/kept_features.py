@@ -23,8 +23,8 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.source import RandomAccessSource, files_of
 from rlds.video import CLIP, FRAMES, VIDEO
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import is_in, leaves_at, root_of
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import is_in, leaves_at, root_of
 
 __all__ = ["KeptFeatures", "kept_features"]
 

@@ -29,8 +29,8 @@ import numpy as np
 import rlds
 from rlds.raw_files.untrusted import SourceError
 from rlds.video.fields import PER_METRE, depths_of_codes
-from rlds_ecosystem.fields import DepthCodes, Field
-from rlds_ecosystem.nests import is_in
+from rlds_ecosystem.model.fields import DepthCodes, Field
+from rlds_ecosystem.model.nests import is_in
 
 __all__ = [
     "DEFAULT_COLUMNS",

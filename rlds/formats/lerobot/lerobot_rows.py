@@ -65,8 +65,8 @@ from rlds.sources.texts import as_text, as_texts
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip, cut_clip, packets_of
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import at, leaves_at, nest
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import at, leaves_at, nest
 from tfds_files.png import encode_png
 
 __all__ = ["LeRobotRows", "order_of"]

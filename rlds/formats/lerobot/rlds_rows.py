@@ -60,8 +60,8 @@ from rlds.sources.text_tables import TASKS, table_in
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip, packets_of, split_clip
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at, nest, root_of
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import leaves_at, nest, root_of
 from tfds_files.png import encode_png
 
 __all__ = ["RldsRows"]

@@ -25,8 +25,9 @@ from rlds.formats.lerobot.layout import (
 from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.source import SourceError
-from rlds_ecosystem import import_extra, stores
-from rlds_ecosystem.replacing import FOLDER, RUNNING
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.replacing import FOLDER, RUNNING
 
 __all__ = [
     "decoded_schema",

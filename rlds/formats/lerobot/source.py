@@ -85,10 +85,10 @@ from rlds.sources.text_tables import unknown_numbers
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Span
 from rlds.video.fields import clip_fields
-from rlds_ecosystem import stores
-from rlds_ecosystem.columns import step_flags
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import nest, root_of
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.columns import step_flags
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import nest, root_of
 
 __all__ = ["EXTRA_FILES", "ROW", "LeRobotSource"]
 

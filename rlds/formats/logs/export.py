@@ -35,9 +35,9 @@ from rlds.sources.exporting import (
 from rlds.sources.sidecar import Sidecar, SidecarWriter
 from rlds.sources.source import OF_TRANSITIONS, Place, SourceEpisode
 from rlds.video import VIDEO
-from rlds_ecosystem.columns import known_field
-from rlds_ecosystem.fields import Field, as_fields
-from rlds_ecosystem.nests import leaves_at, nest, root_of
+from rlds_ecosystem.model.columns import known_field
+from rlds_ecosystem.model.fields import Field, as_fields
+from rlds_ecosystem.model.nests import leaves_at, nest, root_of
 
 __all__ = ["EnvLoggerExport"]
 

@@ -15,8 +15,8 @@ import numpy as np
 import envlogger
 from envlogger.backends.riegeli_files.layout import METADATA_FILE
 from rlds.raw_files.untrusted import check_link
-from rlds_ecosystem import stores
-from rlds_ecosystem.forking import begin_anew_in_forks
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.forking import begin_anew_in_forks
 
 __all__ = ["IdleReaders", "Log", "LogSource", "Logs", "find_logs", "logs_by_split"]
 

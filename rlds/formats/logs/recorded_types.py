@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from dm_env import specs
 
-from rlds_ecosystem.columns import equal_in
-from rlds_ecosystem.fields import Field, MismatchError, children_of
+from rlds_ecosystem.model.columns import equal_in
+from rlds_ecosystem.model.fields import Field, MismatchError, children_of
 
 __all__ = ["as_declared", "widened_spec"]
 

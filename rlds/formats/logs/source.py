@@ -50,9 +50,10 @@ from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip
 from rlds.video.encoding import clip_of, packets_for_steps
 from rlds.video.fields import clip_fields, clip_values
-from rlds_ecosystem import stores
-from rlds_ecosystem.caches import cache_folder
-from rlds_ecosystem.columns import (
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.caches import cache_folder
+from rlds_ecosystem.files.whole_files import write_at_once
+from rlds_ecosystem.model.columns import (
     dtype_and_shape,
     first_row,
     known_field,
@@ -60,11 +61,10 @@ from rlds_ecosystem.columns import (
     stack_values,
     step_flags,
 )
-from rlds_ecosystem.errors import EnvLoggerError, StorageError
-from rlds_ecosystem.fields import Field, MismatchError, in_words, match_columns
-from rlds_ecosystem.json_values import to_json
-from rlds_ecosystem.nests import at, map_named_leaves, nest, root_of
-from rlds_ecosystem.whole_files import write_at_once
+from rlds_ecosystem.model.errors import EnvLoggerError, StorageError
+from rlds_ecosystem.model.fields import Field, MismatchError, in_words, match_columns
+from rlds_ecosystem.model.json_values import to_json
+from rlds_ecosystem.model.nests import at, map_named_leaves, nest, root_of
 
 __all__ = ["EnvLoggerSource", "episode_flags"]
 

@@ -25,7 +25,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import SidecarWriter
 from rlds.sources.source import SourceEpisode
 from rlds.sources.texts import json_in
-from rlds_ecosystem.nests import root_of
+from rlds_ecosystem.model.nests import root_of
 
 __all__ = ["ManiSkillExport"]
 

@@ -31,8 +31,8 @@ from rlds.raw_files.hdf5_values import read_attributes
 from rlds.raw_files.untrusted import check_is_file, is_there, source_errors
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import DamagedEpisode, SourceEpisode, SourceError, require_files
-from rlds_ecosystem import stores
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.fields import Field
 
 __all__ = [
     "ENTRY",

@@ -69,8 +69,8 @@ from rlds.sources.source import (
     SourceEpisode,
     is_derived,
 )
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import at, is_in, leaves_at, nest, put, root_of
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest, put, root_of
 
 __all__ = ["MinariExport"]
 

@@ -30,8 +30,8 @@ from rlds.raw_files.hdf5_writing import Check, new_file
 from rlds.raw_files.untrusted import SourceChangedError, SourceError, source_errors
 from rlds.sources.source import require_files
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import has
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import has
 
 __all__ = ["Hdf5Storage", "hdf5_writer"]
 

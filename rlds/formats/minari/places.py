@@ -7,7 +7,7 @@ import pathlib
 import re
 from typing import Any
 
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 
 __all__ = [
     "SIDECAR",

@@ -62,10 +62,10 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
 )
-from rlds_ecosystem import stores
-from rlds_ecosystem.columns import step_flags, with_placeholder
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import Paths, conflicts, has, nest, root_of
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.columns import step_flags, with_placeholder
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import Paths, conflicts, has, nest, root_of
 
 __all__ = ["METADATA_KEY", "MinariSource", "field_path"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["SMALLEST_IMAGE", "Leaf", "Spaces", "box", "merged", "parse_space", "tuple_name"]
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from rlds.formats.minari.spaces import Spaces
 from rlds.sources.source import SourceError
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.model.fields import Field
 
 __all__ = [
     "ACTIONS",

@@ -26,8 +26,8 @@ from rlds.formats.minari.storage import (
 )
 from rlds.raw_files.untrusted import SourceError, check_is_file
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import nest, root_of
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import nest, root_of
 
 __all__ = ["TableStorage", "write_table"]
 

@@ -14,8 +14,8 @@ import rlds
 from rlds.raw_files.npz_files import NpzFile, open_npz
 from rlds.raw_files.untrusted import check_is_file
 from rlds.sources.source import OF_TRANSITIONS, SourceError
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import Paths, conflicts, is_in, root_of
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import Paths, conflicts, is_in, root_of
 
 __all__ = ["EpisodeFile", "Layout", "has_actions", "open_episode"]
 

@@ -46,9 +46,9 @@ from rlds.sources.source import (
     require_files,
     with_discount,
 )
-from rlds_ecosystem import stores
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import is_in, nest, root_of
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import is_in, nest, root_of
 
 __all__ = ["NpzSource"]
 

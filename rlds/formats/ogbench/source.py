@@ -20,8 +20,8 @@ from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable
 from rlds.raw_files.npz_files import NpzRows
 from rlds.raw_files.untrusted import is_there, source_errors
 from rlds.sources.source import Origin, SourceError
-from rlds_ecosystem import stores
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["OGBenchSource"]
 

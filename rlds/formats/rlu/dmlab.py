@@ -30,8 +30,8 @@ import rlds
 from rlds.formats.rlu.records import Path
 from rlds.formats.rlu.rows import ARRIVED, Alignment
 from rlds.formats.rlu.source import RECORDED_ID, RluSource
-from rlds_ecosystem.fields import BGR
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.model.fields import BGR
+from rlds_ecosystem.model.nests import leaves_at, nest
 
 __all__ = ["RUNS", "RluDmlabSource"]
 

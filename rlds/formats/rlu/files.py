@@ -10,7 +10,7 @@ from typing import TypeAlias
 from etils import epath
 
 from rlds.sources.source import require_files
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 
 __all__ = ["PathOrPaths", "count_sets", "find_files"]
 

@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from rlds.raw_files import png_images
-from rlds_ecosystem.fields import Field as DatasetField
-from rlds_ecosystem.nests import put
+from rlds_ecosystem.model.fields import Field as DatasetField
+from rlds_ecosystem.model.nests import put
 from tfds_files.png import HEADER_SIZE, encode_png
 
 __all__ = [

@@ -12,7 +12,7 @@ import numpy as np
 import rlds
 from rlds.alignment import from_rsa, from_sars
 from rlds.formats.rlu.records import Contents, FieldError
-from rlds_ecosystem.columns import map_columns
+from rlds_ecosystem.model.columns import map_columns
 
 __all__ = [
     "ARRIVED",

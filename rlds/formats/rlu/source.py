@@ -44,7 +44,7 @@ from rlds.formats.rlu.rows import (
 from rlds.raw_files.tfrecord_files import TFRecordReader
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import DamagedEpisode, Origin, Source, SourceEpisode, SourceError
-from rlds_ecosystem.nests import put
+from rlds_ecosystem.model.nests import put
 
 __all__ = ["PLACEHOLDERS", "RECORDED_ID", "RluSource"]
 

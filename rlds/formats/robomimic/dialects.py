@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import has
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import has
 
 __all__ = [
     "DIALECTS",

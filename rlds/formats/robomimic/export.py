@@ -29,9 +29,9 @@ from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.exporting import Placement, encoding_of, without_transitions
 from rlds.sources.source import Outline, SourceEpisode, is_derived
 from rlds.sources.texts import as_text
-from rlds_ecosystem.columns import known_field
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import Paths, at, conflicts, leaves_at, root_of
+from rlds_ecosystem.model.columns import known_field
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import Paths, at, conflicts, leaves_at, root_of
 
 __all__ = ["RobomimicExport"]
 

@@ -27,7 +27,7 @@ from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
 from rlds.sources.texts import as_text
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.nests import is_in
+from rlds_ecosystem.model.nests import is_in
 
 __all__ = ["Demo", "DemoFile", "OpenDemo", "actions_in"]
 

@@ -12,8 +12,8 @@ import numpy as np
 from rlds.formats.robomimic.files import Demo
 from rlds.raw_files.hdf5_arrays import Kind, StoredArray
 from rlds.raw_files.untrusted import SourceError
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import Paths, conflicts, root_of
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import Paths, conflicts, root_of
 
 __all__ = ["NEXT", "Merged", "merge", "sound"]
 

@@ -43,10 +43,10 @@ from rlds.sources.source import (
     require_files,
 )
 from rlds.sources.texts import as_texts
-from rlds_ecosystem import stores
-from rlds_ecosystem.columns import known_field, missing
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import Paths, conflicts, has, is_in, nest, root_of
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.columns import known_field, missing
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import Paths, conflicts, has, is_in, nest, root_of
 
 __all__ = ["ATTRIBUTES", "EP_META", "MASKS", "METADATA_KEY", "TABLE", "RobomimicSource"]
 

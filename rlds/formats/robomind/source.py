@@ -26,8 +26,8 @@ from rlds.raw_files.image_files import is_image_file
 from rlds.raw_files.input_files import natural_order, present
 from rlds.raw_files.untrusted import folders_in, is_there
 from rlds.sources.texts import as_text
-from rlds_ecosystem import stores
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.fields import Field
 from tfds_files.png import encode_png
 
 __all__ = ["METADATA_KEY", "RoboMindSource"]

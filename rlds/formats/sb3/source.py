@@ -32,8 +32,8 @@ from rlds.raw_files.restricted_pickle import Record, loads
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.conventions import check_option, check_time_limit, warn_of_convention
 from rlds.sources.source import DERIVED_DISCOUNT, Origin, SourceError, require_files
-from rlds_ecosystem import stores
-from rlds_ecosystem.fields import Field
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.fields import Field
 
 __all__ = ["METADATA_KEY", "Sb3Source"]
 

@@ -19,8 +19,8 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, as_it_was, encoding_of
 from rlds.sources.sidecar import field_json
 from rlds.sources.source import Place, RandomAccessSource, Source, SourceEpisode
-from rlds_ecosystem.fields import Field, as_fields
-from rlds_ecosystem.nests import leaves_at, map_named_leaves
+from rlds_ecosystem.model.fields import Field, as_fields
+from rlds_ecosystem.model.nests import leaves_at, map_named_leaves
 from tfds_files.features import Dataset, Feature, Features, Image, Tensor
 
 __all__ = ["TfdsExport", "said_of_fields"]

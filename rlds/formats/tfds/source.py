@@ -39,9 +39,9 @@ from rlds.sources.source import (
     require_files,
 )
 from rlds.sources.texts import as_text, as_texts
-from rlds_ecosystem import stores
-from rlds_ecosystem.fields import Field, Opaque
-from rlds_ecosystem.nests import leaves_at, map_named_leaves
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.fields import Field, Opaque
+from rlds_ecosystem.model.nests import leaves_at, map_named_leaves
 
 __all__ = ["FIELDS", "FolderSource"]
 

@@ -22,8 +22,8 @@ from rlds.sources.exporting import Export, Placement, sidecar_placements
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode, is_derived
 from rlds.video import CLIP, VIDEO
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import leaves_at
 from tfds_files.png import check_level, encode_png
 
 __all__ = ["WebdatasetExport"]

@@ -23,7 +23,7 @@ from rlds.raw_files.archives import TarHeader, has_end_mark, tar_members
 from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import SourceError, require_files
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 
 __all__ = ["Sample", "Shard", "find_shards", "first_fields"]
 

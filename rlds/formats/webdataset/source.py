@@ -30,9 +30,9 @@ from rlds.sources.source import (
     SourceError,
     with_discount,
 )
-from rlds_ecosystem import stores
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import Paths, conflicts, has, nest, root_of
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import Paths, conflicts, has, nest, root_of
 
 __all__ = ["FEATURES_FILE", "SIDECAR_FIELD", "STEPS_FIELD", "WebdatasetSource", "path_of"]
 

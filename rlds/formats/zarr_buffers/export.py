@@ -34,8 +34,8 @@ from rlds.sources.exporting import (
 )
 from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, Sidecar
 from rlds.sources.source import is_derived
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import at, leaves_at
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import at, leaves_at
 
 __all__ = ["ZarrExport"]
 

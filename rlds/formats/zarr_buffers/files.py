@@ -19,8 +19,8 @@ from rlds.raw_files.untrusted import (
     folders_in,
     source_errors,
 )
-from rlds_ecosystem import stores
-from rlds_ecosystem.forking import begin_anew_in_forks
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.forking import begin_anew_in_forks
 
 __all__ = ["ARRAY", "ATTRIBUTES", "GROUP", "ZarrFiles"]
 

@@ -36,9 +36,9 @@ from rlds.sources.source import (
     SourceError,
 )
 from rlds.video import VIDEO
-from rlds_ecosystem.columns import step_flags
-from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import nest
+from rlds_ecosystem.model.columns import step_flags
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import nest
 
 __all__ = ["CHUNKS", "METADATA_KEY", "ZarrSource", "is_constant", "path_of"]
 

@@ -19,7 +19,7 @@ from rlds.sources.source import SourceError
 from rlds.video import VIDEO
 from rlds.video.container import VideoFile
 from rlds.video.fields import clip_values
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 
 __all__ = ["Videos"]
 

@@ -24,7 +24,7 @@ from envlogger.errors import (
     UnsupportedValueError,
 )
 from envlogger.testing.catch_env import Catch
-from rlds_ecosystem.columns import stack_values
+from rlds_ecosystem.model.columns import stack_values
 
 FLOAT64 = tfds.features.Tensor(shape=(), dtype=np.float64, encoding="bytes")
 CONFIG = DatasetConfig(

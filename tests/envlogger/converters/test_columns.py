@@ -17,7 +17,7 @@ from envlogger.converters.step_decoder import StepDecoder
 from envlogger.converters.step_encoder import StepEncoder
 from envlogger.errors import DamagedDataError
 from riegeli import JoinedRecords
-from rlds_ecosystem.columns import stack_values
+from rlds_ecosystem.model.columns import stack_values
 
 FIRST, MID, LAST = dm_env.StepType
 

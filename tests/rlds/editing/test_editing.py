@@ -21,8 +21,8 @@ from rlds.sources.episode_fields import as_converted
 from rlds.sources.lineage import file_of, traced
 from rlds.sources.testing import differences
 from rlds.video.container import Clip, packets_of
-from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.nests import at
+from rlds_ecosystem.model.errors import StorageError
+from rlds_ecosystem.model.nests import at
 
 LENGTHS = (4, 6, 3, 8, 5)
 

@@ -22,10 +22,10 @@ from envlogger.testing.catch_env import Catch
 from rlds.editing import Add, Delete, Describe, Trim
 from rlds.sources import export
 from rlds.sources.digests import digest_of
-from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.nests import named_leaves
-from rlds_ecosystem.replacing import replaced
-from rlds_ecosystem.whole_files import try_to_lock
+from rlds_ecosystem.files.replacing import replaced
+from rlds_ecosystem.files.whole_files import try_to_lock
+from rlds_ecosystem.model.errors import StorageError
+from rlds_ecosystem.model.nests import named_leaves
 
 pytest.importorskip("fcntl")
 

@@ -16,7 +16,7 @@ from rlds import editing
 from rlds.editing import Add, Drop, Merge, Rename
 from rlds.editing.stated import merged
 from rlds.sources.episode_fields import as_converted
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.model.nests import leaves_at, nest
 
 
 def demonstrations(path, env_args=None, **attributes):

@@ -10,7 +10,7 @@ import envlogger
 import rlds.feeds
 from envlogger.testing.catch_env import Catch
 from rlds.evaluation import EvaluationSet, collect
-from rlds_ecosystem.nests import named_leaves
+from rlds_ecosystem.model.nests import named_leaves
 
 
 def oracle(episodes, *, observation, log_prob=None, discounts=False):

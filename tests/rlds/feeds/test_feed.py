@@ -9,7 +9,7 @@ import pytest
 import rlds.feeds
 from rlds.feeds import Feed, Mixture, RowRandom, SegmentShuffle
 from rlds.feeds.order import Segmented
-from rlds_ecosystem.nests import named_leaves
+from rlds_ecosystem.model.nests import named_leaves
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ import rlds.feeds
 import tfds_files
 from rlds.feeds import Feed, Mixture, _core
 from rlds.sources import SourceChangedError, SourceError
-from rlds_ecosystem.nests import named_leaves
+from rlds_ecosystem.model.nests import named_leaves
 from tfds_files import Dataset, Features, Image, Tensor, record_files
 from tfds_files.png import encode_png
 

@@ -135,7 +135,7 @@ def test_an_iterator_that_is_dropped_leaves_nothing(table, small_blocks):
 TRAIN = """
 import hashlib, json, sys
 import rlds.feeds
-from rlds_ecosystem.nests import named_leaves
+from rlds_ecosystem.model.nests import named_leaves
 directory, state_path, rank, world, threads, wait = sys.argv[1:]
 table = rlds.feeds.open(directory, threads=int(threads))
 feed = rlds.feeds.Feed(

@@ -16,7 +16,7 @@ from rlds import sources
 from rlds.feeds import materialise
 from rlds.feeds.resizing import resize
 from rlds.sources import SourceError
-from rlds_ecosystem.nests import at, leaves_at
+from rlds_ecosystem.model.nests import at, leaves_at
 from tfds_files import NOT_DIRECT, indexing
 from tfds_files.png import encode_png
 

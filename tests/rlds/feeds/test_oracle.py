@@ -9,7 +9,7 @@ import pytest
 import rlds.feeds
 import tfds_files
 from rlds.statistics import compute_statistics
-from rlds_ecosystem.nests import named_leaves
+from rlds_ecosystem.model.nests import named_leaves
 
 tf = pytest.importorskip("tensorflow")
 transformations = pytest.importorskip("rlds.transformations")

@@ -17,7 +17,7 @@ from rlds.feeds.openpi import OpenpiSamples
 from rlds.feeds.openvla import OpenVLASamples
 from rlds.feeds.resizing import resize
 from rlds.normalization import normalize
-from rlds_ecosystem.nests import named_leaves
+from rlds_ecosystem.model.nests import named_leaves
 
 LENGTHS = np.array([5, 3, 1, 6])
 STEPS = np.concatenate([np.arange(length) for length in LENGTHS])

@@ -19,8 +19,8 @@ import rlds.feeds
 import tfds_files
 from rlds.feeds import Feed
 from rlds.sources import SourceChangedError, SourceError
-from rlds_ecosystem import stores
-from rlds_ecosystem.stores import _copies
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.stores import _copies
 
 
 @pytest.fixture(scope="module")
@@ -263,7 +263,7 @@ def test_s3(local, tmp_path):
 HUB = """
     import numpy as np
     import rlds.feeds, rlds.sources
-    from rlds_ecosystem import stores
+    from rlds_ecosystem.files import stores
 
     local, url = {local!r}, "hf://datasets/owner/name"
     plan = rlds.feeds.open(url, format="tfds").transitions()

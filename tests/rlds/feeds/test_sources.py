@@ -16,7 +16,7 @@ import rlds.feeds
 import rlds.sources
 from rlds.feeds import Feed
 from rlds.sources.wrapped import WrappedSource
-from rlds_ecosystem.nests import named_leaves
+from rlds_ecosystem.model.nests import named_leaves
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ print(json.dumps(hashes))
 def test_one_process_without_tensorflow_trains_on_them(raw_data, tmp_path, names):
     """And so do processes that are forked of it while a thread of it reads."""
     support = tmp_path / "test_sources.py"  # Of this module, what needs no writers of raw data.
-    own = "import hashlib\nfrom rlds_ecosystem.nests import named_leaves\n"
+    own = "import hashlib\nfrom rlds_ecosystem.model.nests import named_leaves\n"
     support.write_text(own + inspect.getsource(hash_of))
     opened = {name: (str(raw_data[name]), OPTIONS.get(name, {})) for name in names}
     run = subprocess.run(

@@ -8,7 +8,7 @@ import pytest
 
 import rlds.feeds
 from rlds.feeds import Feed, map_episodes
-from rlds_ecosystem.nests import named_leaves, nest
+from rlds_ecosystem.model.nests import named_leaves, nest
 
 
 @pytest.fixture(scope="module", name="directory")

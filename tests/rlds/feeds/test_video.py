@@ -12,7 +12,7 @@ from clip_source import EPISODES, TOP, WRIST, ClipSource, pixels
 import rlds.feeds
 from rlds.sources import Episodes
 from rlds.sources.video_frames import with_frames
-from rlds_ecosystem.nests import at
+from rlds_ecosystem.model.nests import at
 
 
 @pytest.mark.parametrize("threads", [0, 3])

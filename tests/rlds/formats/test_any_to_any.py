@@ -15,7 +15,7 @@ from rlds.raw_files.jpeg_images import black_jpeg
 from rlds.sources import Field, Origin, RandomAccessSource, SourceEpisode, export
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.testing import differences
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.model.nests import leaves_at, nest
 from tfds_files import stack
 from tfds_files.png import encode_png
 

@@ -16,7 +16,7 @@ import rlds.sources
 from rlds import editing
 from rlds.editing import Merge, Rename
 from rlds.sources.rates import rate_in
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.nests import leaves_at
 
 FORMATS = sorted(meanings.STATED)
 PAIRS = [(a, b) for a in FORMATS for b in FORMATS]

@@ -13,7 +13,7 @@ from rlds import editing
 from rlds.labels import Layer
 from rlds.labels.agreements import alpha_of
 from rlds.sources import SourceError, label_carrying
-from rlds_ecosystem.errors import StorageError
+from rlds_ecosystem.model.errors import StorageError
 from tests.support import tiny_datasets
 
 

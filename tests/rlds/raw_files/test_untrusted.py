@@ -9,7 +9,7 @@ import pytest
 from rlds.raw_files.untrusted import check_declared, check_is_file, source_errors
 from rlds.sources import SourceChangedError, SourceError
 from rlds.sources.source import require_files
-from rlds_ecosystem.nests import nest
+from rlds_ecosystem.model.nests import nest
 
 
 def test_names_that_are_too_deep_for_recursion():

@@ -23,7 +23,7 @@ from envlogger import Video
 from rlds.editing import Delete
 from rlds.recording import LeRobotBackendWriter, recover
 from rlds.recording.lerobot import recordings_in
-from rlds_ecosystem.errors import StorageError, UnsupportedTypeError
+from rlds_ecosystem.model.errors import StorageError, UnsupportedTypeError
 
 pytest.importorskip("av")
 

@@ -12,8 +12,8 @@ import rlds.sources
 from rlds.sources import Episodes, export
 from rlds.sources.testing import differences
 from rlds.sources.video_frames import with_frames
-from rlds_ecosystem.fields import BGR
-from rlds_ecosystem.nests import at
+from rlds_ecosystem.model.fields import BGR
+from rlds_ecosystem.model.nests import at
 
 CAMERA = "observation/images/cam_low"
 SAID = "its channels are blue, green, red"

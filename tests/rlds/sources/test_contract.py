@@ -33,7 +33,7 @@ from rlds.sources.video_frames import FramesSource
 from rlds.sources.wrapped import WrappedSource
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.source_steps import SourceSteps
-from rlds_ecosystem.fields import BGR, Field
+from rlds_ecosystem.model.fields import BGR, Field
 from rlds_ecosystem.video_codec import Video
 
 CONTRACT = {name for name in dir(RandomAccessSource) if not name.startswith("_")}

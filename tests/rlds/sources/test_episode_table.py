@@ -10,7 +10,7 @@ import rlds.sources
 from rlds.sources import episode_table, queries, reading
 from rlds.sources.digests import digest_of
 from rlds.sources.episode_fields import as_converted
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.nests import leaves_at
 
 # Of these, all that is in the table is checked each time.
 DEEP = ("folder_tfrecord", "lerobot", "logs", "npz", "rlu_rwrl")

@@ -31,7 +31,7 @@ from rlds.sources import (
     registry,
 )
 from rlds.sources import open as open_episodes
-from rlds_ecosystem.nests import at, leaves_at
+from rlds_ecosystem.model.nests import at, leaves_at
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from toy_source import ToySource
 
 from rlds.sources import DamagedEpisode, Episodes, SourceChangedError, SourceError, reading
-from rlds_ecosystem.errors import StorageError
+from rlds_ecosystem.model.errors import StorageError
 from tfds_builders import convert
 
 

@@ -14,7 +14,7 @@ from rlds.sources import Episodes, SourceError, export
 from rlds.sources.video_frames import with_frames
 from rlds.video.container import Clip
 from rlds.video.fields import cameras_of
-from rlds_ecosystem.nests import at
+from rlds_ecosystem.model.nests import at
 
 
 def _check(episodes, cameras=(TOP, WRIST)):

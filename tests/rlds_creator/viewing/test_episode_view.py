@@ -14,8 +14,8 @@ from envlogger import RiegeliBackendWriter, StepData
 from rlds import sources
 from rlds_creator.viewing import EpisodeView, Shelf, episode_view, steps
 from rlds_creator.viewing.values import as_json
-from rlds_ecosystem.json_values import parsed
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.json_values import parsed
+from rlds_ecosystem.model.nests import leaves_at
 from tests.golden import test_tfds_4_9_10
 from tests.support import raw_droid, raw_minari, tiny_datasets
 

@@ -21,8 +21,8 @@ from toy_source import ToySource
 from envlogger.errors import StorageError
 from rlds.raw_files.input_files import check_unchanged, state_of
 from rlds.sources import DamagedEpisode, SourceChangedError, SourceError
-from rlds_ecosystem import stores
-from rlds_ecosystem.stores import _clients
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.stores import _clients
 from tfds_builders import SourceBuilder, convert
 from tfds_builders.conversion import encoder as episode_encoder
 from tfds_builders.conversion import episode_groups, staging

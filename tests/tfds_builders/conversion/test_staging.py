@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from envlogger.errors import StorageError
 from rlds.sources import SourceError
-from rlds_ecosystem import whole_files
+from rlds_ecosystem.files import whole_files
 from tfds_builders.conversion import staging
 from tfds_builders.conversion.staging import (
     PartWriter,

@@ -26,7 +26,7 @@ from rlds.evaluation.policy_formats import (
     read_deep_ope_index,
 )
 from rlds.sources import SourceError
-from rlds_ecosystem import stores
+from rlds_ecosystem.files import stores
 
 SIZES = (11, 8, 8, 3)
 OBSERVATIONS = np.random.default_rng(0).normal(0, 5, (6, 11))

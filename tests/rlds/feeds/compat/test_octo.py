@@ -22,7 +22,7 @@ from rlds.feeds.compat.octo import (
     make_single_dataset,
 )
 from rlds.feeds.octo import OctoSamples
-from rlds_ecosystem.nests import named_leaves
+from rlds_ecosystem.model.nests import named_leaves
 
 SIZES = {"primary": (6, 8), "secondary": (6, 8), "wrist": (5, 11)}
 GOLDEN = {"image_obs_keys": {"primary": "exterior_image_1_left", "secondary": None}}

@@ -21,7 +21,7 @@ from rlds.feeds.compat.openvla import (
     save_dataset_statistics,
 )
 from rlds.feeds.openvla import OpenVLASamples, rows_of, statistics_from_json
-from rlds_ecosystem.nests import named_leaves
+from rlds_ecosystem.model.nests import named_leaves
 
 SIZE = (6, 8)
 

@@ -12,7 +12,7 @@ from videos import decoded, encoded
 import rlds.sources
 from rlds.formats.agibot.source import AgiBotSource
 from rlds.sources import SourceError
-from rlds_ecosystem.nests import at
+from rlds_ecosystem.model.nests import at
 from tfds_builders import RldsAgibot
 
 

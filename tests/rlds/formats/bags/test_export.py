@@ -16,8 +16,8 @@ from rlds.sources.testing import differences
 from rlds.sources.video_frames import with_frames
 from rlds.video.encoding import encoded
 from rlds.video.fields import clip_values
-from rlds_ecosystem.fields import BGR
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.fields import BGR
+from rlds_ecosystem.model.nests import leaves_at
 from rlds_ecosystem.video_codec import FrameDecoder, Video
 
 

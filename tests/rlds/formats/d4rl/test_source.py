@@ -15,7 +15,7 @@ import rlds.sources
 from rlds.formats.d4rl.source import D4rlSource
 from rlds.raw_files import hdf5_access
 from rlds.sources import DamagedEpisode, Episodes, SourceError, reading
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.nests import leaves_at
 from tfds_builders import D4rlConfig, RldsD4rl, convert
 
 # Some families have none; the warning has a test of its own.

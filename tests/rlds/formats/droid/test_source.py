@@ -12,7 +12,7 @@ from videos import decoded, encoded
 import rlds.sources
 from rlds.formats.droid.source import DroidSource
 from rlds.sources import SourceError
-from rlds_ecosystem.nests import at, leaves_at
+from rlds_ecosystem.model.nests import at, leaves_at
 from tfds_builders import RldsDroid
 
 # Failures come first: their folder does.

@@ -11,7 +11,7 @@ import tfds_builders
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.sources.encoded_frames import with_video
 from rlds.sources.video_frames import with_frames
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.nests import leaves_at
 
 pytestmark = pytest.mark.slow
 

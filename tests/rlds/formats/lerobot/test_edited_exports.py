@@ -18,7 +18,7 @@ from rlds.formats.lerobot.rlds_rows import RldsRows
 from rlds.sources import export
 from rlds.sources.testing import differences
 from rlds.video.container import Clip, VideoFile, packets_of
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.nests import leaves_at
 
 SOURCES = {
     "clips": (lambda path: FilmedSource(path), {}),

@@ -21,7 +21,7 @@ from rlds.sources import Episodes, Field, SourceError, export
 from rlds.sources.testing import differences
 from rlds.sources.video_frames import with_frames
 from rlds.video.container import VideoFile
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.nests import leaves_at
 from rlds_ecosystem.video_codec import FrameEncoder
 
 CAMERAS = ("camera", "wrist")

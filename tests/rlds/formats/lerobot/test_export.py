@@ -15,8 +15,8 @@ from robot_source import RobotSource
 import rlds.sources
 from rlds.formats.lerobot.export import LeRobotExport
 from rlds.sources import Episodes, Field, Origin, SourceEpisode
-from rlds_ecosystem.columns import step_flags
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.columns import step_flags
+from rlds_ecosystem.model.nests import leaves_at
 
 VERSIONS = ["v3.0", "v2.1"]
 

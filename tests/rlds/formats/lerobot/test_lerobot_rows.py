@@ -24,7 +24,7 @@ from rlds.sources import SourceError, export
 from rlds.sources.exporting import prepare, write_export
 from rlds.video.container import Clip, packets_of
 from rlds.video.decoding import ClipReader
-from rlds_ecosystem.nests import at, leaves_at
+from rlds_ecosystem.model.nests import at, leaves_at
 
 VIDEOS = {raw.TOP: "h264", raw.DEPTH: "depth"}
 

@@ -23,7 +23,7 @@ from rlds.formats.lerobot.source import LeRobotSource
 from rlds.sources import DamagedEpisode, Episodes, SourceError, reading
 from rlds.sources.encoded_frames import with_video
 from rlds.video.decoding import ClipReader
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.nests import leaves_at
 
 # What the metadata of schemas says of lists is not what the source reads: `Sequence` and `List`.
 VERSIONS = {

@@ -10,7 +10,7 @@ import rlds.sources
 from rlds.editing import Delete, Set, Trim
 from rlds.video.container import Clip
 from rlds.video.encoding import stream_packets
-from rlds_ecosystem.nests import at
+from rlds_ecosystem.model.nests import at
 
 pytest.importorskip("av")
 

@@ -19,7 +19,7 @@ from rlds.formats.maniskill.source import ManiSkillSource
 from rlds.formats.npz.source import NpzSource
 from rlds.sources import export
 from rlds.sources.testing import differences
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.nests import leaves_at
 
 KINDS = {
     "ManiSkill 3": {"entries": [10, 0, 1, 2]},

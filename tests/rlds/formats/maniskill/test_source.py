@@ -11,7 +11,7 @@ import raw_maniskill
 import rlds.sources
 from rlds.formats.maniskill.source import ManiSkillSource
 from rlds.sources import SourceError
-from rlds_ecosystem.nests import at
+from rlds_ecosystem.model.nests import at
 from tfds_builders import RldsManiskill
 
 KINDS = {

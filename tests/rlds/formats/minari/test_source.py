@@ -22,7 +22,7 @@ from random_episodes import assert_equal
 
 from rlds.formats.minari.source import MinariSource
 from rlds.sources import DamagedEpisode, Field, SourceChangedError, SourceError, reading
-from rlds_ecosystem.nests import at, leaves_at
+from rlds_ecosystem.model.nests import at, leaves_at
 from tfds_builders import RldsMinari
 from tfds_builders.features import features_of
 

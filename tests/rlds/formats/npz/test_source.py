@@ -15,7 +15,8 @@ import rlds
 import rlds.sources
 from rlds.formats.npz.source import NpzSource
 from rlds.sources import SourceError, reading
-from rlds_ecosystem import nests, stores
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model import nests
 
 
 def check_episode(episode, file):

@@ -11,7 +11,7 @@ import raw_robomimic as raw
 import rlds.sources
 from rlds.formats.robomimic.source import RobomimicSource
 from rlds.sources import SourceError
-from rlds_ecosystem.nests import leaves_at
+from rlds_ecosystem.model.nests import leaves_at
 
 
 def demos_of(path):

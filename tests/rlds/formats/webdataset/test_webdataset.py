@@ -17,7 +17,7 @@ from rlds.formats.npz.source import NpzSource
 from rlds.formats.webdataset.source import WebdatasetSource
 from rlds.sources import Origin, SourceError, export
 from rlds.sources.testing import differences
-from rlds_ecosystem.nests import at
+from rlds_ecosystem.model.nests import at
 
 
 def samples(path):

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from rlds_ecosystem.mapping import map_file
+from rlds_ecosystem.files.mapping import map_file
 
 
 def test_what_is_mapped_is_there_as_long_as_it_is_needed(tmp_path):

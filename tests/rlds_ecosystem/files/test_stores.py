@@ -14,8 +14,8 @@ import envlogger
 import riegeli
 from envlogger import StepData
 from envlogger.errors import StorageError
-from rlds_ecosystem import stores
-from rlds_ecosystem.stores import _clients
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.stores import _clients
 
 
 class Memory:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from rlds.sources import SourceError, format_of, open
-from rlds_ecosystem import whole_files
-from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.replacing import finish_replacing, replaced
-from rlds_ecosystem.whole_files import exchange, journal_of, made_at_once
+from rlds_ecosystem.files import whole_files
+from rlds_ecosystem.files.replacing import finish_replacing, replaced
+from rlds_ecosystem.files.whole_files import exchange, journal_of, made_at_once
+from rlds_ecosystem.model.errors import StorageError
 
 pytest.importorskip("fcntl")
 
@@ -22,8 +22,8 @@ pytest.importorskip("fcntl")
 ACTS = """
 import itertools, os, random, signal, sys, time
 from pathlib import Path
-from rlds_ecosystem import whole_files
-from rlds_ecosystem.replacing import finish_replacing, replaced
+from rlds_ecosystem.files import whole_files
+from rlds_ecosystem.files.replacing import finish_replacing, replaced
 
 def make(folder, version):
     (folder / "below").mkdir(parents=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds_ecosystem.errors import UnsupportedTypeError, UnsupportedValueError
+from rlds_ecosystem.model.errors import UnsupportedTypeError, UnsupportedValueError
 
 __all__ = ["parsed", "to_json"]
 

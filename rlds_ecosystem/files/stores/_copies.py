@@ -25,12 +25,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from rlds_ecosystem.caches import cache_folder
-from rlds_ecosystem.columns import numbered
-from rlds_ecosystem.daemon_threads import DaemonThreads
-from rlds_ecosystem.forking import begin_anew_in_forks
-from rlds_ecosystem.mapping import map_file
-from rlds_ecosystem.stores import _clients as clients
+from rlds_ecosystem.files.caches import cache_folder
+from rlds_ecosystem.files.daemon_threads import DaemonThreads
+from rlds_ecosystem.files.forking import begin_anew_in_forks
+from rlds_ecosystem.files.mapping import map_file
+from rlds_ecosystem.files.stores import _clients as clients
+from rlds_ecosystem.model.columns import numbered
 
 try:
     import fcntl

@@ -16,8 +16,8 @@ from etils import epath
 from etils.epath import stat_utils
 from typing_extensions import override
 
-from rlds_ecosystem.stores import _clients as clients
-from rlds_ecosystem.stores._clients import (
+from rlds_ecosystem.files.stores import _clients as clients
+from rlds_ecosystem.files.stores._clients import (
     COPY_STEP,
     LIBRARIES,
     Entry,
@@ -26,7 +26,7 @@ from rlds_ecosystem.stores._clients import (
     is_local,
     scheme_of,
 )
-from rlds_ecosystem.stores._objects import NewObject, ReadObject
+from rlds_ecosystem.files.stores._objects import NewObject, ReadObject
 
 __all__ = [
     "StorePath",

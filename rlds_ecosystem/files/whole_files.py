@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlds_ecosystem.stores import PathLike, as_path, copy_file, is_local
+from rlds_ecosystem.files.stores import PathLike, as_path, copy_file, is_local
 
 try:
     import fcntl

@@ -15,9 +15,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
-from rlds_ecosystem.errors import StorageError
-from rlds_ecosystem.stores import PathLike, is_local
-from rlds_ecosystem.whole_files import (
+from rlds_ecosystem.files.stores import PathLike, is_local
+from rlds_ecosystem.files.whole_files import (
     can_lock,
     draft_folder,
     empty,
@@ -30,6 +29,7 @@ from rlds_ecosystem.whole_files import (
     take_place,
     try_to_lock,
 )
+from rlds_ecosystem.model.errors import StorageError
 
 __all__ = ["FOLDER", "RUNNING", "files_in", "finish_replacing", "replaced"]
 
@@ -141,7 +141,7 @@ def finish_replacing(path: PathLike) -> None:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Keeps all others from writing to a dataset; see `rlds_ecosystem.whole_files.Share`.
+    """Keeps all others from writing to a dataset; see `rlds_ecosystem.files.whole_files.Share`.
 
     Raises:
       StorageError: Somebody writes to it.

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rlds_ecosystem.columns import equal_in, fits, known_field, missing
+from rlds_ecosystem.model.columns import equal_in, fits, known_field, missing
 
 __all__ = [
     "BGR",

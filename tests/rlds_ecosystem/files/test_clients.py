@@ -30,8 +30,8 @@ from envlogger import StepData
 from envlogger.converters import spec_codec
 from envlogger.errors import StorageError
 from rlds.formats.tfds.source import FolderSource
-from rlds_ecosystem import stores
-from rlds_ecosystem.stores import _clients, _paths
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.stores import _clients, _paths
 
 pytestmark = [
     pytest.mark.slow,

@@ -6,9 +6,9 @@ import threading
 import pytest
 import stores_of_tests
 
-from rlds_ecosystem import whole_files
-from rlds_ecosystem.stores import as_path
-from rlds_ecosystem.whole_files import (
+from rlds_ecosystem.files import whole_files
+from rlds_ecosystem.files.stores import as_path
+from rlds_ecosystem.files.whole_files import (
     can_lock,
     lock,
     locked,

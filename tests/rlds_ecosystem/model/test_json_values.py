@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rlds_ecosystem.json_values import to_json
+from rlds_ecosystem.model.json_values import to_json
 
 
 def test_values_in_the_types_of_json():

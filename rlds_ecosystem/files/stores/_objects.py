@@ -10,8 +10,8 @@ from collections import OrderedDict
 from types import TracebackType
 from typing import Any
 
-from rlds_ecosystem.stores import _clients as clients
-from rlds_ecosystem.stores._clients import BLOCK_SIZE, Found, Store
+from rlds_ecosystem.files.stores import _clients as clients
+from rlds_ecosystem.files.stores._clients import BLOCK_SIZE, Found, Store
 
 __all__ = ["NewObject", "ReadObject"]
 

@@ -9,9 +9,9 @@ The parts: `_paths` has what others use, `_objects` the files, `_copies` the par
 kept on this machine, `_clients` the libraries.
 """
 
-from rlds_ecosystem.stores._clients import Entry, PathLike, is_local
-from rlds_ecosystem.stores._copies import ChangedObjectError, CopiedObjects
-from rlds_ecosystem.stores._paths import (
+from rlds_ecosystem.files.stores._clients import Entry, PathLike, is_local
+from rlds_ecosystem.files.stores._copies import ChangedObjectError, CopiedObjects
+from rlds_ecosystem.files.stores._paths import (
     StorePath,
     as_path,
     copy_file,

@@ -18,7 +18,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from rlds_ecosystem.stores import is_local
+from rlds_ecosystem.files.stores import is_local
 
 __all__ = [
     "DamagedDataError",
