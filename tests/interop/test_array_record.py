@@ -20,12 +20,9 @@ from random_records import (
     tag,
     varint,
 )
+from riegeli_internals import ChunkReader, ChunkType, RandomAccessSource, decompress
 
 import riegeli
-from riegeli._files import RandomAccessSource
-from riegeli._format.chunk import ChunkType
-from riegeli._format.compression import decompress
-from riegeli.records._chunk_reader import ChunkReader
 from riegeli.varints import read_varint
 
 array_record = pytest.importorskip("array_record.python.array_record_module")
