@@ -94,6 +94,8 @@ class Recipe:
             zip(self.recordings, self.lengths, strict=True)
         ):
             annotations, metadata = recording.annotations, recording.metadata
+            tags = annotations.tags_that_hold()
+            whole = [*dict.fromkeys(tag.layer for tag in tags if tag.begin is None)]
             is_cut = length < recording.num_steps
             rewards = None if is_cut else metadata.get("total_reward")
             facts: dict[str, Any] = {
@@ -105,10 +107,7 @@ class Recipe:
                 "state": annotations.state.value if annotations.state else "",
                 "reason": annotations.reason or str(metadata.get("reason") or ""),
                 "success": annotations.success,
-                "tags": json.dumps(
-                    [*dict.fromkeys(tag.label for tag in annotations.tags if tag.first is None)],
-                    ensure_ascii=False,
-                ),
+                "tags": json.dumps(whole, ensure_ascii=False),
             }
             if is_cut:
                 facts["reason"] = "tag"

@@ -17,7 +17,8 @@ import envlogger
 import riegeli
 from envlogger.backends.riegeli_files.layout import METADATA_FILE
 from rlds.raw_files.untrusted import SourceError, check_is_file
-from rlds_creator.model import Consent, EpisodeState, Verdict
+from rlds_creator.labelling import holding, label_row, rows_of_verdicts
+from rlds_creator.model import Consent, EpisodeState, LabelRow
 from rlds_creator.recorded import ENVIRONMENT, ENVIRONMENT_ID
 from rlds_creator.worker.recording import total
 from rlds_ecosystem.model.errors import DamagedDataError, EnvLoggerError
@@ -29,7 +30,6 @@ __all__ = [
     "ExportError",
     "Named",
     "RecordedEpisode",
-    "Tag",
     "find_recordings",
     "is_recording",
 ]
@@ -60,13 +60,23 @@ class ExportError(ValueError):
         self.details = details
 
 
-class Tag(msgspec.Struct, frozen=True, kw_only=True):
-    """A tag on an episode, or on consecutive steps of it; see `model.AnnotatedRange`."""
+class EarlierTag(msgspec.Struct, frozen=True, kw_only=True):
+    """A tag in the annotations that earlier releases wrote."""
 
     label: _Label
     first: _Step | None = None
     last: _Step | None = None
     author: str = ""
+    created: float = 0.0
+
+
+class EarlierVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict in the annotations that earlier releases wrote."""
+
+    state: EpisodeState
+    success: bool | None = None
+    author: str = ""
+    created: float = 0.0
 
 
 class Named(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,8 +94,9 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
       reason: Why it ended.
       success: What the player said.
       notes: What annotators wrote.
-      tags: The tags.
-      verdicts: What was said of its worth, if others than its player did.
+      labels: The rows of its labels, with those that hold no more.
+      tags: Tags that an earlier release wrote.
+      verdicts: Verdicts that an earlier release wrote.
       study: Of which it is.
       environment: Which was played.
       is_practice: Whether it is practice, and no data.
@@ -96,12 +107,33 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     success: bool | None = None
     notes: str = ""
-    tags: tuple[Tag, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
+    labels: tuple[LabelRow, ...] = ()
+    tags: tuple[EarlierTag, ...] = ()
+    verdicts: tuple[EarlierVerdict, ...] = ()
     study: Named = Named()
     environment: Named = Named()
     is_practice: bool = False
     consent: Consent | None = None
+
+    def rows(self, player: str = "") -> list[LabelRow]:
+        """Returns the rows of labels, of earlier releases as well.
+
+        Args:
+          player: Whom earlier releases call the player.
+        """
+        rows = [*self.labels, *rows_of_verdicts(self.verdicts, player)]
+        for tag in self.tags:
+            last = tag.first if tag.last is None else tag.last
+            end = None if last is None else last + 1
+            if end is None or end > (tag.first or 0):
+                where = {"begin": tag.first, "end": end}
+                said = {"annotator": tag.author, "at": tag.created}
+                rows.append(label_row(tag.label, True, **where, **said))
+        return rows
+
+    def tags_that_hold(self) -> list[LabelRow]:
+        """Returns the tags that hold, in the order in which they were set."""
+        return [row for row in holding(self.rows()) if row.type == "flag"]
 
     @classmethod
     def read(cls, directory: str | os.PathLike[str]) -> Self:
@@ -199,12 +231,10 @@ class RecordedEpisode:
     def tagged_steps(self) -> dict[str, np.ndarray]:
         """Returns for each label on steps whether each of them has it."""
         flags: dict[str, np.ndarray] = {}
-        for tag in self.annotations.tags:
-            if tag.first is None or tag.first >= self.num_steps:
-                continue
-            last = tag.first if tag.last is None else tag.last
-            column = flags.setdefault(tag.label, np.zeros(self.num_steps, np.bool_))
-            column[tag.first : min(last, self.num_steps - 1) + 1] = True
+        for tag in self.annotations.tags_that_hold():
+            if tag.begin is not None:
+                column = flags.setdefault(tag.layer, np.zeros(self.num_steps, np.bool_))
+                column[tag.begin : tag.end] = True
         return {label: column for label, column in flags.items() if column.any()}
 
     def total_reward(self, num_steps: int) -> float:

@@ -17,12 +17,11 @@ __all__ = [
     "episodes",
     "exports",
     "invites",
+    "labels",
     "logins",
     "metadata",
     "people",
     "studies",
-    "tags",
-    "verdicts",
 ]
 
 
@@ -168,34 +167,24 @@ episodes = sa.Table(
     sa.Index(None, "started"),
 )
 
-# A tag that somebody took away has the mark, and can come back.
-tags = sa.Table(
-    "tags",
+# Rows are added, and none is changed, but for the mark of those that hold.
+labels = sa.Table(
+    "labels",
     metadata,
     _key(),
     _column("episode", _Text, sa.ForeignKey("episodes.id", ondelete="CASCADE")),
-    _column("label", _Text),
-    sa.Column("first", sa.BigInteger),
-    sa.Column("last", sa.BigInteger),
-    _column("author", _Text),
-    _column("created", sa.Double),
-    sa.Column("removed", sa.Double),
-    sa.Column("removed_by", _Text),
-    sa.Index(None, "episode", "label"),
-    sa.Index(None, "label"),
-)
-
-# What was said of an episode after its player had said it, which is the first row.
-verdicts = sa.Table(
-    "verdicts",
-    metadata,
-    _key(),
-    _column("episode", _Text, sa.ForeignKey("episodes.id", ondelete="CASCADE")),
-    _column("state", _Text),
-    sa.Column("success", sa.Boolean),
-    _column("author", _Text),
-    _column("created", sa.Double),
-    sa.Index(None, "episode", "created"),
+    _column("layer", _Text),
+    _column("type", _Text),
+    sa.Column("value", _Text),
+    sa.Column("begin", sa.BigInteger),
+    sa.Column("end", sa.BigInteger),
+    _column("annotator", _Text),
+    _column("at", sa.Double),
+    _column("tool", _Text),
+    sa.Column("retracts", _Text),
+    _column("holds", sa.Boolean),
+    sa.Index(None, "episode", "at"),
+    sa.Index(None, "layer", "holds"),
 )
 
 exports = sa.Table(
