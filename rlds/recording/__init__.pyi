@@ -1,3 +1,3 @@
-from rlds.recording.lerobot import LeRobotBackendWriter as LeRobotBackendWriter
-from rlds.recording.recovering import Recovered as Recovered
-from rlds.recording.recovering import recover as recover
+from rlds.formats.lerobot.recorder import LeRobotBackendWriter as LeRobotBackendWriter
+from rlds.formats.lerobot.recovering import Recovered as Recovered
+from rlds.formats.lerobot.recovering import recover as recover

@@ -42,6 +42,7 @@ from rlds.formats.lerobot.feature_statistics import (
 from rlds.formats.lerobot.layout import Info, episode_key
 from rlds.formats.lerobot.modality import read_modality, tables_of
 from rlds.formats.lerobot.parquet_rows import ParquetRows, as_numpy
+from rlds.formats.lerobot.recorder import add_recordings, recordings_in, undone_files
 from rlds.formats.lerobot.salvaged_info import salvaged_info
 from rlds.formats.lerobot.small_files import leftovers, other_files, read_bytes, task_text, walk
 from rlds.formats.lerobot.source import LeRobotSource
@@ -49,7 +50,6 @@ from rlds.formats.lerobot.tables import data_schema, tasks_table
 from rlds.formats.lerobot.unfinished_parquet import finish_parquet, leaves_of
 from rlds.raw_files.tiff_images import is_depth_tiff, tiff_pixels
 from rlds.raw_files.untrusted import SourceError, source_errors
-from rlds.recording.lerobot import add_recordings, recordings_in, undone_files
 from rlds.sources.encoded_clips import pixels
 from rlds.sources.text_tables import TASKS, unknown_numbers
 from rlds.video.container import Clip, VideoFile

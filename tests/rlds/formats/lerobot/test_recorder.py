@@ -21,8 +21,8 @@ import envlogger
 import rlds.sources
 from envlogger import Video
 from rlds.editing import Delete
+from rlds.formats.lerobot.recorder import recordings_in
 from rlds.recording import LeRobotBackendWriter, recover
-from rlds.recording.lerobot import recordings_in
 from rlds_ecosystem.model.errors import StorageError, UnsupportedTypeError
 
 pytest.importorskip("av")
