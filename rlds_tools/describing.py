@@ -13,13 +13,13 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
+from rlds.sources.cameras import cameras_of
 from rlds.sources.source import OF_TRANSITIONS, SourceError
 from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.names import what_there_is
 from rlds_ecosystem.model.nests import is_in, named_leaves, root_of
 from rlds_ecosystem.progress import show_progress
-from rlds_tools.cameras import cameras_of
 from rlds_tools.inspection import number_of
 from rlds_tools.reading import indices_of, read_all
 from rlds_tools.results import Block, Result, Spread, Table, count, next_commands, plain, text_of

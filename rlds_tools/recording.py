@@ -342,7 +342,7 @@ def _video(path: str | os.PathLike[str] | None, env: Any) -> Iterator[Callable[[
     if path is None:
         yield lambda: None
         return
-    from rlds_tools.video import VideoWriter
+    from rlds.video.writing import VideoWriter
 
     rate = getattr(env, "metadata", {}).get("render_fps")
     if not rate and hasattr(env, "control_timestep"):

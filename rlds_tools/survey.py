@@ -19,6 +19,7 @@ import numpy as np
 import rlds
 from rlds import loader_profiles, validation
 from rlds.sources import Episodes, reading
+from rlds.sources.cameras import Frames, cameras_of, fault_of
 from rlds.sources.selected import SelectedSource
 from rlds.sources.source import SourceEpisode, SourceError, StoredSource
 from rlds.sources.texts import is_instruction
@@ -26,7 +27,6 @@ from rlds.video import FRAMES, VIDEO
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import named_leaves, root_of
-from rlds_tools.cameras import Frames, cameras_of, fault_of
 from rlds_tools.findings import Finding, Severity, Tally
 from rlds_tools.inspection import recorded_steps
 from rlds_tools.reading import read_all

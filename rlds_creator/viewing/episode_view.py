@@ -11,8 +11,10 @@ import numpy as np
 
 import rlds
 import tfds_files
+from rlds.sources.cameras import evenly
 from rlds.sources.rates import rate_in
 from rlds.sources.texts import is_instruction
+from rlds.video.writing import VideoWriter
 from rlds_creator.recorded import FPS, IMAGE, INPUTS, KEYS, TIME
 from rlds_creator.viewing import pictures
 from rlds_creator.viewing.pictures import Scale
@@ -21,8 +23,6 @@ from rlds_creator.viewing.values import as_json, number_or_none
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.json_values import parsed
 from rlds_ecosystem.model.nests import leaves_at
-from rlds_tools.cameras import evenly
-from rlds_tools.video import VideoWriter
 
 __all__ = ["EpisodeView"]
 

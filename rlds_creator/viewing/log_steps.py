@@ -14,6 +14,7 @@ from typing_extensions import override
 import rlds
 from envlogger.reader import Reader
 from envlogger.step_data import StepData
+from rlds.sources.cameras import evenly
 from rlds.sources.source import OF_TRANSITIONS
 from rlds_creator.recorded import TIME
 from rlds_creator.viewing import steps
@@ -21,7 +22,6 @@ from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.steps import Steps, num_curves
 from rlds_ecosystem.model.errors import EnvLoggerError
 from rlds_ecosystem.model.fields import Field, Opaque
-from rlds_tools.cameras import evenly
 
 __all__ = ["LogSteps"]
 

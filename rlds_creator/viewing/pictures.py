@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlds.sources.cameras import cameras_of
 from rlds_ecosystem.model.fields import Field
-from rlds_tools.cameras import cameras_of
 from tfds_files.images import may_hold
 
 __all__ = [

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from rlds.sources.cameras import evenly
 from rlds_ecosystem.model.fields import Field
-from rlds_tools.cameras import evenly
 
 __all__ = ["MOST_POINTS", "Steps", "num_curves"]
 

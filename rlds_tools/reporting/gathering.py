@@ -11,6 +11,7 @@ import numpy as np
 
 import rlds
 from rlds.sources import Episodes
+from rlds.sources.cameras import Frames, VideoFrames, evenly
 from rlds.sources.source import SourceEpisode, SourceError
 from rlds.sources.texts import is_instruction
 from rlds.sources.video_frames import FramesSource, frames_of
@@ -19,7 +20,6 @@ from rlds_ecosystem.model.names import what_there_is
 from rlds_ecosystem.model.nests import named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_tools import inspection
-from rlds_tools.cameras import Frames, VideoFrames, evenly
 from rlds_tools.findings import Finding
 from rlds_tools.reading import indices_of
 from rlds_tools.results import text_of

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 import rlds
+from rlds.sources.cameras import Frames, VideoFrames, evenly
 from rlds.sources.source import SourceEpisode, SourceError
 from rlds_ecosystem import version
 from rlds_ecosystem.model.nests import root_of
-from rlds_tools.cameras import Frames, VideoFrames, evenly
 from rlds_tools.findings import Finding
 from rlds_tools.inspection import number_of
 from rlds_tools.reporting import charts

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from rlds_tools.cameras import Frames, VideoFrames, evenly
+from rlds.sources.cameras import Frames, VideoFrames, evenly
+from rlds.video.writing import VideoWriter
 from rlds_tools.reporting.markup import Markup, tag
-from rlds_tools.video import VideoWriter
 
 __all__ = ["Quality", "can_seek", "clip", "still"]
 
