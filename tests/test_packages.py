@@ -217,7 +217,7 @@ def test_public_names_of_a_package_are_listed(package):
 def test_tensorflow_is_loaded_where_tensors_are_only():
     light = [
         *(floor for floor in FLOORS if floor != "tfds_builders"),
-        *("rlds.alignment", "rlds.loader_profiles", "rlds.normalization", "rlds.statistics"),
+        *("rlds.alignment", "rlds.normalization", "rlds.statistics"),
         *("rlds.feeds", "rlds.robotics", "rlds.sources", "rlds.evaluation.policy_formats"),
         "rlds.validation",
         *(module for module in MODULES if module.startswith(("rlds.evaluation.", "rlds.feeds."))),

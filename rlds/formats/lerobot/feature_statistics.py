@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rlds._quantile_sketch import QuantileSketch
+from rlds.statistics.quantile_sketch import QuantileSketch
 
 __all__ = [
     "QUANTILES",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlds import rlds_types
-from rlds._quantile_sketch import QuantileSketch
+from rlds.statistics.quantile_sketch import QuantileSketch
 from rlds_ecosystem.model.nests import named_leaves
 
 __all__ = [

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds._quantile_sketch import CAPACITY, QuantileSketch
+from rlds.statistics.quantile_sketch import CAPACITY, QuantileSketch
 
 QS = (0.0, 0.001, 0.01, 0.25, 0.5, 0.99, 1.0)
 
