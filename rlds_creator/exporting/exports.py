@@ -115,8 +115,9 @@ def export(
         folder.mkdir()
         end = 1 - _PART_OF_ZIP * archive
         try:
-            episodes = recipe.episodes(lambda done: report(end * done))
-            data, placements = chosen.write(episodes, folder, file_name, options)
+            data, placements = chosen.write(
+                recipe, folder, file_name, options, lambda done: report(end * done)
+            )
         except ValueError as error:
             raise _as_export_error(error, chosen, folder, recipe) from error
         path = data.relative_to(folder).as_posix()

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rlds_ecosystem import install_command
 
 if TYPE_CHECKING:
-    from rlds.sources import Episodes, Placement
+    from rlds.sources import Placement
+    from rlds_creator.exporting.recipes import Recipe
 
 __all__ = ["FORMATS", "Format"]
 
@@ -54,15 +55,21 @@ class Format:
         return not self.module or importlib.util.find_spec(self.module) is not None
 
     def write(
-        self, episodes: Episodes, folder: Path, name: str, options: Sequence[str]
+        self,
+        recipe: Recipe,
+        folder: Path,
+        name: str,
+        options: Sequence[str],
+        progress: Callable[[float], None],
     ) -> tuple[Path, Sequence[Placement]]:
-        """Writes episodes.
+        """Writes the episodes of a recipe, and their labels.
 
         Args:
-          episodes: The episodes.
+          recipe: The recipe.
           folder: The folder of the export.
           name: The name of the data.
           options: Options of the format, as `rlds convert -T` takes them.
+          progress: Called when an episode is read, with the fraction that has been read by then.
 
         Returns:
           The place of the data, and what becomes of each field.
@@ -71,18 +78,18 @@ class Format:
           SourceError: An episode is damaged.
           ValueError: The format cannot hold the episodes, or there is no such option.
         """
-        from rlds import sources
-        from rlds.sources.exporting import export_class
+        from rlds.sources import exporting
         from rlds.sources.options import options_of, parse_options
+        from rlds_creator.exporting.labels import write_labels
 
         format = self.source or self.name
-        writer = export_class(format)
-        given = {
-            **self.defaults(name),
-            **parse_options(options_of(writer), options, format),
-        }
-        path = folder / writer.part_name(self.place(name))
-        made = sources.export(episodes, format, path, verify=False, allow_loss=True, **given)
+        kind = exporting.export_class(format)
+        given = parse_options(options_of(kind), options, format)
+        path = folder / kind.part_name(self.place(name))
+        episodes = recipe.episodes(progress)
+        writer = exporting.prepare(episodes, format, **{**self.defaults(name), **given})
+        made = exporting.write_export(writer, path, verify=False, allow_loss=True)
+        write_labels(recipe, path, format, **writer.read_options())
         return path, made.placements
 
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import tree
 from dm_env import specs
-from recorded_episodes import ENVIRONMENT_SPECS, NUM_ACTIONS, step_data, write_episode
+from recorded_episodes import ENVIRONMENT_SPECS, NUM_ACTIONS, STUDY, step_data, write_episode
 
 import envlogger
+import rlds.labels
 import rlds.sources
 import tfds_files
 from envlogger.converters.rlds_episode import to_rlds_episode
@@ -332,6 +333,54 @@ def test_annotations_that_make_no_sense_are_refused(content, tmp_path):
         export([recorded], tmp_path / "out")
     assert str(tmp_path) not in str(refused.value)
     assert {path.name for path in tmp_path.iterdir()} == {"a"}
+
+
+@pytest.mark.parametrize("format", ["log", "tfds", "robomimic"])
+def test_what_reviewers_said_comes_along_as_labels(format, tmp_path):
+    """Whatever release wrote it: who said so has a pseudonym, and notes stay unless asked for."""
+    earlier = {
+        "state": "rejected",
+        "verdicts": [
+            {"state": "completed", "author": "ann", "created": 10.0},
+            {"state": "rejected", "author": "bob", "created": 20.0},
+        ],
+        "tags": [{"label": "Grip/slip", "first": 1, "last": 9, "author": "bob", "created": 1.0}],
+        "study": STUDY,
+    }
+    said = {"type": "choice", "annotator": "f" * 32, "at": 30.5}
+    rows = [
+        {**said, "id": "a", "layer": "verdict", "value": "cancelled", "tool": "rlds create"},
+        {**said, "id": "b", "layer": "note", "type": "text", "value": "odd"},
+        {**said, "id": "c", "layer": "fall", "type": "flag", "value": True, "begin": 1, "end": 3},
+    ]
+    recorded = [
+        write_episode(tmp_path / "a", 4, annotations=json.dumps(earlier).encode()),
+        write_episode(tmp_path / "b", 4, annotations=json.dumps({"labels": rows}).encode()),
+        write_episode(tmp_path / "c", 4),
+    ]
+    made = export(recorded, tmp_path / "out", format, name="x", end_at=["fall"])
+    data = tmp_path / "out" / made.paths[0]
+    chosen = rlds.sources.open(data, where="label.verdict = 'cancelled'")
+    assert [len(episode) for episode in chosen] == [2]
+    labels = rlds.labels.open(data)
+    found = {(row.layer, row.value, row.begin, row.end) for row in labels}
+    (grip,) = (layer.name for layer in labels.described() if layer.title == "Grip/slip")
+    assert found == {
+        ("verdict", "completed", None, None),
+        ("verdict", "rejected", None, None),
+        (grip, True, 1, 4),
+        ("verdict", "cancelled", None, None),
+        ("fall", True, 1, 2),
+    }
+    assert {row.annotator for row in labels.of(1)} == {"f" * 32}
+    assert {len(row.annotator) for row in labels} == {32}
+    assert labels.of(2) == []
+    if format == "log":
+        export(recorded, tmp_path / "all", name="x", keep_internal=True)
+        notes = [
+            row.value for row in rlds.labels.open(tmp_path / "all" / "x") if row.layer == "note"
+        ]
+        assert notes == ["odd"]
 
 
 def test_tags_outside_of_the_episode_are_no_tags(tmp_path):
