@@ -12,7 +12,7 @@ A source knows a format, and nothing of what becomes of its episodes. It loads n
 
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Exported, Placement, export, exports
+from rlds.sources.exporting import Exported, export, exports
 from rlds.sources.opening import UnknownFormatError, format_of, open
 from rlds.sources.registry import Format, formats
 from rlds.sources.source import (
@@ -23,6 +23,7 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
 )
+from rlds.sources.writing import Export, Placement
 from rlds_ecosystem.model.fields import Field
 
 __all__ = [

@@ -18,10 +18,10 @@ from rlds.sources import reading
 from rlds.sources.channel_order import RED_FIRST, RgbSource, as_rgb, is_bgr
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Placement
 from rlds.sources.source import ALL_ROWS, RandomAccessSource, SourceEpisode, SourceError, files_of
 from rlds.sources.video_frames import FramesSource
 from rlds.sources.wrapped import WrappedSource
+from rlds.sources.writing import Placement
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.container import Clip, VideoFile
 from rlds.video.decoding import ClipReader

@@ -10,7 +10,7 @@ import posixpath
 import re
 from collections.abc import Collection, Mapping
 from fnmatch import translate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlds.raw_files.untrusted import is_damage
 from rlds.sources import reading
@@ -20,9 +20,6 @@ from rlds.sources.restored import with_sidecar
 from rlds.sources.source import Source
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files import stores
-
-if TYPE_CHECKING:
-    from rlds.sources.exporting import Export
 
 __all__ = ["ENTRY_POINTS", "Format", "formats", "names_at"]
 
@@ -63,10 +60,9 @@ class Format:
         loaded: type[Source] = _load(self.target)
         return loaded
 
-    def load_export(self) -> type[Export]:
-        """Returns the class that writes it."""
-        loaded: type[Export] = _load(self.export)
-        return loaded
+    def load_export(self) -> Any:
+        """Returns the class that writes it, an `Export` of `rlds.sources.writing`."""
+        return _load(self.export)
 
     def source(self, path: str | os.PathLike[str], **options: Any) -> Source:
         """Returns the source for data; with what an export has kept beside it, or with pixels.

@@ -14,7 +14,9 @@ from rlds.formats.d3rlpy.source import FIELDS, LAST, SUFFIXES, TERMINATED, VERSI
 from rlds.formats.hdf5_sidecar import Hdf5SidecarWriter
 from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import (
+from rlds.sources.sidecar import Sidecar
+from rlds.sources.source import SourceEpisode
+from rlds.sources.writing import (
     Export,
     Placement,
     as_it_was,
@@ -22,8 +24,6 @@ from rlds.sources.exporting import (
     is_array,
     sidecar_placements,
 )
-from rlds.sources.sidecar import Sidecar
-from rlds.sources.source import SourceEpisode
 from rlds_ecosystem.model.nests import at, is_in, leaves_at
 
 __all__ = ["D3rlpyExport"]

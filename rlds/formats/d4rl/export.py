@@ -29,7 +29,9 @@ from rlds.formats.hdf5_sidecar import HiddenSidecarWriter, append_rows
 from rlds.raw_files.hdf5_values import decode_value, write_attributes
 from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import (
+from rlds.sources.sidecar import Sidecar
+from rlds.sources.source import Outline, SourceEpisode
+from rlds.sources.writing import (
     Export,
     Placement,
     check_arrays,
@@ -37,8 +39,6 @@ from rlds.sources.exporting import (
     sidecar_placements,
     without_transitions,
 )
-from rlds.sources.sidecar import Sidecar
-from rlds.sources.source import Outline, SourceEpisode
 from rlds_ecosystem.model.nests import conflicts, is_in, leaves_at
 
 __all__ = ["D4rlExport"]

@@ -22,10 +22,10 @@ from rlds.formats.lerobot.source import LeRobotSource
 from rlds.sources.channel_order import with_rgb
 from rlds.sources.encoded_clips import encodable, with_clips
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement, without_transitions
 from rlds.sources.rates import rates_in
 from rlds.sources.restored import RestoredSource
 from rlds.sources.source import Outline, Place, SourceEpisode
+from rlds.sources.writing import Export, Placement, without_transitions
 from rlds.video import VIDEO
 from rlds_ecosystem.model.nests import leaves_at
 from rlds_ecosystem.video_codec import Video

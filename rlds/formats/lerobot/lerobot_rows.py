@@ -57,11 +57,11 @@ from rlds.sources import reading
 from rlds.sources.encoded_clips import pixels
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import Place, RandomAccessSource, SourceEpisode, SourceError, files_of
 from rlds.sources.text_tables import TASKS, table_in
 from rlds.sources.texts import as_text, as_texts
+from rlds.sources.writing import Export, Placement
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip, cut_clip, packets_of
 from rlds_ecosystem import import_extra

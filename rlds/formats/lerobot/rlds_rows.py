@@ -52,11 +52,11 @@ from rlds.sources import reading
 from rlds.sources.encoded_clips import ClipsSource, encoded_placements, pixels
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement, sidecar_placements
 from rlds.sources.restored import RestoredSource
 from rlds.sources.sidecar import Sidecar, SidecarWriter, StoredSidecar
 from rlds.sources.source import Place, RandomAccessSource, SourceEpisode, is_derived
 from rlds.sources.text_tables import TASKS, table_in
+from rlds.sources.writing import Export, Placement, sidecar_placements
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip, packets_of, split_clip
 from rlds_ecosystem import import_extra

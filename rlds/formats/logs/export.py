@@ -24,16 +24,9 @@ from rlds.formats.logs.source import EnvLoggerSource
 from rlds.sources import lineage
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import (
-    PNGS,
-    Export,
-    Placement,
-    as_it_was,
-    pngs_of,
-    sidecar_placements,
-)
 from rlds.sources.sidecar import Sidecar, SidecarWriter
 from rlds.sources.source import OF_TRANSITIONS, Place, SourceEpisode
+from rlds.sources.writing import PNGS, Export, Placement, as_it_was, pngs_of, sidecar_placements
 from rlds.video import VIDEO
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field, as_fields

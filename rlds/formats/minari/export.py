@@ -55,12 +55,6 @@ from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.jpeg_images import jpeg_shape
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.exporting import (
-    Export,
-    Placement,
-    sidecar_placements,
-    without_transitions,
-)
 from rlds.sources.sidecar import Sidecar, SidecarWriter
 from rlds.sources.source import (
     Outline,
@@ -69,6 +63,7 @@ from rlds.sources.source import (
     SourceEpisode,
     is_derived,
 )
+from rlds.sources.writing import Export, Placement, sidecar_placements, without_transitions
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest, put, root_of
 

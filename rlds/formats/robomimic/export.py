@@ -26,9 +26,9 @@ from rlds.raw_files.hdf5_values import decode_value, write_attributes
 from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.channel_order import as_rgb, red_first
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.exporting import Placement, encoding_of, without_transitions
 from rlds.sources.source import Outline, SourceEpisode, is_derived
 from rlds.sources.texts import as_text
+from rlds.sources.writing import Placement, encoding_of, without_transitions
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import Paths, at, conflicts, leaves_at, root_of

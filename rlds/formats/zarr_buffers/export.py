@@ -24,16 +24,9 @@ from rlds.formats.zarr_buffers.source import (
 from rlds.formats.zarr_buffers.writing import COMPRESSORS, ArrayWriter, ZarrWriter, rows_json
 from rlds.sources.channel_order import as_rgb, red_first
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.exporting import (
-    PNGS,
-    Export,
-    Placement,
-    encoding_of,
-    pngs_of,
-    sidecar_placements,
-)
 from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, Sidecar
 from rlds.sources.source import is_derived
+from rlds.sources.writing import PNGS, Export, Placement, encoding_of, pngs_of, sidecar_placements
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import at, leaves_at
 

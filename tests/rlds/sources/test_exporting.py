@@ -20,9 +20,9 @@ from rlds.sources import (
     export,
     exporting,
 )
-from rlds.sources.exporting import sidecar_placements
 from rlds.sources.sidecar import Sidecar, SidecarWriter, StoredSidecar
 from rlds.sources.testing import differences
+from rlds.sources.writing import sidecar_placements
 
 
 class TableSource(RandomAccessSource):
