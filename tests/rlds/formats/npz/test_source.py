@@ -4,7 +4,6 @@ import io
 import os
 import zipfile
 
-import conversions
 import numpy as np
 import pytest
 import raw_npz
@@ -77,13 +76,6 @@ def test_a_folder_in_a_store(tmp_path):
         for file in (tmp_path / "here").iterdir():
             stores.copy_file(file, f"{path}/{file.name}")
         check_folder(path, tmp_path / "here")
-
-
-@pytest.mark.slow
-def test_a_conversion(tmp_path):
-    path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
-    builder = conversions.check_conversion(lambda: NpzSource(path), tmp_path)
-    assert builder.info.splits["train"].num_examples == 3
 
 
 def one(tmp_path, **arrays):

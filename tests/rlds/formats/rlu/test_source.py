@@ -1,7 +1,5 @@
 """What all products of RL Unplugged share. Each has its own file, too."""
 
-import pickle
-
 import numpy as np
 import pytest
 import raw_rlu
@@ -195,15 +193,6 @@ def test_keys_name_the_file_and_the_record(tmp_path):
     ]
     last = read(source)[-1].origin
     assert (last.file, last.begin, last.end) == ("train-00001-of-00002", 1, 2)
-
-
-def test_reading_goes_on_after_any_episode(tmp_path):
-    suite(tmp_path, num_files=1)
-    source = pickle.loads(pickle.dumps(RluControlSuiteSource(tmp_path)))
-    (part,) = source.parts("train")
-    keys = [episode.key for episode in read(source)]
-    for index, key in enumerate(keys):
-        assert [e.key for e in source.episodes("train", part, key)] == keys[index + 1 :]
 
 
 def test_files_can_be_given_one_by_one(tmp_path):

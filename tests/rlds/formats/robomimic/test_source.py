@@ -367,22 +367,6 @@ def test_arrays_of_the_episode_that_look_like_steps(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["robomimic", "folder"])
-def test_conversion(tmp_path, name):
-    import conversions
-
-    import tfds_builders
-
-    (tmp_path / "made").mkdir()
-    write = raw.libero_folder if name == "folder" else raw.robomimic
-    path = write(tmp_path / "raw.hdf5")
-    builder = tfds_builders.RldsRobomimic
-    conversions.check_conversion(
-        lambda: RobomimicSource(path), tmp_path / "made", builder=builder, path=path
-    )
-
-
-@pytest.mark.slow
 def test_what_the_builder_of_tfds_makes_of_it(tmp_path):
     """The rows of docs/differences.md."""
     import tensorflow_datasets as tfds
