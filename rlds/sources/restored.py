@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from typing_extensions import override
 
 import rlds
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources import reading
-from rlds.sources.sidecar import StoredSidecar
+from rlds.sources.sidecar import LostSidecarError, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     FACTS,
@@ -22,20 +22,30 @@ from rlds.sources.source import (
     RandomAccessSource,
     Source,
     SourceEpisode,
+    SourceError,
 )
 from rlds.sources.texts import is_instruction
 from rlds.sources.wrapped import WrappedSource
 from rlds.video.fields import camera_path
 from rlds_ecosystem.model.nests import at, nest
 
-__all__ = ["DescribedSource", "RestoredSource", "with_sidecar"]
+__all__ = ["DescribedSource", "RestoredSource", "UnrestoredSource", "with_sidecar"]
 
 
 def with_sidecar(source: Source) -> Source:
-    """Returns a source with what its sidecar has; or the source itself, without one."""
-    kept = source.stored_sidecar()
-    if kept is None or not isinstance(source, RandomAccessSource):
-        return source
+    """Returns a source with what its sidecar has; or the source itself, without one.
+
+    Warns if the data has one that is missing, or is of other data.
+    """
+    try:
+        kept = source.stored_sidecar()
+        if kept is None or not isinstance(source, RandomAccessSource):
+            return source
+        if kept.splits is None:
+            kept.check_number(sum(map(source.num_episodes, source.splits)))
+    except LostSidecarError as error:
+        warnings.warn(str(error), stacklevel=2)
+        return UnrestoredSource(source, error) if isinstance(source, RandomAccessSource) else source
     return (DescribedSource if kept.sidecar.is_about else RestoredSource)(source, kept)
 
 
@@ -70,6 +80,30 @@ class DescribedSource(WrappedSource):
     @override
     def inputs(self) -> Sequence[Any]:
         return [*dict.fromkeys([*self.source.inputs(), *self._kept.files])]
+
+    @override
+    def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
+        return self.source.stored_at(split, index, in_part=in_part)
+
+
+class UnrestoredSource(WrappedSource):
+    """The episodes of a source whose sidecar is lost: what the format has of them.
+
+    Args:
+      source: The source.
+      fault: What is wrong with the sidecar.
+    """
+
+    shares_table = True
+
+    def __init__(self, source: RandomAccessSource, fault: SourceError) -> None:
+        super().__init__(source)
+        self._fault = fault
+
+    @override
+    def faults(self, split: str) -> Iterator[SourceError]:
+        yield self._fault
+        yield from self.source.faults(split)
 
     @override
     def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
@@ -138,26 +172,20 @@ class RestoredSource(WrappedSource):
 
     def key(self, split: str, index: int) -> str:
         """The key that the episode had."""
-        return self._about(split, index)[0]
+        return self.kept.key(split, index)
 
     @override
     def outline(self, split: str, index: int) -> Outline:
-        return self._about(split, index)[1]
+        num_steps, num_transitions, known = self.kept.outlines(split)
+        return Outline(int(num_steps[index]), int(num_transitions[index]), bool(known[index]))
 
     @override
     def outlines(self, split: str) -> Outlines:
-        rows = [self._about(split, index)[1] for index in range(self.num_episodes(split))]
-        num_steps, num_transitions, known = np.array(rows, np.int64).reshape(-1, 3).T
-        return Outlines(num_steps, num_transitions, known.astype(bool))
+        return self.kept.outlines(split)
 
     @override
     def origin(self, split: str, index: int) -> Origin:
         return self.read(split, index, ()).origin
-
-    def _about(self, split: str, index: int) -> tuple[str, Outline]:
-        row = self.kept.row(split, index)
-        with source_errors(self.kept.place, row=row):
-            return self.kept.sidecar.about(self.kept.read(row))
 
     def read(
         self,
@@ -176,9 +204,8 @@ class RestoredSource(WrappedSource):
             if path in sidecar.episode_places
         }
         columns, values = self._columns(split, index, places, others)
-        row = self.kept.row(split, index)
-        with source_errors(self.kept.place, row=row):
-            return sidecar.unpack(self.kept.read(row), columns, steps, values)
+        with source_errors(self.kept.place, row=self.kept.row(split, index)):
+            return sidecar.unpack(self.kept.read(split, index), columns, steps, values)
 
     def _columns(
         self, split: str, index: int, places: Mapping[str, str], others: Mapping[str, str]

@@ -205,8 +205,7 @@ class D3rlpySource(RowsSource):
 
     @override
     def stored_sidecar(self) -> StoredSidecar | None:
-        kept = read_hdf5_sidecar(self._file)
-        return None if kept is None else kept.if_of(self._count)
+        return read_hdf5_sidecar(self._file)
 
     @override
     def inputs(self) -> Sequence[epath.Path]:

@@ -43,7 +43,7 @@ class LeRobotExport(Export):
     Features that got other names, were left out or added since then differ, and nothing else.
 
     Of others, each transition is a row; what belongs to no row, such as the final observation, is
-    in the sidecar, `meta/rlds`.
+    in the sidecar, in the folder `.rlds`.
 
     Args:
       episodes: The episodes.
@@ -140,7 +140,8 @@ class LeRobotExport(Export):
     def stored_digest(self, place: Place) -> int:
         source, beside = place.source, b""
         if isinstance(source, RestoredSource):
-            beside, source = source.kept.read(place.index), source.source
+            row = source.kept.read(place.split, place.index)
+            beside, source = source.kept.sidecar.packed(row), source.source
         assert isinstance(source, LeRobotSource)
         digest = source.stored_digest(place.split, place.index)
         return int(google_crc32c.extend(digest, beside))

@@ -17,7 +17,7 @@ from rlds.formats.lerobot.layout import (
     EPISODES_JSONL,
     EPISODES_STATS,
     INFO,
-    SIDECAR,
+    OLDER_SIDECAR,
     TASKS,
     TASKS_JSONL,
     Info,
@@ -145,7 +145,7 @@ def leftovers(root: epath.Path) -> list[str]:
 
 def _is_table(name: str) -> bool:
     tables = (INFO, TASKS, TASKS_JSONL, EPISODES_JSONL, EPISODES_STATS)
-    return name in tables or name.startswith(SIDECAR)
+    return name in tables or name.startswith(OLDER_SIDECAR)
 
 
 def read_bytes(file: epath.Path) -> bytes:

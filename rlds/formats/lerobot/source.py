@@ -43,7 +43,7 @@ from rlds.formats.lerobot.layout import (
     INFO,
     METADATA_KEY,
     NUMBERS,
-    SIDECAR,
+    OLDER_SIDECAR,
     TABLE,
     TASK,
     TASKS,
@@ -69,7 +69,7 @@ from rlds.raw_files.untrusted import source_errors
 from rlds.sources.digests import content_of
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.rates import with_rate
-from rlds.sources.sidecar import Sidecar, StoredSidecar
+from rlds.sources.sidecar import SAID, LostSidecarError, Sidecar, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     Origin,
@@ -195,6 +195,7 @@ class LeRobotSource(RandomAccessSource):
         if not (self._root / INFO).exists():
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {INFO}.")
         self.info = self._info = read_info(self._root)
+        self._sidecar = self._info.raw.pop(SAID, None)
         self._table = EpisodeTable(self._root, self._info)
         self._tasks = read_tasks(self._root, self._info)
         self.texts = {row["task_index"]: task_text(row) for row in self._tasks}
@@ -267,15 +268,18 @@ class LeRobotSource(RandomAccessSource):
 
     @override
     def stored_sidecar(self) -> StoredSidecar | None:
-        stored = StoredSidecar.in_folder(self._root / SIDECAR)
+        stored = StoredSidecar.in_folder(self._root, OLDER_SIDECAR, self._sidecar)
         if stored is None or stored.sidecar.is_about:
             return stored
         said = stored.sidecar
         with source_errors(stored.place):
             about = dict(said.metadata["metadata"])
         placed = self.placed(said)
-        if len(stored) != len(self._table.indices) or placed is None:
-            return None  # Others added episodes to those that were exported, or took fields away.
+        stored.check_number(len(self._table.indices))
+        if placed is None:
+            names = ", ".join([*said.places.values(), *said.episode_places.values()])
+            what = f"it belongs to other data: others took some of these fields away: {names}"
+            raise LostSidecarError(what, file=stored.place)
         metadata = {**said.metadata, "metadata": with_rate(about, self._info.fps)}
         stored.sidecar = dataclasses.replace(placed, metadata=metadata)
         stored.splits = self._splits

@@ -43,10 +43,10 @@ class EnvLoggerExport(Export):
 
     Fields of steps that are neither observation, action, reward nor discount become custom data,
     those of episodes their metadata. JPEG files, and PNG files of several sizes, are bytes in it.
-    What a log cannot hold is in `rlds.json` and `rlds.tfrecord`, beside it: arrays of varying size,
-    which bytes are images, the flags of other formats, the last action of an episode whose final
-    observation is not known. Episodes of logs are copied as they are recorded; where only custom
-    data or metadata became others, the specs of the environment and the packets of video stay.
+    What a log cannot hold is in the folder `.rlds`, beside it: arrays of varying size, which bytes
+    are images, the flags of other formats, the last action of an episode whose final observation is
+    not known. Episodes of logs are copied as they are recorded; where only custom data or metadata
+    became others, the specs of the environment and the packets of video stay.
 
     Args:
       episodes: The episodes.
@@ -97,9 +97,9 @@ class EnvLoggerExport(Export):
             stack.callback(log.abandon)
             sidecar = None
             if self._sidecar is None:
-                Sidecar.of_dataset(self.episodes).write_text(path)
+                SidecarWriter.in_folder(path, Sidecar.of_dataset(self.episodes)).close()
             else:
-                sidecar = stack.enter_context(SidecarWriter(path, self._sidecar))
+                sidecar = stack.enter_context(SidecarWriter.in_folder(path, self._sidecar))
             for episode in self.each_or_stored(self._copies):
                 if isinstance(episode, Place):
                     assert isinstance(episode.source, EnvLoggerSource)

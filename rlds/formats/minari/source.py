@@ -33,7 +33,7 @@ from rlds.formats.minari.attributes import (
     metadata_of,
 )
 from rlds.formats.minari.hdf5_files import Hdf5Storage
-from rlds.formats.minari.places import SIDECAR, dataset_directory
+from rlds.formats.minari.places import OLDER_SIDECAR, dataset_directory
 from rlds.formats.minari.spaces import Leaf, Spaces, merged, parse_space
 from rlds.formats.minari.storage import (
     ACTIONS,
@@ -52,7 +52,7 @@ from rlds.formats.minari.tables import TableStorage
 from rlds.raw_files.input_files import Files
 from rlds.raw_files.jpeg_images import black_jpeg, jpeg_shape
 from rlds.raw_files.untrusted import check_is_file, source_errors
-from rlds.sources.sidecar import StoredSidecar
+from rlds.sources.sidecar import SAID, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
@@ -113,6 +113,7 @@ class MinariSource(RandomAccessSource):
         self.opened = Files(self._directory)
         self._follow_links = follow_links
         self._metadata = _read_metadata(self._metadata_file)
+        self._sidecar = self._metadata.pop(SAID, None)
         self._spaces = self._read_spaces()
         self._storage = self._open()
         with source_errors(self._directory), self._storage:
@@ -229,9 +230,7 @@ class MinariSource(RandomAccessSource):
 
     @override
     def stored_sidecar(self) -> StoredSidecar | None:
-        # Minari may have added episodes to those that were exported.
-        kept = StoredSidecar.in_folder(self._directory / "data" / SIDECAR)
-        return None if kept is None else kept.if_of(len(self._indices))
+        return StoredSidecar.in_folder(self._directory, OLDER_SIDECAR, self._sidecar)
 
     def step_fields(self) -> Mapping[str, Any]:
         """Returns the fields of a step, see the class."""

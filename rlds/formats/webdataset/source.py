@@ -21,7 +21,7 @@ from rlds.raw_files.image_files import image_field, is_image_file
 from rlds.raw_files.npz_files import NpzFile, parse_npy
 from rlds.raw_files.untrusted import check_is_file, is_there, source_errors
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.sidecar import Sidecar, StoredSidecar
+from rlds.sources.sidecar import PackedSidecar, Sidecar, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     Origin,
@@ -189,7 +189,7 @@ class WebdatasetSource(RandomAccessSource):
         check_is_file(file)
         with source_errors(file):
             sidecar = Sidecar.from_json(file.read_bytes())
-        return StoredSidecar(sidecar, file, self._packed, len(self._episodes), [file])
+        return PackedSidecar(sidecar, file, self._packed, len(self._episodes), [file])
 
     def _packed(self, index: int) -> bytes:
         """Returns what the sidecar has of an episode."""

@@ -26,7 +26,13 @@ from rlds.formats.zarr_buffers.files import ATTRIBUTES, ZarrFiles
 from rlds.formats.zarr_buffers.videos import Videos
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, StoredSidecar
+from rlds.sources.sidecar import (
+    SIDECAR_BYTES,
+    SIDECAR_ENDS,
+    SIDECAR_TEXT,
+    PackedSidecar,
+    StoredSidecar,
+)
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
@@ -47,6 +53,8 @@ METADATA_KEY = "zarr"
 # The step fields that hold the files of images are below this one.
 CHUNKS = "chunks"
 DATA, META, EPISODE_ENDS = "data/", "meta/", "meta/episode_ends"
+# The arrays of the columns of a sidecar.
+SIDECAR_COLUMNS = "rlds/columns/"
 
 # Rows of UMI that say the same in each step of an episode.
 _CONSTANT = ("demo_start_pose", "demo_end_pose")
@@ -121,7 +129,11 @@ class ZarrSource(RandomAccessSource):
             fills = missing_chunks == "fill"
             arrays = {name: ZarrArray(self._files, name, fills=fills) for name in names}
             of_sidecar = (SIDECAR_TEXT, SIDECAR_ENDS, SIDECAR_BYTES)
-            self._sidecar = {name: arrays.pop(name) for name in of_sidecar if name in arrays}
+            self._sidecar = {
+                name: arrays.pop(name)
+                for name in [*arrays]
+                if name in of_sidecar or name.startswith(SIDECAR_COLUMNS)
+            }
             self._arrays, self._ends = arrays, _read_ends(arrays[EPISODE_ENDS])
             self._data = [array for name, array in arrays.items() if name.startswith(DATA)]
             if not self._data:
@@ -224,11 +236,16 @@ class ZarrSource(RandomAccessSource):
 
     @override
     def stored_sidecar(self) -> StoredSidecar | None:
-        if SIDECAR_BYTES not in self._sidecar:
+        if SIDECAR_TEXT not in self._sidecar:
             return None
-        text, ends = (self._sidecar[name].all() for name in (SIDECAR_TEXT, SIDECAR_ENDS))
-        rows = self._sidecar[SIDECAR_BYTES].read
-        return StoredSidecar.in_arrays(self._files.path, text, ends, rows)
+        place, text = self._files.path, self._sidecar[SIDECAR_TEXT].all()
+        if SIDECAR_ENDS not in self._sidecar:
+            return StoredSidecar.from_text(text.tobytes(), place, self._read_stream)
+        ends, rows = self._sidecar[SIDECAR_ENDS].all(), self._sidecar[SIDECAR_BYTES].read
+        return PackedSidecar.in_arrays(place, text, ends, rows)
+
+    def _read_stream(self, stream: str, begin: int, end: int) -> Any:
+        return self._sidecar[SIDECAR_COLUMNS + stream].read(begin, end).data
 
     @override
     def inputs(self) -> Sequence[str | os.PathLike[str]]:

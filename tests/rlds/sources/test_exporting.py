@@ -53,7 +53,7 @@ class TableSource(RandomAccessSource):
             path: np.load(self._path / f"{index}.{place}.npy")
             for path, place in self._sidecar.places.items()
         }
-        return self._sidecar.unpack(self._folder.read(index), columns)
+        return self._sidecar.unpack(self._folder.read(split, index), columns)
 
 
 class TableExport(Export):
@@ -71,7 +71,7 @@ class TableExport(Export):
 
     def write(self, path):
         path.mkdir()
-        with SidecarWriter(path, self.sidecar) as sidecar:
+        with SidecarWriter.in_folder(path, self.sidecar) as sidecar:
             for index, episode in enumerate(self.each()):
                 sidecar.add(episode)
                 for field, column in self.sidecar.rows(episode).items():
@@ -182,13 +182,13 @@ def test_losses_are_said_before_anything_is_written(table, tmp_path, monkeypatch
 
 def test_an_export_that_loses_something_is_found_out(table, tmp_path, monkeypatch):
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
-    real = Sidecar.pack
+    real = Sidecar.row
 
-    def pack(self, episode):
+    def row(self, episode):
         steps = {**episode.steps, "reward": episode.steps["reward"] + 1}
         return real(self, dataclasses.replace(episode, steps=steps))
 
-    monkeypatch.setattr(Sidecar, "pack", pack)
+    monkeypatch.setattr(Sidecar, "row", row)
     with pytest.raises(ValueError, match=r"episode 0 .*steps/reward: values differ"):
         export(path, "table", tmp_path / "made")
     assert not (tmp_path / "made").exists()

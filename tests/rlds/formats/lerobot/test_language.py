@@ -166,7 +166,7 @@ def test_labels_become_a_column_of_language(tmp_path, write):
     places = {place.field: place.place for place in made.placements}
     assert places["steps/label/subtask"] == "language_persistent"
     assert places["steps/label/slip"] == "label.slip"
-    assert not (tmp_path / "made/meta/rlds/rlds.tfrecord").exists()
+    assert not (tmp_path / "made/.rlds/columns").exists()
     for old, new in zip(before, rlds.sources.open(tmp_path / "made"), strict=True):
         texts = new.steps["language"]
         assert texts["subtask"].tolist() == old.steps["label"]["subtask"].tolist()
