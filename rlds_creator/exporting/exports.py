@@ -6,9 +6,11 @@ import collections
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
 
 from rlds_creator.exporting.archives import write_archive
 from rlds_creator.exporting.recipes import Recipe, tag_field
@@ -18,36 +20,55 @@ from rlds_ecosystem import version
 from rlds_ecosystem.files.whole_files import made_at_once
 from rlds_ecosystem.model.names import what_there_is
 from rlds_tools.converting import dataset_name
-from rlds_tools.results import count
+from rlds_tools.results import Block, Result, count, next_commands, size_of
 
 if TYPE_CHECKING:
     from rlds.sources import Placement
 
-__all__ = ["Exported", "export"]
+__all__ = ["Download", "export"]
 
 # How much of the work a ZIP file is.
 _PART_OF_ZIP = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
-class Exported:
+class Download(Result):
     """What an export has made.
 
     Attributes:
-      num_episodes: How many episodes it has.
-      num_steps: How many steps they have.
-      num_cut: How many of them end at a label before their last step.
-      paths: The data in its format, relative to the folder of the export.
-      output: The folder, or the ZIP file.
-      num_bytes: The size of all files.
+      path: The folder, or the ZIP file.
+      format: The format of the data.
+      data: The data, relative to the folder.
+      episodes: How many episodes it has.
+      steps: How many steps they have.
+      cut: How many episodes end at one of the labels, before their last step.
+      bytes: The size of all files.
+      left_out: For each state how many episodes were left out because of it.
     """
 
-    num_episodes: int
-    num_steps: int
-    num_cut: int
-    paths: Sequence[str]
-    output: str
-    num_bytes: int
+    path: str
+    format: str
+    data: str
+    episodes: int
+    steps: int
+    cut: int
+    bytes: int
+    left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    @override
+    def blocks(self) -> Iterator[Block]:
+        yield (
+            f"{self.path}: {count(self.episodes, 'episode')}, {count(self.steps, 'step')} · "
+            f"{self.format} · {size_of(self.bytes)}"
+        )
+        if self.cut:
+            yield f"{count(self.cut, 'episode')} cut at a label"
+        if self.left_out:
+            states = ", ".join(f"{number:,} {state}" for state, number in self.left_out.items())
+            yield f"left out: {states}"
+        if not self.path.endswith(".zip"):
+            data = os.path.join(self.path, self.data)
+            yield next_commands(["inspect", data], ["validate", data])
 
 
 def export(
@@ -61,7 +82,7 @@ def export(
     options: Sequence[str] = (),
     archive: bool = False,
     progress: Callable[[float], None] | None = None,
-) -> Exported:
+) -> Download:
     """Exports recorded episodes.
 
     The folder of an export has the data, in `NAME`, `NAME/1.0.0` or `NAME-v0` as the format has it,
@@ -120,21 +141,22 @@ def export(
             )
         except ValueError as error:
             raise _as_export_error(error, chosen, folder, recipe) from error
-        path = data.relative_to(folder).as_posix()
-        _describe(folder, chosen, name, path, recipe, end_at, placements)
+        download = Download(
+            path=os.fspath(output),
+            format=format,
+            data=data.relative_to(folder).as_posix(),
+            episodes=len(recipe.recordings),
+            steps=sum(recipe.lengths),
+            cut=recipe.num_cut,
+            bytes=0,
+        )
+        _describe(folder, chosen, name, download, recipe, end_at, placements)
         num_bytes = sum(found.stat().st_size for found in folder.rglob("*") if found.is_file())
         report(end)
         if archive:
             write_archive(folder, made, file_name, lambda done: report(end + (1 - end) * done))
             num_bytes = made.stat().st_size
-    return Exported(
-        num_episodes=len(recipe.recordings),
-        num_steps=sum(recipe.lengths),
-        num_cut=recipe.num_cut,
-        paths=[path],
-        output=os.fspath(output),
-        num_bytes=num_bytes,
-    )
+    return dataclasses.replace(download, bytes=num_bytes)
 
 
 def _format(name: str) -> Format:
@@ -167,23 +189,20 @@ def _describe(
     folder: Path,
     chosen: Format,
     name: str,
-    path: str,
+    download: Download,
     recipe: Recipe,
     end_at: Sequence[str],
     placements: Sequence[Placement],
 ) -> None:
     """Writes what says what an export is, for people and for programs."""
-    states = collections.Counter(
-        "" if state is None else state.value
-        for state in (episode.annotations.state for episode in recipe.recordings)
-    )
+    states = collections.Counter(str(one.annotations.state or "") for one in recipe.recordings)
     described: dict[str, Any] = {
         "name": name,
         "format": chosen.name,
-        "data": path,
-        "num_episodes": len(recipe.recordings),
-        "num_steps": sum(recipe.lengths),
-        "num_cut": recipe.num_cut,
+        "data": download.data,
+        "num_episodes": download.episodes,
+        "num_steps": download.steps,
+        "num_cut": download.cut,
         "states": dict(sorted(states.items())),
         "studies": sorted({episode.annotations.study.name for episode in recipe.recordings}),
         "environments": sorted({episode.environment for episode in recipe.recordings}),
@@ -198,59 +217,18 @@ def _describe(
     (folder / "metadata.json").write_text(
         json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
     )
-    (folder / "README.md").write_text(
-        _README.format(
-            path=path,
+    about = (
+        Path(__file__)
+        .with_name("readme.md")
+        .read_text("utf-8")
+        .format(
+            path=download.data,
             title=chosen.title,
-            num_episodes=count(len(recipe.recordings), "episode"),
-            num_steps=count(sum(recipe.lengths), "step"),
-            opening=chosen.opening.format(path=path),
+            num_episodes=count(download.episodes, "episode"),
+            num_steps=count(download.steps, "step"),
+            opening=chosen.opening.format(path=download.data),
             changed="".join(f"- Changed or lost: {one}\n" for one in described["changed"])
             + (f"- Only in `rlds.sources.open`: {', '.join(beside)}\n" if beside else ""),
-        ),
-        encoding="utf-8",
+        )
     )
-
-
-_README = """\
-# {path}
-
-Episodes that people played in the browser, recorded with `rlds create` of the RLDS ecosystem.
-
-- {title} · {num_episodes} · {num_steps}
-- Open it in Python: `{opening}`
-- Look at it: `rlds inspect {path}`
-{changed}
-`metadata.json` has the names of the studies and the environments, and how the export was made.
-
-## What the episodes hold
-
-The observations, actions, rewards and discounts are those of the environment. Beside them:
-
-| field of a step | |
-|---|---|
-| `tag:LABEL` | whether an annotator gave the label to the step |
-| `image` | the picture that the player saw, a file |
-| `keys` | the inputs that made the action that led here: JSON, their names and values |
-| `inputs` | what the player did since the step before: JSON, `[[ms, name, value, key], ...]` |
-| `info` | what the environment said beside the observation, JSON |
-| `time` | when the step was recorded, in seconds since 1970 |
-| `fps`, `camera`, `quality` | how the environment was shown |
-
-All but the tags are there only if the export was asked to keep them.
-
-| field of an episode | |
-|---|---|
-| `agent_id` | stands for the player; the same one has another in another study |
-| `episode_id` | the identifier of the recording |
-| `episode_index` | which one of this export it is |
-| `num_steps` | how many steps it has, with the one of the reset |
-| `total_reward` | the sum of its rewards |
-| `state` | `completed`, `cancelled`, `rejected`, `abandoned` or `failed` |
-| `reason` | `terminated`, `truncated`, `user`, `expired`, `failed`, `stopped`; `tag` if cut |
-| `success` | what the player said |
-| `is_practice` | whether it is practice; only if any of the episodes is |
-| `consent`, `consent_time` | the text to which the player had agreed, and when; only if any had |
-| `tags` | the tags that annotators gave to the episode as a whole: a list in JSON |
-| `notes` | what annotators wrote about it, if the export was asked to keep it |
-"""
+    (folder / "README.md").write_text(about, encoding="utf-8")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,43 +84,31 @@ class Recipe:
         pairs = zip(self.lengths, self.recordings, strict=True)
         return sum(length < recording.num_steps for length, recording in pairs)
 
-    def facts(self) -> list[dict[str, Any]]:
-        """Returns for each episode what its metadata has beside what was recorded."""
-        notes_and_consents = [recording.annotations for recording in self.recordings]
-        has_practice = any(each.is_practice for each in notes_and_consents)
-        has_consent = any(each.consent for each in notes_and_consents)
-        found = []
-        for index, (recording, length) in enumerate(
-            zip(self.recordings, self.lengths, strict=True)
-        ):
-            annotations, metadata = recording.annotations, recording.metadata
-            tags = annotations.tags_that_hold()
-            whole = [*dict.fromkeys(tag.layer for tag in tags if tag.begin is None)]
-            is_cut = length < recording.num_steps
-            rewards = None if is_cut else metadata.get("total_reward")
-            facts: dict[str, Any] = {
-                "episode_index": np.int64(index),
-                "num_steps": np.int64(length),
-                "total_reward": np.float64(
-                    recording.total_reward(length) if rewards is None else rewards
-                ),
-                "state": annotations.state.value if annotations.state else "",
-                "reason": annotations.reason or str(metadata.get("reason") or ""),
-                "success": annotations.success,
-                "tags": json.dumps(whole, ensure_ascii=False),
-            }
-            if is_cut:
-                facts["reason"] = "tag"
-            if has_practice:
-                facts["is_practice"] = np.bool_(annotations.is_practice)
-            if has_consent:
-                consent = annotations.consent
-                facts["consent"] = consent.text if consent else ""
-                facts["consent_time"] = np.float64(consent.created if consent else np.nan)
-            if self.keep_internal:
-                facts["notes"] = annotations.notes
-            found.append(facts)
-        return found
+    def facts(self) -> dict[str, Any]:
+        """Returns what the metadata has beside what was recorded, as columns of all episodes."""
+        said = [recording.annotations for recording in self.recordings]
+        success = [one.success for one in said]
+        consents = [one.consent for one in said]
+        columns: dict[str, Any] = {
+            "episode_index": np.arange(len(said)),
+            "num_steps": np.array(self.lengths, np.int64),
+            "total_reward": np.array([*map(_total_reward, self.recordings, self.lengths)]),
+            "state": [str(one.state or "") for one in said],
+            "reason": [*map(_reason, self.recordings, self.lengths)],
+            "tags": [json.dumps(one.tags_of_episode(), ensure_ascii=False) for one in said],
+        }
+        if any(one is not None for one in success):
+            columns["success"] = np.array(success, np.bool_)
+        if None in success:
+            columns[known_field("success")] = np.array([one is not None for one in success])
+        if any(one.is_practice for one in said):
+            columns["is_practice"] = np.array([one.is_practice for one in said])
+        if any(consents):
+            columns["consent"] = [one.text if one else "" for one in consents]
+            columns["consent_time"] = np.array([one.created if one else np.nan for one in consents])
+        if self.keep_internal:
+            columns["notes"] = [one.notes for one in said]
+        return columns
 
     def episodes(self, progress: Callable[[float], None]) -> Episodes:
         """Returns the episodes of the download.
@@ -133,16 +121,24 @@ class Recipe:
         """
         source = _Annotated(self, progress)
         draft = Draft(Episodes(source, "train", format="envlogger"), "recordings")
-        for operation in self._operations(source):
+        internal = [] if self.keep_internal else [*{*STEP_FIELDS} & {*source.step_fields()}]
+        for operation in (_EndAt(self.lengths), *(Drop(f"steps/{name}") for name in internal)):
             operation.apply(draft)
         return Episodes(draft.view(), "all", format="envlogger")
 
-    def _operations(self, source: _Annotated) -> Iterator[Operation]:
-        yield _EndAt(self.lengths)
-        if not self.keep_internal:
-            for name in STEP_FIELDS:
-                if name in source.step_fields():
-                    yield Drop(f"steps/{name}")
+
+def _reason(recording: RecordedEpisode, length: int) -> str:
+    """Why an episode ends."""
+    recorded = str(recording.metadata.get("reason") or "")
+    is_cut = length < recording.num_steps
+    return "tag" if is_cut else recording.annotations.reason or recorded
+
+
+def _total_reward(recording: RecordedEpisode, length: int) -> float:
+    """The sum of the rewards that an episode keeps."""
+    recorded = recording.metadata.get("total_reward")
+    is_whole = length == recording.num_steps and recorded is not None
+    return float(recorded) if is_whole else recording.total_reward(length)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +165,7 @@ class _Annotated(WrappedSource):
         super().__init__(EnvLoggerSource([each.directory for each in recipe.recordings]))
         self.description = _DESCRIPTION
         self._recipe, self._progress, self._read = recipe, progress, 0
-        self._facts = list(_with_marks(recipe.facts()))
+        self._facts = recipe.facts()
 
     @override
     def step_fields(self) -> Mapping[str, Any]:
@@ -178,13 +174,13 @@ class _Annotated(WrappedSource):
 
     @override
     def episode_fields(self) -> Mapping[str, Any]:
-        facts = self._facts[0].items()
-        fields = {name: Field(str if isinstance(it, str) else it.dtype) for name, it in facts}
+        facts = self._facts.items()
+        fields = {name: Field(getattr(column, "dtype", str)) for name, column in facts}
         return {**self._recorded(self.source.episode_fields()), **fields}
 
     def _recorded(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """Metadata without the marks of what is known of all episodes now."""
-        marks = map(known_field, self._facts[0])
+        marks = map(known_field, self._facts)
         return {name: it for name, it in metadata.items() if name not in {*marks}}
 
     @override
@@ -200,7 +196,7 @@ class _Annotated(WrappedSource):
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
         self._read = max(self._read, index)
-        self._progress(self._read / len(self._facts))
+        self._progress(self._read / len(self._recipe.recordings))
         episode = super().read(split, index, fields)
         tagged = self._recipe.tagged[index]
         nowhere = np.zeros(episode.num_steps, np.bool_)
@@ -209,22 +205,12 @@ class _Annotated(WrappedSource):
             episode,
             key=self.key(split, index),
             steps={**episode.steps, **tags},
-            metadata={**self._recorded(episode.metadata), **self._facts[index]},
+            metadata={
+                **self._recorded(episode.metadata),
+                **{name: column[index] for name, column in self._facts.items()},
+            },
             complete=True,  # What was left before its end is truncated.
         )
-
-
-def _with_marks(facts: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yields facts with a mark in place of `None`; without what is None in all of them."""
-    kinds = {name: type(it) for each in facts for name, it in each.items() if it is not None}
-    unsure = {name for each in facts for name, it in each.items() if it is None}
-    for each in facts:
-        values = {name: kinds[name]() if each[name] is None else each[name] for name in kinds}
-        marks = {known_field(name): each[name] is not None for name in unsure & kinds.keys()}
-        yield {
-            name: it if isinstance(it, str) else np.asarray(it)[()]
-            for name, it in {**values, **marks}.items()
-        }
 
 
 def _check_specs(recordings: Sequence[RecordedEpisode]) -> None:
@@ -235,16 +221,14 @@ def _check_specs(recordings: Sequence[RecordedEpisode]) -> None:
     """
     kinds: list[list[RecordedEpisode]] = []
     for recording in recordings:
-        alike = (kind for kind in kinds if _equal(kind[0].specs, recording.specs))
-        kind = next(alike, None)
+        kind = next((kind for kind in kinds if kind[0].specs == recording.specs), None)
         if kind is None:
-            kinds.append([recording])
-        else:
-            kind.append(recording)
+            kinds.append(kind := [])
+        kind.append(recording)
     if len(kinds) == 1:
         return
     first, other = kinds[0][0].specs, kinds[1][0].specs
-    names = [name for name in first if not _equal(first[name], other[name])]
+    names = [name for name in first if first[name] != other[name]]
     described = "; ".join(
         f"{len(kind)} of {kind[0].environment or 'an unknown environment'!r:.200}, "
         f"such as {kind[0].name}"
@@ -255,14 +239,3 @@ def _check_specs(recordings: Sequence[RecordedEpisode]) -> None:
         f"{described}. Export each environment separately.",
         details="\n".join(f"{kind[0].name}: {kind[0].specs}" for kind in kinds[:5]),
     )
-
-
-def _equal(one: Any, other: Any) -> bool:
-    """Whether two specs are the same; containers may be nested."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    return bool(one == other)

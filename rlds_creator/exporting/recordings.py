@@ -135,6 +135,10 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
         """Returns the tags that hold, in the order in which they were set."""
         return [row for row in holding(self.rows()) if row.type == "flag"]
 
+    def tags_of_episode(self) -> list[str]:
+        """Returns the tags of the episode as a whole, in the order in which they were set."""
+        return [*dict.fromkeys(tag.layer for tag in self.tags_that_hold() if tag.begin is None)]
+
     @classmethod
     def read(cls, directory: str | os.PathLike[str]) -> Self:
         """Reads the annotations of the episode in a directory; empty ones if there are none.

@@ -47,8 +47,8 @@ def test_a_log_equals_the_recordings_step_by_step(tmp_path):
     progress = []
     made = export(recorded, tmp_path / "out", name="Pick it up!", progress=progress.append)
 
-    assert (made.num_episodes, made.num_steps, made.num_cut) == (2, 9, 0)
-    assert made.paths == ["pick_it_up"]
+    assert (made.episodes, made.steps, made.cut) == (2, 9, 0)
+    assert made.data == "pick_it_up"
     assert progress == sorted(progress)
     assert progress[-1] == 1.0
     episodes, metadata = read_log(tmp_path / "out" / "pick_it_up")
@@ -132,11 +132,11 @@ def test_a_dataset_equals_the_recordings_step_by_step(keep_internal, with_pictur
         keep_internal=keep_internal,
         progress=progress.append,
     )
-    assert made.paths == ["with_pictures/1.0.0"]
+    assert made.data == "with_pictures/1.0.0"
     assert progress == sorted(progress)
-    read = rlds.sources.open(tmp_path / "out" / made.paths[0])
+    read = rlds.sources.open(tmp_path / "out" / made.data)
     assert len(read) == 3
-    steps = tfds_files.open_folder(tmp_path / "out" / made.paths[0]).features["steps"].feature
+    steps = tfds_files.open_folder(tmp_path / "out" / made.data).features["steps"].feature
     assert steps["observation"]["picture"].encoding_format == "png"
     for number, (recorded, episode) in enumerate(zip(with_pictures, read, strict=True)):
         expected = as_exported(recorded, number, INTERNAL if keep_internal else ())
@@ -175,7 +175,7 @@ def test_tfds_loads_a_dataset_and_minari_one_of_its_own(with_pictures, tmp_path)
                     np.testing.assert_array_equal(step, value, err_msg=str(path))
 
     made = export(with_pictures, tmp_path / "minari", "minari", name="x")
-    data = tmp_path / "minari" / made.paths[0]
+    data = tmp_path / "minari" / made.data
     with h5py.File(data / "data" / "main_data.hdf5") as file:
         pictures = file["episode_0/observations/picture"]
         assert (pictures.compression, pictures.id.get_storage_size() < pictures.nbytes) == (
@@ -213,7 +213,7 @@ def test_each_format_that_can_be_written_is_one_of_a_download(tmp_path):
     for name in FORMATS:
         options = OPTIONS.get(name, [])
         made = export(recorded, tmp_path / f"out_{name}", name, name="x", options=options)
-        data = tmp_path / f"out_{name}" / made.paths[0]
+        data = tmp_path / f"out_{name}" / made.data
         read = rlds.sources.open(data, format="envlogger" if name == "log" else name)
         assert len(read) == 2, name
         rewards = read.columns(0)["reward"][: len(steps) - 1]
@@ -237,7 +237,7 @@ def test_a_zip_file_compresses_what_is_not_compressed(with_pictures, tmp_path):
     sizes = {}
     for name in ("log", "minari"):
         made = export(with_pictures, tmp_path / f"{name}.zip", name, name="x", archive=True)
-        with zipfile.ZipFile(made.output) as archive:
+        with zipfile.ZipFile(made.path) as archive:
             assert archive.testzip() is None
             for one in archive.infolist():
                 sizes[one.filename.rpartition("/")[2]] = (one.compress_size, one.file_size)
@@ -257,7 +257,7 @@ def test_episodes_end_at_tags_and_where_they_were_left(tmp_path):
     ]
     made = export(recorded, tmp_path / "out", name="x", end_at=["won", "done", "unused"])
 
-    assert made.num_cut == 2
+    assert made.cut == 2
     episodes, metadata = read_log(tmp_path / "out" / "x")
     assert [len(steps) for steps in episodes] == [4, 1, 4, 3, 1]
     assert [of_one["num_steps"] for of_one in metadata] == [4, 1, 4, 3, 1]
@@ -308,7 +308,7 @@ def test_a_label_may_be_anything(tmp_path):
         assert names == sorted(names)
         archive.extractall(tmp_path / "unpacked")
     fields = [f"tag:{label.replace('/', '%2F')}" for label in labels]
-    read = rlds.sources.open(tmp_path / "unpacked" / "up" / made.paths[0])
+    read = rlds.sources.open(tmp_path / "unpacked" / "up" / made.data)
     columns = read.columns(0, fields)
     assert [columns[field].tolist() for field in fields] == [[False, True, True]] * len(labels)
 
@@ -359,7 +359,7 @@ def test_what_reviewers_said_comes_along_as_labels(format, tmp_path):
         write_episode(tmp_path / "c", 4),
     ]
     made = export(recorded, tmp_path / "out", format, name="x", end_at=["fall"])
-    data = tmp_path / "out" / made.paths[0]
+    data = tmp_path / "out" / made.data
     chosen = rlds.sources.open(data, where="label.verdict = 'cancelled'")
     assert [len(episode) for episode in chosen] == [2]
     labels = rlds.labels.open(data)
