@@ -22,7 +22,7 @@ from rlds_creator.labelling import (
 )
 from rlds_creator.model import Episode, EpisodeState, LabelRow
 from rlds_creator.store import tables
-from rlds_creator.store.database import Database
+from rlds_creator.store.database import Database, row_of
 from rlds_creator.store.errors import InUseError, NotFoundError, StaleError, StoreError
 from rlds_creator.store.records import EpisodeQuery, check_names, from_row, to_row
 from rlds_creator.store.studies import LIVE, is_practice_next
@@ -338,10 +338,7 @@ def _order(sort: str) -> list[sa.UnaryExpression[Any]]:
 
 
 def _episode(connection: sa.Connection, episode_id: str, *, lock: bool = False) -> Episode:
-    query = sa.select(tables.episodes).where(tables.episodes.c.id == episode_id)
-    row = connection.execute(query.with_for_update() if lock else query).first()
-    if row is None:
-        raise NotFoundError("this episode does not exist")
+    row = row_of(connection, tables.episodes, episode_id, "this episode does not exist", lock=lock)
     return _with_labels(connection, [row])[0]
 
 
@@ -351,9 +348,9 @@ def _labels(connection: sa.Connection, episode_id: str) -> list[LabelRow]:
 
 
 def _label(connection: sa.Connection, label_id: str) -> tuple[str, LabelRow]:
-    row = connection.execute(sa.select(tables.labels).where(_of.id == label_id)).first()
-    if row is None or row.retracts is not None:
-        raise NotFoundError("this label does not exist")
+    row = row_of(connection, tables.labels, label_id, "this label does not exist")
+    if row.retracts is not None:
+        raise NotFoundError("this label is the end of another")
     return row.episode, _from_row(row)
 
 
