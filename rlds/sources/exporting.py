@@ -424,7 +424,7 @@ class _Watch(Watch):
     def _digest_of_copy(self, found: Episodes, number: int) -> int | None:
         assert isinstance(found.source, RandomAccessSource)  # Formats that are copied are.
         copy = found.source.stored_at(*found.place(number))
-        return copy and self._export.stored_digest(copy)
+        return None if copy is None else self._export.stored_digest(copy)
 
     def _refuse(self, number: int, index: int, other: SourceEpisode) -> None:
         """Says how an episode differs from what was written."""

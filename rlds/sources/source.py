@@ -36,8 +36,6 @@ from rlds_ecosystem.model.nests import has, is_in, leaves_at, named_leaves
 if TYPE_CHECKING:
     import numpy as np
 
-    from rlds.sources.sidecar import StoredSidecar
-
 __all__ = [
     "ALL_ROWS",
     "DERIVED_DISCOUNT",
@@ -423,8 +421,8 @@ class Source(abc.ABC):
         """Returns the sources that read its episodes from files: itself, if it does."""
         return [self]
 
-    def stored_sidecar(self) -> StoredSidecar | None:
-        """Returns what an export has kept beside the data, with the places by paths of fields.
+    def stored_sidecar(self) -> Any:
+        """Returns what an export has kept beside the data: a `StoredSidecar`, or None.
 
         `rlds.sources.open` puts it together with the episodes, see `rlds.sources.restored`.
         """

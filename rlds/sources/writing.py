@@ -304,7 +304,7 @@ class Export(abc.ABC):
             if not self.episodes.has(index):
                 break
             try:
-                written = self._stored(index, copies) or self.prepared(index)
+                written = self._place_to_copy(index, copies) or self.prepared(index)
                 self.watch.note(index, written)
             except SourceError as error:
                 self.watch.leave_out(error)
@@ -316,7 +316,7 @@ class Export(abc.ABC):
             none = f"the split {self.episodes.split!r} has no episodes to write"
             raise damaged or ValueError(none)
 
-    def _stored(self, index: int, copies: Callable[[Place], bool]) -> Place | None:
+    def _place_to_copy(self, index: int, copies: Callable[[Place], bool]) -> Place | None:
         """Returns where an episode is stored that is copied."""
         source = self.episodes.source
         if not isinstance(source, RandomAccessSource):
