@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 from random_episodes import (
@@ -119,12 +118,6 @@ def test_bad_input_is_an_error_at_once(
     columns = {k: v for k, v in {**episode_columns(3), **changes}.items() if v is not None}
     with pytest.raises(error, match=f"add_absorbing_states: .*{message}"):
         add_absorbing_states(in_both_layouts(columns)[layout])
-
-
-@pytest.mark.slow
-def test_in_a_tf_function() -> None:
-    columns = episode_columns(4)
-    assert_equal(tf.function(add_absorbing_states)(columns), add_absorbing_states(columns))
 
 
 def test_nested_discounts() -> None:

@@ -144,22 +144,6 @@ def test_bad_conditions_are_named(layout: Callable[[Any], Any]) -> None:
         truncate_after_condition(layout({"x": [1]}), lambda step: True, set_is_last=True)
 
 
-@pytest.mark.slow
-@one_kind
-def test_in_graphs(layout: Callable[[Any], Any]) -> None:
-    def cut(steps: Any) -> Any:
-        return truncate_after_condition(steps, lambda step: step["x"] == 1, set_is_last=True)
-
-    steps = layout(columns(4))
-    traced = tf.function(cut)(steps)
-    (inside,) = tf.data.Dataset.from_tensors(steps).map(cut)
-    for result in (traced, inside):
-        assert kept(result) == [0, 1]
-        assert kept(result, "is_last") == [False, True]
-    if layout is not dict:
-        assert kept(tf.data.Dataset.from_tensors(steps).flat_map(cut)) == [0, 1]
-
-
 @pytest.mark.parametrize("layout", [nested, of_varying_shape])
 def test_iterators_can_be_saved_and_restored(layout: Callable[[Any], Any], tmp_path: Any) -> None:
     cut = truncate_after_condition(layout(columns(6)), lambda step: step["x"] == 4)

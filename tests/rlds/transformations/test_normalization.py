@@ -140,11 +140,3 @@ def test_bad_input_is_an_error_at_once() -> None:
         normalize(np.zeros(4), statistics["action"])
     with pytest.raises(TypeError, match=r"Pass those of one field: statistics"):
         normalize(np.zeros(3), statistics)
-
-
-@pytest.mark.slow
-def test_in_a_tf_function() -> None:
-    columns = episode_columns(9)
-    statistics = statistics_of(columns)
-    in_graph = tf.function(lambda steps: normalize(steps, statistics))(columns)
-    np.testing.assert_array_equal(in_graph["action"], normalize(columns, statistics)["action"])

@@ -16,7 +16,6 @@ from random_episodes import (
     episode_columns,
     few_examples,
     in_both_layouts,
-    rest_after_restoring,
 )
 
 from rlds.transformations import _sections, relabel_goals, transitions
@@ -139,13 +138,6 @@ def test_lengths_are_known_where_they_can_be() -> None:
 
 
 @pytest.mark.slow
-def test_in_a_tf_function() -> None:
-    columns = episode_columns(5)
-    in_graph = tf.function(lambda steps: transitions(steps, n=2))
-    assert_equal(in_graph(columns), transitions(columns, n=2))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("function", [transitions, lambda s: relabel_goals(s, seed=0)])
 def test_steps_that_were_mapped_in_the_same_graph(function: Any) -> None:
     """TensorFlow fuses such a map with the batch that follows, or fails at it."""
@@ -158,19 +150,6 @@ def test_steps_that_were_mapped_in_the_same_graph(function: Any) -> None:
     columns = episode_columns(5)
     columns["reward"] *= -1
     assert_equal(episode["steps"], function(columns))
-
-
-@pytest.mark.slow
-def test_iterators_can_be_restored(tmp_path: Any) -> None:
-    nested, batched = in_both_layouts(episode_columns(9), episode_columns(5, seed=1))
-    for data in (
-        transitions(nested).flat_map(lambda episode: episode["steps"]),
-        transitions(batched).map(lambda episode: episode["steps"]).unbatch(),
-    ):
-        expected, restored = rest_after_restoring(data, 5, tmp_path)
-        assert len(expected) == 7
-        for one, other in zip(expected, restored, strict=True):
-            assert_equal(one, other)
 
 
 def test_shapes_that_only_the_data_knows() -> None:
