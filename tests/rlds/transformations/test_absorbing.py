@@ -13,9 +13,10 @@ from random_episodes import (
     episode_columns,
     few_examples,
     in_both_layouts,
+    pass_in_sections,
 )
 
-from rlds.transformations import _sections, add_absorbing_states, transitions
+from rlds.transformations import add_absorbing_states, transitions
 
 
 @pytest.mark.slow
@@ -26,7 +27,7 @@ def test_the_same_in_both_layouts(
 ) -> None:
     known = [not unknown or i % 2 == 0 for i in range(len(all_columns))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_sections, "_SECTION_SIZE_IN_BYTES", 5000)
+        pass_in_sections(patch, 5000)
         nested, batched = (
             add_absorbing_states(data, indicator=indicator, keep_observation=keep)
             for data in in_both_layouts(*all_columns, final_observation_known=known)

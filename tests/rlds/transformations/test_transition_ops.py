@@ -16,9 +16,10 @@ from random_episodes import (
     episode_columns,
     few_examples,
     in_both_layouts,
+    pass_in_sections,
 )
 
-from rlds.transformations import _sections, relabel_goals, transitions
+from rlds.transformations import relabel_goals, transitions
 
 
 def by_hand(steps: Columns, n: int, gamma: float, is_final_known: bool) -> list[dict[str, Any]]:
@@ -54,7 +55,7 @@ def by_hand(steps: Columns, n: int, gamma: float, is_final_known: bool) -> list[
 @pytest.fixture
 def _tiny_sections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nested steps pass in sections of two or three."""
-    monkeypatch.setattr(_sections, "_SECTION_SIZE_IN_BYTES", 5000)
+    pass_in_sections(monkeypatch, 5000)
 
 
 @few_examples

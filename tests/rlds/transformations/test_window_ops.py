@@ -13,15 +13,16 @@ from random_episodes import (
     episode_columns,
     few_examples,
     in_both_layouts,
+    pass_in_sections,
 )
 
-from rlds.transformations import _sections, windows
+from rlds.transformations import windows
 
 
 @pytest.fixture
 def _tiny_sections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nested steps pass in sections of a few."""
-    monkeypatch.setattr(_sections, "_SECTION_SIZE_IN_BYTES", 20_000)
+    pass_in_sections(monkeypatch, 20_000)
 
 
 @pytest.mark.slow
