@@ -29,20 +29,6 @@ def check_comes_back(path, made, **options):
     assert metadata == before.metadata
 
 
-@pytest.mark.parametrize("name", [*raw.DIALECTS, "shifted"])
-def test_all_values_of_a_dialect_come_back(tmp_path, name):
-    options = {"alignment": "shift"} if name == "shifted" else {}
-    path = raw.DIALECTS[name if not options else "libero"](tmp_path / f"{name}.hdf5")
-    made = export(path, "robomimic", tmp_path / "made.hdf5", source_options=options).path
-    check_comes_back(path, made, **options)
-
-
-@pytest.mark.slow
-def test_a_folder_comes_back_as_a_file(tmp_path):
-    folder = raw.libero_folder(tmp_path / "libero")
-    check_comes_back(folder, export(folder, "robomimic", tmp_path / "made.hdf5").path)
-
-
 def test_values_are_where_robomimic_has_them(tmp_path):
     path = raw.robomimic(tmp_path / "a.hdf5")
     made = export(path, "robomimic", tmp_path / "made.hdf5").path
