@@ -161,12 +161,13 @@ class EnvLoggerExport(Export):
         columns = {path: c for path, c in columns.items() if path not in rlds.STEP_FLAGS}
         if self._log is not None:
             columns |= self._log.packet_columns(episode)
+        recorded = self._log.specs.items() if self._log is not None else ()
+        tuples = [(name, spec) for name, spec in recorded if _has_tuples(spec)]
         begins, ends = episode.complete or not terminal, episode.complete or terminal
         before: dict[str, Any] = {}  # What the step before brings.
         for row in range(number):
             now = nest({path: column[row] for path, column in columns.items()})
-            if self._log is not None:
-                now = _with_tuples_of(self._log.specs, now)
+            now |= {name: _with_tuples_of(spec, now[name]) for name, spec in tuples if name in now}
             is_last, is_first = row == number - 1, row == 0
             kind = dm_env.StepType.MID
             if is_first and begins and not (is_last and ends and number > 1):
@@ -216,6 +217,12 @@ def _are_recorded(now: Any, recorded: Any, fixed: Sequence[str]) -> bool:
         or (root_of(path) not in fixed and _can_hold(field) and not field.meaning)
         for path, field in fields.items()
     )
+
+
+def _has_tuples(spec: Any) -> bool:
+    if isinstance(spec, Mapping):
+        return any(map(_has_tuples, spec.values()))
+    return isinstance(spec, list | tuple)
 
 
 def _with_tuples_of(spec: Any, value: Any) -> Any:
