@@ -56,7 +56,7 @@ def layer_of(row: LabelRow) -> str:
     >>> layer_of(LabelRow(id="a", layer="fall", type="flag"))
     'fall'
     >>> layer_of(LabelRow(id="a", layer="Left/right?", type="flag"))
-    'left_right_5bd9ff'
+    'left_right_267c14'
     """
     if row.type != "flag":
         return row.layer
