@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 import tfds_files
-from rlds_ecosystem.marks import (
+from rlds.sources.finding import (
     find_datasets,
     is_of_datasets,
     marked_format,

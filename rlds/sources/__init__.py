@@ -10,40 +10,6 @@
 A source knows a format, and nothing of what becomes of its episodes. It loads no TensorFlow.
 """
 
-from rlds.raw_files.untrusted import SourceChangedError
-from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Exported, export, exports
-from rlds.sources.opening import UnknownFormatError, format_of, open
-from rlds.sources.registry import Format, formats
-from rlds.sources.source import (
-    DamagedEpisode,
-    Origin,
-    RandomAccessSource,
-    Source,
-    SourceEpisode,
-    SourceError,
-)
-from rlds.sources.writing import Export, Placement
-from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.lazy import lazy_package as _lazy_package
 
-__all__ = [
-    "DamagedEpisode",
-    "Episodes",
-    "Export",
-    "Exported",
-    "Field",
-    "Format",
-    "Origin",
-    "Placement",
-    "RandomAccessSource",
-    "Source",
-    "SourceChangedError",
-    "SourceEpisode",
-    "SourceError",
-    "UnknownFormatError",
-    "export",
-    "exports",
-    "format_of",
-    "formats",
-    "open",
-]
+__getattr__, __dir__, __all__ = _lazy_package(__name__, __file__)

@@ -292,8 +292,6 @@ class Source(abc.ABC):
         conversion an error.
       images_as_png: Whether a dataset stores uint8 arrays of shape `(height, width, 1 | 3 | 4)` as
         PNG files.
-      is_fallback: Whether data of other formats may look like its data: what another format
-        recognizes, is of that format.
       video: How the video of episodes is given: as "packets", in fields of the episodes, or as
         "frames", in those of the steps; see `rlds.video`. Where the source offers it, as
         "png" or "jpeg" files in those of the steps.
@@ -309,19 +307,9 @@ class Source(abc.ABC):
     finite_fields: Sequence[str] = ()
     inputs_may_grow: bool = False
     images_as_png: bool = True
-    is_fallback: ClassVar[bool] = False
     video: Literal["packets", "frames", "png", "jpeg"] = "packets"
     quality: int = 95
     opened: Files | None = None
-
-    @classmethod
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """Whether a path seems to be what the source reads, after a look at little of it.
-
-        For `rlds.sources.open`. An `OSError` or a `ValueError` means that it is not.
-        """
-        del path
-        return False
 
     def with_image_files(self) -> Source:
         """Returns a source whose images are the files that are stored; itself if it can be none."""

@@ -32,7 +32,7 @@ from rlds.formats.hdf5_source import (
     Hdf5EpisodesSource,
     Hdf5Table,
 )
-from rlds.raw_files.hdf5_access import Hdf5File, is_array
+from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.input_files import natural_order, present
 from rlds.sources.sidecar import StoredSidecar
@@ -123,19 +123,6 @@ class AlohaSource(Hdf5EpisodesSource):
             self.table = _with_joints(tuple(joint_names))
         self._directory = stores.as_path(path)
         self._look_at_first(("train", index) for index in range(len(self._files)))
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        files = _find_files(path)
-        if not files:
-            return False
-        hdf5 = Hdf5File(files[0])
-        with hdf5.read() as file:
-            if not (hdf5.has(file, "action") and hdf5.has(file, "observations")):
-                return False
-            observations = hdf5.member(file, "observations", "observations")
-            return not is_array(observations) and hdf5.has(observations, "qpos")
 
     def _file(self, split: str, index: int) -> Hdf5File:
         return Hdf5File(self._files[index])

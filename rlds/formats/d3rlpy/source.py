@@ -133,18 +133,6 @@ class D3rlpySource(RowsSource):
         self._columns = [OBSERVATIONS, ACTIONS, REWARDS, *rows, TERMINATED]
         self._parts = dict.fromkeys(self._columns, 0)
 
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        if not os.fspath(path).endswith(SUFFIXES):
-            return False
-        (file,) = require_files(path)
-        with Hdf5File(file).read() as opened:
-            return any(
-                all(name in opened for name in names)
-                for names in ((_COLUMNS, _NUM_EPISODES, _VERSION), _FIRST_VERSION)
-            )
-
     def _value(self, opened: Any, name: str) -> Any:
         return self._file.array(opened, name)[()]
 

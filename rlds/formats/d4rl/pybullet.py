@@ -25,7 +25,6 @@ from rlds.formats.d4rl.rows import (
     TERMINALS,
     Contents,
     Hdf5RowsSource,
-    ranks_of,
     read_contents,
 )
 from rlds.formats.rows_source import EpisodeRows, RowsTable
@@ -110,11 +109,6 @@ class D4rlPybulletSource(Hdf5RowsSource):
                 'To read a file of D4RL, pass format="d4rl"'
             )
         return contents
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        return ranks_of(path) == (2, 2)
 
     @override
     def _fields(self) -> Mapping[str, Field]:

@@ -45,7 +45,6 @@ __all__ = [
     "Contents",
     "Hdf5RowsSource",
     "RowReader",
-    "ranks_of",
     "read_contents",
 ]
 
@@ -75,25 +74,6 @@ EPISODE_ENDS = f"{SIDECAR_GROUP}/rows"
 
 # Arrays are read in blocks of about this size. They are as long as a chunk of the file at least.
 _BLOCK_BYTES = 4 << 20
-
-
-def ranks_of(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Returns how many axes rewards and terminals have in a file with the arrays of D4RL.
-
-    They have none for another file.
-
-    Raises:
-      OSError: There is no such file.
-      SourceError: It is no HDF5 file.
-    """
-    (found,) = require_files(path)
-    hdf5 = Hdf5File(found)
-    with hdf5.read() as file:
-        has_all = all(hdf5.has(file, name) for name in _REQUIRED)
-        if not has_all or hdf5.has(file, _EPISODE_TERMINALS):
-            return 0, 0
-        rewards, terminals = (len(hdf5.array(file, name).shape or ()) for name in _REQUIRED[2:])
-        return rewards, terminals
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,7 +47,6 @@ from rlds.formats.d4rl.rows import (
     TIMEOUTS,
     Contents,
     Hdf5RowsSource,
-    ranks_of,
     read_contents,
 )
 from rlds.formats.rows_source import EpisodeRows, RowsTable
@@ -236,11 +235,6 @@ class D4rlSource(Hdf5RowsSource):
             )
         ends = np.flatnonzero(self._marked) + 1
         self._ends = cut(ends, self._contents.num_rows, self._length)
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        return ranks_of(path) in ((1, 1), (1, 2), (2, 1))  # Both are in published files.
 
     # --- What there is ---------------------------------------------------------------------------
 

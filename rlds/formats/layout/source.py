@@ -28,7 +28,7 @@ from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.names import what_there_is
 from rlds_ecosystem.model.nests import nest
 
-__all__ = ["LayoutSource"]
+__all__ = ["LayoutSource", "recognizes"]
 
 
 class _Location(NamedTuple):
@@ -60,7 +60,7 @@ class LayoutSource(RowsSource):
 
     def __init__(self, path: str | os.PathLike[str], *, layout: str = "") -> None:
         self._root = os.fspath(path)
-        if not layout and not self.recognizes(path):
+        if not layout and not recognizes(path):
             raise ValueError(
                 "layout: missing; pass a layout in YAML (`rlds inspect PATH` proposes one)"
             )
@@ -83,11 +83,6 @@ class LayoutSource(RowsSource):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        return bool(stores.as_path(os.path.join(os.fspath(path), LAYOUT_FILE)).exists())
 
     # --- Files.
 
@@ -429,3 +424,8 @@ def _kind(field: Field) -> tuple[Any, ...]:
 
 def _meaning(wanted: LayoutField) -> dict[str, Any]:
     return {"doc": wanted.doc, "unit": None if wanted.unit == "unknown" else wanted.unit}
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    return bool(stores.as_path(os.path.join(os.fspath(path), LAYOUT_FILE)).exists())

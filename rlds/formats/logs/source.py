@@ -29,7 +29,7 @@ from envlogger.converters.rlds_episode import to_rlds_episode, to_rlds_episodes
 from envlogger.converters.video_fields import KEY as VIDEO_KEY
 from envlogger.converters.video_fields import PACKET, SINCE_KEY, VideoFields, value_at, without
 from envlogger.step_data import StepData
-from rlds.formats.logs.recorded_logs import IdleReaders, Log, Logs, find_logs, logs_by_split
+from rlds.formats.logs.recorded_logs import IdleReaders, Log, Logs, logs_by_split
 from rlds.formats.logs.recorded_types import as_declared, widened_spec
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.beside import facts_of
@@ -197,11 +197,6 @@ class EnvLoggerSource(RandomAccessSource):
             split: np.cumsum([log.num_episodes for log in split_logs]).tolist()
             for split, split_logs in self._logs.items()
         }
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        return bool(find_logs(path))
 
     def _all_logs(self) -> list[Log]:
         return [log for logs in self._logs.values() for log in logs]

@@ -125,20 +125,6 @@ class ManiSkillSource(Hdf5EpisodesSource):
         self._said = self._json.pop(SAID, None)
         self._look_at_first(("train", index) for index in range(len(self._numbers)))
 
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        place = _find_file(path)
-        if place is None or not place.exists():
-            return False
-        hdf5 = Hdf5File(place)
-        with hdf5.read() as file:
-            name = next((name for name in file if _GROUP.fullmatch(str(name))), None)
-            if name is None:
-                return False
-            group = hdf5.member(file, name, name)
-            return not is_array(group) and hdf5.has(group, TABLE.actions)
-
     @property
     def _json_file(self) -> Any:
         return self._path.with_suffix(".json")

@@ -67,7 +67,7 @@ from rlds_ecosystem.model.columns import step_flags, with_placeholder
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import Paths, conflicts, has, nest, root_of
 
-__all__ = ["METADATA_KEY", "MinariSource", "field_path"]
+__all__ = ["METADATA_KEY", "MinariSource", "field_path", "recognizes"]
 
 # Under this name, the metadata of a dataset holds what Minari's metadata.json says.
 METADATA_KEY = "minari"
@@ -119,12 +119,6 @@ class MinariSource(RandomAccessSource):
         with source_errors(self._directory), self._storage:
             self._indices = self._check_indices()
             self._columns, self._attributes = self._scan()
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        # A dataset of TFDS in a folder called `data` has a metadata.json, too.
-        return not (dataset_directory(path) / "data" / "features.json").exists()
 
     @property
     def _metadata_file(self) -> Any:
@@ -493,3 +487,9 @@ def _stand_in(field: Field, rows: int) -> np.ndarray:
     """Zeros, or empty strings, in the place of values that are not there."""
     empty = ("" if field.dtype == str else b"") if field.is_text else 0
     return np.full((rows, *map(int, field.shape)), empty, field.column_dtype)  # type: ignore[arg-type]
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    # A dataset of TFDS in a folder called `data` has a metadata.json, too.
+    return not (dataset_directory(path) / "data" / "features.json").exists()

@@ -23,7 +23,7 @@ from rlds.sources.source import Origin, SourceError
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["OGBenchSource"]
+__all__ = ["OGBenchSource", "recognizes"]
 
 _OBSERVATIONS, _ACTIONS, _TERMINALS = "observations", "actions", "terminals"
 # Other arrays (qpos, qvel, button_states) keep their names.
@@ -62,13 +62,6 @@ class OGBenchSource(RowsSource):
             with source_errors(file.path):
                 self._check(file)
                 self._ends[split] = _ends_of(file)
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        arrays = NpzRows(next(iter(_find_files(path).values()))).arrays
-        rows = {array.shape[0] for array in arrays.values()}
-        return {*_REQUIRED} <= arrays.keys() and "rewards" not in arrays and len(rows) == 1
 
     def _check(self, file: NpzRows) -> None:
         first, arrays = self._arrays, file.arrays
@@ -193,3 +186,10 @@ def _find_files(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
         return {"val": place}
     validation = place.parent / (place.name.removesuffix(_SUFFIX) + _VALIDATION + _SUFFIX)
     return {"train": place, **({"val": validation} if is_there(validation) else {})}
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    arrays = NpzRows(next(iter(_find_files(path).values()))).arrays
+    rows = {array.shape[0] for array in arrays.values()}
+    return {*_REQUIRED} <= arrays.keys() and "rewards" not in arrays and len(rows) == 1

@@ -11,7 +11,6 @@ import abc
 import collections
 import contextlib
 import itertools
-import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -46,7 +45,7 @@ from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import DamagedEpisode, Origin, Source, SourceEpisode, SourceError
 from rlds_ecosystem.model.nests import put
 
-__all__ = ["PLACEHOLDERS", "RECORDED_ID", "RluSource"]
+__all__ = ["PLACEHOLDERS", "RECORDED_ID", "RluSource", "product_of"]
 
 RECORDED_ID = "recorded_episode_id"
 PLACEHOLDERS = "placeholders"
@@ -123,11 +122,6 @@ class RluSource(Source):
                 f"{len(keys)} episodes have the id {recorded_id}: {', '.join(keys)}",
                 file=keys[0].rpartition(":")[0],
             )
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        return _product_of(path) == cls.builder_name
 
     # --- What a product says ---------------------------------------------------------------------
 
@@ -362,8 +356,8 @@ class RluSource(Source):
             )
 
 
-def _product_of(path: PathOrPaths) -> str | None:
-    """Returns the name of the builder for the records of files."""
+def product_of(path: PathOrPaths) -> str:
+    """Returns the name of the format for the records of files."""
     name, file = next(iter(find_files(path, None).items()))
 
     def records() -> Generator[Mapping[str, Values], None, None]:
@@ -372,7 +366,7 @@ def _product_of(path: PathOrPaths) -> str | None:
                 yield tfds_files.parse_example(record)
 
     with contextlib.closing(records()) as found:
-        return builder_for(found)
+        return (builder_for(found) or "").removeprefix("rlds_")
 
 
 def _parse(part: str, index: int, record: bytes) -> dict[str, Values]:

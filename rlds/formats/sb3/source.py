@@ -35,7 +35,7 @@ from rlds.sources.source import DERIVED_DISCOUNT, Origin, SourceError, require_f
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["METADATA_KEY", "Sb3Source"]
+__all__ = ["METADATA_KEY", "Sb3Source", "recognizes"]
 
 METADATA_KEY = "sb3"
 _COMMON, _HER = "stable_baselines3.common.buffers", "stable_baselines3.her"
@@ -168,15 +168,6 @@ class Sb3Source(RowsSource):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_buffer": None}
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        if not os.fspath(path).endswith(".pkl"):
-            return False
-        with stores.open_binary(path) as file:
-            begin = file.read(200)
-        return any(name.rpartition(".")[0].encode() in begin for name in _BUFFERS)
 
     def _error(self, what: str, field: str | None = None, row: int | None = None) -> SourceError:
         return SourceError(what, file=self._file, field=field, row=row)
@@ -402,3 +393,12 @@ def _parts(observation: Any) -> dict[str, np.ndarray]:
 
 def _field(array: np.ndarray) -> Field:
     return Field(array.dtype, array.shape[2:])
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    if not os.fspath(path).endswith(".pkl"):
+        return False
+    with stores.open_binary(path) as file:
+        begin = file.read(200)
+    return any(name.rpartition(".")[0].encode() in begin for name in _BUFFERS)

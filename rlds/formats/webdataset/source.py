@@ -34,7 +34,14 @@ from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import Paths, conflicts, has, nest, root_of
 
-__all__ = ["FEATURES_FILE", "SIDECAR_FIELD", "STEPS_FIELD", "WebdatasetSource", "path_of"]
+__all__ = [
+    "FEATURES_FILE",
+    "SIDECAR_FIELD",
+    "STEPS_FIELD",
+    "WebdatasetSource",
+    "path_of",
+    "recognizes",
+]
 
 # The field of a sample with the arrays of all steps.
 STEPS_FIELD = "steps.npz"
@@ -88,7 +95,6 @@ class WebdatasetSource(RandomAccessSource):
 
     description = "Episodes in shards of WebDataset."
     homepage = "https://github.com/webdataset/webdataset"
-    is_fallback = True
 
     def __init__(
         self,
@@ -141,13 +147,6 @@ class WebdatasetSource(RandomAccessSource):
         key = self._samples[row][1].key
         match = _NUMBERED.fullmatch(key) if self._group == "number" else None
         return (key, None) if match is None else (match[1], int(match[2]))
-
-    @override
-    @classmethod
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        files = find_shards(path)
-        fields = first_fields(files[0]) if files else []
-        return any(name == STEPS_FIELD or root_of(path_of(name)) == rlds.ACTION for name in fields)
 
     # --- What there is.
 
@@ -435,3 +434,10 @@ def _field_of(column: np.ndarray) -> Field:
     if isinstance(first, bytes) and is_image_file(first):
         return image_field(first)
     return Field(bytes if isinstance(first, bytes) else str, column.shape[1:])
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    files = find_shards(path)
+    fields = first_fields(files[0]) if files else []
+    return any(name == STEPS_FIELD or root_of(path_of(name)) == rlds.ACTION for name in fields)

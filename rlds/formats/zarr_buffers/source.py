@@ -46,7 +46,7 @@ from rlds_ecosystem.model.columns import step_flags
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import nest
 
-__all__ = ["CHUNKS", "METADATA_KEY", "ZarrSource", "is_constant", "path_of"]
+__all__ = ["CHUNKS", "METADATA_KEY", "ZarrSource", "is_constant", "path_of", "recognizes"]
 
 # Under this name, the metadata of a dataset holds what the JSON files say.
 METADATA_KEY = "zarr"
@@ -171,11 +171,6 @@ class ZarrSource(RandomAccessSource):
         has_times = self._times in self._steps.values()
         with source_errors(self._files.path):
             self._videos = Videos(self._files.path, self._num_episodes if has_times else 0)
-
-    @override
-    @classmethod
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        return os.fspath(path).endswith(".zarr.zip") or bool(ZarrFiles(path).path)
 
     # --- What there is.
 
@@ -390,3 +385,8 @@ def _constant(array: ZarrArray, begin: int, end: int) -> Any:
         )
         raise array.error(what, begin + others[0])
     return rows[0]
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    return os.fspath(path).endswith(".zarr.zip") or bool(ZarrFiles(path).path)

@@ -153,8 +153,6 @@ VIEWS = {
 
 # What no view is asked for, and what follows from all that a view forwards.
 OF_NO_VIEW = {
-    "recognizes": "a format is recognized before it is opened",
-    "is_fallback": "a format is recognized before it is opened",
     "stored_sidecar": "it is read before any view is made",
     "opened": "the files of the bases are checked",
     "episodes_per_part": "a view reads its episodes one by one",

@@ -408,14 +408,14 @@ def test_zip_files_that_are_no_episodes(tmp_path):
 
 
 def test_what_is_recognized(tmp_path):
-    assert not NpzSource.recognizes(tmp_path)
+    assert not rlds.sources.formats()["npz"].recognizes(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"has no \.npz files"):
         NpzSource(tmp_path)
     (tmp_path / ".hidden.npz").write_bytes(b"")
     (tmp_path / "folder.npz").mkdir()
-    assert not NpzSource.recognizes(tmp_path)
+    assert not rlds.sources.formats()["npz"].recognizes(tmp_path)
     np.savez(tmp_path / "a.npz", mean=np.zeros(2), std=np.zeros(2))
-    assert not NpzSource.recognizes(tmp_path)
+    assert not rlds.sources.formats()["npz"].recognizes(tmp_path)
     with pytest.raises(SourceError, match="unknown format"):
         rlds.sources.open(tmp_path)
     with pytest.raises(
@@ -423,8 +423,8 @@ def test_what_is_recognized(tmp_path):
     ):
         rlds.sources.open(tmp_path, format="npz")
     np.savez(tmp_path / "a.npz", **{"observations": np.zeros(2), "actions/arm": np.zeros(2)})
-    assert NpzSource.recognizes(tmp_path)
-    assert NpzSource.recognizes(tmp_path / "a.npz")
+    assert rlds.sources.formats()["npz"].recognizes(tmp_path)
+    assert rlds.sources.formats()["npz"].recognizes(tmp_path / "a.npz")
     assert len(rlds.sources.open(tmp_path / "a.npz")) == 1
     os.rename(tmp_path / "a.npz", os.fsencode(tmp_path) + b"/\xff.npz")
     with pytest.raises(SourceError, match="UnicodeEncodeError"):

@@ -343,7 +343,7 @@ def test_what_is_not_of_this_format(tmp_path):
     path = tmp_path / "a.hdf5"
     with h5py.File(path, "w") as file:
         file["data/0/positions"] = np.zeros(3)
-    assert not RobomimicSource.recognizes(path)
+    assert not rlds.sources.formats()["robomimic"].recognizes(path)
     with pytest.raises(SourceError, match="field 'actions': missing"):
         RobomimicSource(path)
     with pytest.raises(ValueError, match="expected one of isaac_lab"):
