@@ -56,20 +56,15 @@ def write_labels(recipe: Recipe, data: Path, format: str, **options: Any) -> int
     folders = label_rows.folders_of(made.source)[:1]
     layers = {layer_of(row): row for rows in said for row in rows}
     label_rows.append(folders, labels)
-    label_rows.declare(
-        folders,
-        [
-            Layer(
-                name=name,
-                type=row.type,
-                choices=_CHOICES.get(name, ()) if row.type == "choice" else (),
-                whole=row.type != "flag",
-                title=row.layer if row.layer != name else "",
-            )
-            for name, row in layers.items()
-        ],
-    )
+    label_rows.declare(folders, [_layer(name, row) for name, row in layers.items()])
     return len(labels)
+
+
+def _layer(name: str, row: LabelRow) -> Layer:
+    choices = _CHOICES.get(name, ()) if row.type == "choice" else ()
+    title = row.layer if row.layer != name else ""
+    whole = row.type != "flag"
+    return Layer(name=name, type=row.type, choices=choices, whole=whole, title=title)
 
 
 def _said(recording: RecordedEpisode, keeps_notes: bool) -> list[LabelRow]:
@@ -90,9 +85,6 @@ def _as_labels(
         if not annotations.labels and annotator:  # Earlier releases wrote whom the server knows.
             named = f"{annotations.study.id} {annotator}".encode()
             annotator = hashlib.sha256(named).hexdigest()[:32]
-        at = datetime.datetime.fromtimestamp(row.at, datetime.UTC).isoformat(
-            timespec="milliseconds"
-        )
         yield Label(
             layer=layer_of(row),
             type=row.type,
@@ -100,7 +92,7 @@ def _as_labels(
             begin=begin,
             end=end,
             annotator=annotator or "unknown",
-            at=at,
+            at=datetime.datetime.fromtimestamp(row.at, datetime.UTC).isoformat(),
             tool=row.tool.partition(",")[0],
             **where,
         )

@@ -17,7 +17,7 @@ import envlogger
 import riegeli
 from envlogger.backends.riegeli_files.layout import METADATA_FILE
 from rlds.raw_files.untrusted import SourceError, check_is_file
-from rlds_creator.labelling import holding, label_row, rows_of_verdicts
+from rlds_creator.labelling import NOTE, holding, label_row, rows_of_verdicts
 from rlds_creator.model import Consent, EpisodeState, LabelRow
 from rlds_creator.recorded import ENVIRONMENT, ENVIRONMENT_ID
 from rlds_creator.worker.recording import total
@@ -122,6 +122,8 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
           player: Whom earlier releases call the player.
         """
         rows = [*self.labels, *rows_of_verdicts(self.verdicts, player)]
+        if self.notes and not self.labels:
+            rows.append(label_row(NOTE, self.notes))
         for tag in self.tags:
             last = tag.first if tag.last is None else tag.last
             end = None if last is None else last + 1

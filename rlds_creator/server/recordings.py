@@ -27,6 +27,7 @@ from rlds_creator.exporting.recordings import (
     ExportError,
 )
 from rlds_creator.identifiers import is_identifier
+from rlds_creator.labelling import PLAY
 from rlds_creator.model import Episode, EpisodeState, LabelRow
 from rlds_creator.recorded import ENVIRONMENT_ID
 from rlds_creator.server.directory import DataDirectory
@@ -249,11 +250,14 @@ class Recordings:
         self._store.save_episode(episode)
         try:
             self._store.set_notes(episode.id, said.notes, 0)
-            rows = [
-                replace(row, annotator=agents.get(row.annotator, ("", row.annotator))[1])
-                for row in said.rows(episode.person)
-            ]
-            self._store.replace_labels(episode.id, rows)
+            people = {agent: person for agent, (_, person) in agents.items()}
+            rows = said.rows(episode.person)
+            if not any(row.tool == PLAY for row in rows):  # Earlier releases did not write it.
+                rows = [*(row for row in self._store.labels(episode.id) if row.tool == PLAY), *rows]
+            named = (
+                replace(row, annotator=people.get(row.annotator, row.annotator)) for row in rows
+            )
+            self._store.replace_labels(episode.id, named)
         except StoreError as error:
             logger.warning("could not restore all labels of %s: %s", episode.id, error)
         self.annotate(episode.id)

@@ -106,6 +106,17 @@ def test_the_store_and_the_logs_agree_after_a_restart(left) -> None:
         assert [label.annotator for label in found] == [row["person"], "", row["person"], "", ""]
         said = json.loads((directory / "episodes" / completed / "annotations.json").read_bytes())
         assert (said["notes"], len(said["labels"])) == ("Look at the end.", len(rows))
+        # The same beside a log of an earlier release.
+        said = {"state": "completed", "notes": "old", "tags": [{"label": "jump", "first": 1}]}
+        file = directory / "episodes" / completed / "annotations.json"
+        store = served.creator.store
+        store.delete_episodes([completed])
+        file.write_text(json.dumps(said))
+        assert [one.id for one in served.creator.recordings.recover()] == [completed]
+        found = [(row.layer, row.value, row.annotator) for row in store.labels(completed)]
+        player = store.episode(completed).person
+        expected = {("verdict", "completed", player), ("note", "old", ""), ("jump", True, "")}
+        assert {*found} == expected
         assert not gone.exists()
         assert not begun.exists()
         assert broken.exists()
